@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Set up, try, test and measure pulse with nothing but Python 3.11 and pip.
+
+usage: python3 dev.py COMMAND
+
+  demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker
+  test                  run every check: ruff, mypy, import-linter, the stubs, pytest
+  test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
+  lint [--fix]          run every check but pytest; --fix first repairs what ruff can
+  bench [ARGUMENTS]     run the benchmarks
+  proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
+  setup                 make .venv, with everything that the commands above need
+
+Every command sets up what it needs in .venv, once. No Postgres, uv or make has to be there.
+"""
+
+# This file must parse on Python 3.6 already, so that an old Python ends in a sentence and not in a
+# SyntaxError. What needs a newer one is in tools/, imported after the check.
+import os
+import sys
+from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - the sentence is for exactly those Pythons
+    sys.exit(
+        "dev.py: pulse needs Python 3.11 or newer, and {} is {}.{}. Run it with a newer one, for example:\n"
+        "  python3.13 dev.py demo".format(sys.executable, *sys.version_info[:2])
+    )
+if os.name != "posix":
+    sys.exit("dev.py: pulse's tooling runs on Linux and macOS. On Windows, use it inside WSL.")
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from tools import checks, stubs
+from tools.environment import PYTHON, Problem, become, say
+from tools.setup import Profile, ensure_setup
+
+
+def main() -> int:
+    """Run the command that was named. Returns the exit code."""
+    command, *arguments = sys.argv[1:] or ["help"]
+    if command in ("help", "-h", "--help"):
+        print((__doc__ or "").strip())
+        return 0
+    commands = {"setup": setup, "demo": demo, "test": test, "lint": lint, "bench": bench, "proto": proto}
+    try:
+        if command not in commands:
+            raise Problem(f"there is no command {command!r}. Known are: {', '.join(commands)}.")
+        return commands[command](arguments)
+    except Problem as problem:
+        print(f"dev.py: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndev.py: interrupted. The next run repeats what was left unfinished.", file=sys.stderr)
+        return 130
+
+
+def setup(arguments: list[str]) -> int:
+    """Make .venv ready for every command."""
+    only_flag("setup", None, arguments)
+    if not ensure_setup(Profile.DEVELOP):
+        say(".venv is ready already")
+    return 0
+
+
+def demo(arguments: list[str]) -> int:
+    """Run the demo. Does not return: the demo takes this process over, and with it every signal."""
+    ensure_setup(Profile.RUN)
+    become("-m", "examples.demo", *arguments)
+
+
+def bench(arguments: list[str]) -> int:
+    """Run the benchmarks. Does not return, like the demo."""
+    ensure_setup(Profile.RUN)
+    become("-m", "benchmarks", *arguments)
+
+
+def test(arguments: list[str]) -> int:
+    """Run every check; with arguments only pytest, which takes this process over."""
+    ensure_setup(Profile.DEVELOP)
+    if arguments:
+        become("-m", "pytest", *arguments)
+    return checks.verdict([*checks.run_static_checks(), checks.run_pytest()])
+
+
+def lint(arguments: list[str]) -> int:
+    """Run the static checks, with --fix after the repairs that ruff can make."""
+    fix = only_flag("lint", "--fix", arguments)
+    ensure_setup(Profile.DEVELOP)
+    if fix:
+        checks.repair()
+    return checks.verdict(checks.run_static_checks())
+
+
+def proto(arguments: list[str]) -> int:
+    """Regenerate the stubs, or with --check fail when the committed ones differ."""
+    check = only_flag("proto", "--check", arguments)
+    ensure_setup(Profile.DEVELOP)
+    fresh = stubs.generate(PYTHON)
+    stale = stubs.stale_names(fresh)
+    if check and stale:
+        raise Problem(f"{', '.join(stale)} in src/pulse/v1 differ from proto/. Run: python3 dev.py proto")
+    stubs.write(fresh)
+    say(f"regenerated {', '.join(stale)}" if stale else "src/pulse/v1 matches proto/")
+    return 0
+
+
+def only_flag(command: str, flag: str | None, arguments: list[str]) -> bool:
+    """Return whether the command's one flag was given. Anything else is a Problem."""
+    unknown = [argument for argument in arguments if argument != flag]
+    if unknown:
+        raise Problem(f"{command} does not know {' '.join(unknown)!r}. See: python3 dev.py help")
+    return bool(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Programs to read and to copy: a worker, two producers, a slow job, and the demo."""

@@ -1,0 +1,79 @@
+"""A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`.
+
+What it says about a long job goes to standard output, one JSON object per line, for the demo to tell.
+Standard input is a pipe that only the demo holds: when it closes the demo is gone, and so is this process.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from datetime import timedelta
+
+import pulse
+
+VIDEO_STEPS = 5
+
+
+def register_handlers(p: pulse.Pulse) -> None:
+    """Register what this worker can do. What examples/producer.py submits is among it."""
+
+    @p.job("send-email")
+    async def send_email(to: str, subject: str) -> None:
+        await asyncio.sleep(0.05)
+
+    @p.job("resize-photo")
+    async def resize_photo(path: str) -> None:
+        await asyncio.sleep(0.2)
+
+    @p.job("charge-card")
+    async def charge_card(ctx: pulse.Context, customer: str, cents: int) -> None:
+        await asyncio.sleep(0.1)
+        if ctx.attempt == 1:
+            raise ConnectionError("the bank does not answer")
+
+    @p.job("import-file")
+    async def import_file(path: str) -> None:
+        await asyncio.sleep(0.1)
+        raise ValueError(f"{path}, line 7: 'seven' is not a number")
+
+    @p.job("make-video")
+    async def make_video(ctx: pulse.Context, seconds: float) -> None:
+        for step in range(VIDEO_STEPS):
+            tell(ctx, percent=100 * step // VIDEO_STEPS)
+            await asyncio.sleep(seconds / VIDEO_STEPS)
+
+
+def tell(ctx: pulse.Context, *, percent: int) -> None:
+    """Say how far a job is."""
+    line = {"job_id": ctx.job_id, "attempt": ctx.attempt, "percent": percent}
+    print(json.dumps(line), flush=True)
+
+
+def roll_call_topic(name: str) -> str:
+    """Return the topic that only the worker of this name serves: a job on it shows that it is connected."""
+    return f"roll-call/{name.replace(' ', '-')}"
+
+
+async def main(name: str, address: str) -> None:
+    """Run jobs until SIGTERM."""
+    p = pulse.Pulse(address, worker_id=name, concurrency=4, drain_timeout=timedelta(milliseconds=500))
+    register_handlers(p)
+
+    @p.job(roll_call_topic(name))
+    async def roll_call() -> None:
+        await asyncio.sleep(0.1)
+
+    await p.run()
+
+
+def end_with_the_demo() -> None:
+    """Wait until the demo's end of the pipe closes; then end at once."""
+    os.read(0, 1)  # not through sys.stdin, whose lock would be held when the interpreter exits
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=end_with_the_demo, daemon=True).start()
+    asyncio.run(main(*sys.argv[1:]))

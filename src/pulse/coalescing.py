@@ -1,0 +1,91 @@
+"""Group commit on the client's side: what arrives while a call is in flight goes out in the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar, cast
+
+Item = TypeVar("Item")
+
+
+class Coalescer(Generic[Item]):
+    """Collects items and sends them in batches. A lone item leaves at once.
+
+    `send` settles every item that it is given and does not raise. Use one within one event loop.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Item]], Awaitable[None]],
+        *,
+        size_of: Callable[[Item], int],
+        most_items: int,
+        most_bytes: int,
+        in_flight: int,
+    ) -> None:
+        self._send = send
+        self._size_of = size_of
+        self._most_items = most_items
+        self._most_bytes = most_bytes
+        self._in_flight = in_flight
+        self._waiting: deque[Item] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+        self._is_starting = False
+
+    def add(self, item: Item) -> None:
+        """Take an item. It is sent soon, together with what else is there by then."""
+        self._waiting.append(item)
+        if not self._is_starting and len(self._senders) < self._in_flight:
+            self._start_sender()
+
+    def __len__(self) -> int:
+        """Return how many items wait for their batch."""
+        return len(self._waiting)
+
+    async def flushed(self) -> None:
+        """Return once everything that was added has been sent."""
+        while self._senders:
+            await asyncio.wait(self._senders)
+
+    async def close(self) -> list[Item]:
+        """Stop sending, and return what was never sent."""
+        left = list(self._waiting)
+        self._waiting.clear()
+        senders = list(self._senders)
+        for sender in senders:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+        return left
+
+    def _start_sender(self) -> None:
+        # The task begins after everything that is ready to run now: a burst of callers shares its batch.
+        self._is_starting = True
+        sender = asyncio.get_running_loop().create_task(self._send_waiting())
+        self._senders.add(sender)
+        sender.add_done_callback(self._senders.discard)
+
+    async def _send_waiting(self) -> None:
+        self._is_starting = False
+        try:
+            while self._waiting:
+                batch = self._take()
+                if self._waiting and not self._is_starting and len(self._senders) < self._in_flight:
+                    self._start_sender()
+                await self._send(batch)
+        finally:
+            # In the same step that saw nothing waiting. The task's callback comes a step later, and an item
+            # added in between would count on a sender that has ended, and never leave.
+            self._senders.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    def _take(self) -> list[Item]:
+        waiting = self._waiting
+        batch: list[Item] = []
+        size = 0
+        while waiting and len(batch) < self._most_items:
+            size += self._size_of(waiting[0])
+            if batch and size > self._most_bytes:
+                break
+            batch.append(waiting.popleft())
+        return batch

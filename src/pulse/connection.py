@@ -1,0 +1,160 @@
+"""The channel to one pulsed: its options, calls with a deadline and retries, and errors as sentences."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from pulse import tuning
+from pulse.backoff import Backoff
+from pulse.endpoint import Endpoint
+from pulse.errors import ClientClosed, DeadlineExceeded, PulseError, Unavailable, error_for_code
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+_RETRYABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    # What gRPC's server answers to calls that arrive while it stops. A call that we cancel ourselves ends
+    # in a CancelledError, never in this.
+    grpc.StatusCode.CANCELLED,
+)
+# pulsed marks what it says itself; gRPC's own transport failures come under the same codes.
+_SAID_BY_PULSED = "pulse-answer"
+
+
+class Connection:
+    """A channel to one pulsed. Make it, use it and close it within one running event loop."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._channel = grpc.aio.insecure_channel(endpoint.target, options=channel_options(endpoint))
+        self.stub = PulseServiceStub(self._channel)
+        self._is_closed = False
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        *,
+        timeout_seconds: float,
+        repeatable: bool = True,
+    ) -> Response:
+        """Call until an answer comes or the time is up; then raise a PulseError.
+
+        A call that is not repeatable is only tried again when it certainly never left.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        task = asyncio.current_task()
+        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
+        while True:
+            if self._is_closed:
+                raise ClientClosed("The client was closed during the call.")
+            remaining = deadline - time.monotonic()
+            try:
+                return await self.try_once(method, request, max(remaining, 0.001))
+            except grpc.aio.AioRpcError as error:
+                wait = backoff.next_seconds()
+                may_repeat = error.code() in _RETRYABLE and (repeatable or _never_left(error))
+                if not may_repeat or deadline - time.monotonic() <= wait:
+                    raise self.translate(error) from None
+            except asyncio.CancelledError:
+                if self._is_closed and not (task and task.cancelling()):
+                    raise ClientClosed("The client was closed during the call.") from None
+                raise
+            await asyncio.sleep(wait)
+
+    async def try_once(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_seconds: float = tuning.TRY_TIMEOUT_SECONDS,
+    ) -> Response:
+        """Call once, with a bound. Raises what gRPC raises."""
+        timeout = min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)
+        return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
+
+    def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
+        """Return the error to raise instead of gRPC's."""
+        is_pulsed = any(key == _SAID_BY_PULSED for key, _ in error.trailing_metadata() or ())
+        return translate(self.endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed)
+
+    async def close(self) -> None:
+        """Close the channel; calls that are under way fail."""
+        self._is_closed = True
+        await self._channel.close()
+        # gRPC still delivers the ends of cancelled calls to this loop. If it is closed by then, another
+        # loop of the process meets them instead, and logs an error for each.
+        await asyncio.sleep(tuning.SETTLE_SECONDS)
+
+
+def is_retryable(error: grpc.aio.AioRpcError) -> bool:
+    """True when the same call may get an answer a little later."""
+    return error.code() in _RETRYABLE
+
+
+def translate(
+    endpoint: Endpoint, code: grpc.StatusCode, details: str, *, is_pulsed: bool = False
+) -> PulseError:
+    """Return the error that stands for a gRPC status, as a sentence that says what to do."""
+    if is_pulsed and details:
+        return error_for_code(code.value[0], details)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Unavailable(
+            f"No pulsed answers at {endpoint.address}: is it running? "
+            "Start it with `pulsed`, or say where it is with PULSE_ADDR=host:port."
+        )
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return no_answer(endpoint)
+    if code is grpc.StatusCode.CANCELLED:
+        return Unavailable(
+            f"pulsed at {endpoint.address} stopped during the call, so this may or may not have happened. "
+            "Try again once it is back."
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return PulseError(
+            f"What answers at {endpoint.address} does not know this call: it is no pulsed, or an old one."
+        )
+    return error_for_code(code.value[0], details or f"pulsed at {endpoint.address} answered {code.name}.")
+
+
+def no_answer(endpoint: Endpoint) -> DeadlineExceeded:
+    """Return the error for a call whose answer did not come in time."""
+    return DeadlineExceeded(
+        f"pulsed at {endpoint.address} did not answer in time, so this may or may not have happened. "
+        "Look whether it is overloaded, or give a longer timeout."
+    )
+
+
+def _never_left(error: grpc.aio.AioRpcError) -> bool:
+    return (error.details() or "").startswith("failed to connect")
+
+
+def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
+    """Return the channel options that every connection of the SDK uses."""
+    # gRPC prints each lost connection to stderr by default. The SDK logs that once, in words.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    options = [
+        ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
+        ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
+        ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
+        ("grpc.keepalive_permit_without_calls", 0),
+        # An idle stream sends no data, and its peer may vanish all the same.
+        ("grpc.http2.max_pings_without_data", 0),
+        # Retries are ours: gRPC's own would repeat calls that may not be repeated.
+        ("grpc.enable_retries", 0),
+        ("grpc.initial_reconnect_backoff_ms", tuning.REDIAL_FIRST_MILLISECONDS),
+        ("grpc.max_reconnect_backoff_ms", tuning.REDIAL_LONGEST_MILLISECONDS),
+        # Heartbeats must not queue behind a full stream: each channel gets a TCP connection of its own.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if endpoint.is_local:
+        options.append(("grpc.enable_http_proxy", 0))
+    return options

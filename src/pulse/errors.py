@@ -1,0 +1,153 @@
+"""Everything that pulse raises, as one tree.
+
+PulseError
+├── InvalidArgument        a value that cannot be used; the sentence names it
+│   └── InvalidHandler     a function that cannot serve as a handler
+├── NotFound               no such job
+├── AlreadyExists          the same id or key was used with another payload
+├── InvalidTransition      the job's status does not allow this
+├── Unauthenticated        credentials are missing or wrong
+├── PermissionDenied       the credentials do not allow this
+├── ResourceExhausted      too large, or too much at once
+├── Unavailable            pulsed, or its database, cannot be reached
+│   └── DeadlineExceeded   no answer in time: it may or may not have happened
+├── InternalError          the server failed; its log tells more
+├── PartialFailure         some jobs of an enqueue_many were refused
+└── ClientClosed           the client was closed, or is used where it cannot work
+
+`Retry`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and stand apart
+(in `pulse.outcomes`): `except PulseError` around an enqueue must not swallow them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pulse.models import JobHandle
+
+
+class PulseError(Exception):
+    """The root of all errors of pulse."""
+
+    code: ClassVar[str] = "UNKNOWN"
+    """The name of the gRPC status that this error stands for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidArgument(PulseError):
+    """A value cannot be used; the message names it and says what is expected."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class InvalidHandler(InvalidArgument):
+    """A function cannot serve as a handler; the message says what about its signature is in the way."""
+
+
+class NotFound(PulseError):
+    """There is no such job."""
+
+    code = "NOT_FOUND"
+
+
+class AlreadyExists(PulseError):
+    """The same job id or idempotency key was used before with another payload."""
+
+    code = "ALREADY_EXISTS"
+
+
+class InvalidTransition(PulseError):
+    """The status of the job does not allow this."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class Unauthenticated(PulseError):
+    """Credentials are missing or wrong."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(PulseError):
+    """The credentials are known but do not allow this."""
+
+    code = "PERMISSION_DENIED"
+
+
+class ResourceExhausted(PulseError):
+    """The request is too large, or the server has too much to do."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(PulseError):
+    """pulsed, or the database behind it, cannot be reached. Trying again later may help."""
+
+    code = "UNAVAILABLE"
+
+
+class DeadlineExceeded(Unavailable):
+    """No answer came in time, so what was asked may or may not have happened."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class InternalError(PulseError):
+    """The server failed in a way it did not expect; its log tells more."""
+
+    code = "INTERNAL"
+
+
+class ClientClosed(PulseError):
+    """The client was closed, or is used from a place where it cannot work."""
+
+    code = "CANCELLED"
+
+
+class PartialFailure(PulseError):
+    """Some jobs of an `enqueue_many` were refused; the others are stored.
+
+    `errors` maps the position of each refused job to its error. `handles` holds, by position, the
+    handle of each stored job and None for each refused one.
+    """
+
+    code = "ABORTED"
+
+    def __init__(self, errors: Mapping[int, PulseError], handles: Sequence[JobHandle | None]) -> None:
+        self.errors: dict[int, PulseError] = dict(errors)
+        self.handles: list[JobHandle | None] = list(handles)
+        position = min(self.errors)
+        super().__init__(
+            f"{len(self.errors)} of {len(self.handles)} jobs were refused; "
+            f"the first is number {position}: {self.errors[position].message}"
+        )
+
+    def __reduce__(self) -> tuple[type[PartialFailure], tuple[dict[int, PulseError], list[JobHandle | None]]]:
+        return type(self), (self.errors, self.handles)
+
+
+_BY_CODE: dict[int, type[PulseError]] = {
+    3: InvalidArgument,
+    4: DeadlineExceeded,
+    5: NotFound,
+    6: AlreadyExists,
+    7: PermissionDenied,
+    8: ResourceExhausted,
+    9: InvalidTransition,
+    10: Unavailable,  # ABORTED: lost a race, worth another try
+    11: InvalidArgument,  # OUT_OF_RANGE
+    13: InternalError,
+    14: Unavailable,
+    15: InternalError,  # DATA_LOSS
+    16: Unauthenticated,
+}
+
+
+def error_for_code(code: int, message: str) -> PulseError:
+    """Return the error that stands for a gRPC status code, with the server's sentence."""
+    return _BY_CODE.get(code, PulseError)(message)

@@ -1,0 +1,60 @@
+"""A job that this worker holds, from its delivery until the server has taken its result."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pulse import tuning
+from pulse.context import context_for
+from pulse.handlers import Handler
+from pulse.outcomes import Outcome
+from pulse.v1 import pulse_pb2 as pb
+
+
+@dataclass(slots=True)
+class LeaseTerms:
+    """How long a lease lasts and how often to beat. The server's welcome sets both."""
+
+    lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
+    heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
+
+
+class HeldJob:
+    """One claim and where it stands. Made for every job, hence a plain class with slots.
+
+    `lease_end` is on the `lease_clock`. It is moved by the heartbeat thread; all else belongs to the
+    event loop.
+    """
+
+    __slots__ = (
+        "assignment",
+        "attempt",
+        "context",
+        "handler",
+        "has_begun",
+        "is_given_back",
+        "job_id",
+        "lease_end",
+        "outcome",
+        "stop_reason",
+        "task",
+    )
+
+    def __init__(self, assignment: pb.JobAssignment, handler: Handler, lease_end: float) -> None:
+        self.assignment = assignment
+        self.job_id = assignment.job_id
+        self.attempt = assignment.attempt
+        self.handler = handler
+        self.context = context_for(assignment)
+        self.lease_end = lease_end
+        self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
+        self.outcome: Outcome | None = None
+        # Set: this claim is not ours any more, so nothing is reported for it.
+        self.stop_reason = ""
+        # Set: the worker stops, the handler was cancelled, and the claim waits to be released.
+        self.is_given_back = False
+
+    def claim(self) -> pb.Claim:
+        return pb.Claim(job_id=self.job_id, attempt=self.attempt)

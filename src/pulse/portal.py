@@ -1,0 +1,59 @@
+"""An event loop in a thread of its own, for callers who want nothing to do with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from pulse import tuning
+from pulse.errors import ClientClosed
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """Runs coroutines for other threads. A daemon, so that it never keeps a process alive."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="pulse-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result], timeout_seconds: float | None = None) -> Result:
+        """Run the coroutine there and block until it is done."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise ClientClosed("A SyncPulse cannot be called from its own event loop. Use pulse.Pulse there.")
+        future: Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result(timeout_seconds)
+        except BaseException:
+            # A caller that was interrupted (Ctrl-C, a worker timeout) takes its call along.
+            future.cancel()
+            raise
+
+    @property
+    def is_over(self) -> bool:
+        """True once it was stopped, and in a process forked from its own, where its thread never was."""
+        return self._process != os.getpid() or self._loop.is_closed()
+
+    def stop(self) -> None:
+        """End the loop and its thread, in bounded time. Does nothing when that is over."""
+        if self.is_over:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(tuning.EXIT_TIMEOUT_SECONDS)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()

@@ -1,0 +1,89 @@
+"""Every interval, batch size and limit of the SDK, each with its reason. Durations are in seconds."""
+
+from __future__ import annotations
+
+MIB = 1024 * 1024
+
+# ---------------------------------------------------------------- calls
+
+# Long enough to ride out a restart of pulsed, short enough that a web request does not hang for ever.
+DEFAULT_TIMEOUT_SECONDS = 10.0
+# One try on the wire. A server that accepts and never answers must leave time for a second try.
+TRY_TIMEOUT_SECONDS = 5.0
+RETRY_FIRST_SECONDS = 0.05
+RETRY_LONGEST_SECONDS = 1.0
+
+# A page of 1,000 jobs with long errors fits; gRPC's own default of 4 MiB would not always hold it.
+MAX_RECEIVE_BYTES = 16 * MIB
+# A peer that vanished without a FIN is noticed after 30 s at most. The server has to allow pings this often.
+KEEPALIVE_MILLISECONDS = 20_000
+KEEPALIVE_TIMEOUT_MILLISECONDS = 10_000
+# gRPC waits up to two minutes between its own dials by default: far longer than a server takes to restart.
+REDIAL_FIRST_MILLISECONDS = 100
+REDIAL_LONGEST_MILLISECONDS = 1_000
+
+# ---------------------------------------------------------------- enqueueing
+
+# Batches stay far below the 4 MiB that a gRPC server receives by default, even with one job too many.
+ENQUEUE_BATCH_JOBS = 1_000
+ENQUEUE_BATCH_BYTES = 1 * MIB
+# One call on its way to the server while the answer to the other comes back.
+ENQUEUES_IN_FLIGHT = 2
+
+# ---------------------------------------------------------------- taking jobs
+
+DEFAULT_CONCURRENCY = 20
+# What a server that does not say is assumed to use; the welcome message replaces both.
+DEFAULT_LEASE_SECONDS = 30.0
+DEFAULT_HEARTBEAT_SECONDS = 10.0
+
+# Work kept ahead of the handlers: covers a report, a claim and a delivery, with room for a slow commit.
+PREFETCH_SECONDS = 0.05
+# Above this a larger window buys no throughput, and a crash would burn an attempt on each job in it.
+PREFETCH_MOST = 1_000
+# What the server takes as a capacity.
+WINDOW_MOST = 10_000
+# Slower handlers count at once, faster ones are believed slowly: too wide a window is the costlier mistake.
+SLOWER_WEIGHT = 0.5
+FASTER_WEIGHT = 0.2
+# A window that moved by less is not worth telling.
+WINDOW_NOTICEABLE = 0.2
+
+RECONNECT_FIRST_SECONDS = 0.1
+RECONNECT_LONGEST_SECONDS = 5.0
+WELCOME_TIMEOUT_SECONDS = 10.0
+
+# ---------------------------------------------------------------- holding and reporting
+
+CLAIMS_PER_BEAT = 5_000
+BEAT_TIMEOUT_SECONDS = 5.0
+# A beat that failed is repeated well within the time that the lease has left.
+BEAT_RETRY_SECONDS = 1.0
+
+REPORT_BATCH_JOBS = 1_000
+REPORT_BATCH_BYTES = 2 * MIB
+# One: what finishes meanwhile goes out together next, and a busy server is asked less often.
+REPORTS_IN_FLIGHT = 1
+
+# A delivery that took this part of its lease is confirmed before its handler starts, asked for or not.
+STALE_DELIVERY = 1 / 3
+CONFIRM_BATCH_JOBS = 1_000
+CONFIRMS_IN_FLIGHT = 2
+
+ERROR_BYTES = 8 * 1024
+TRACEBACK_FRAMES = 5
+
+# ---------------------------------------------------------------- stopping
+
+DEFAULT_DRAIN_SECONDS = 30.0
+# After the server was told to send nothing more: how long silence has to last until the stream is closed.
+QUIET_SECONDS = 0.05
+QUIET_LONGEST_SECONDS = 1.0
+# What a handler gets to clean up after it was cancelled, and what a hurried stop gives its last calls.
+CANCEL_GRACE_SECONDS = 2.0
+RELEASE_TIMEOUT_SECONDS = 5.0
+CLAIMS_PER_RELEASE = 1_000
+# How long gRPC gets to deliver the ends of cancelled calls before their event loop may be closed.
+SETTLE_SECONDS = 0.02
+# What closing may cost an interpreter that exits.
+EXIT_TIMEOUT_SECONDS = 2.0

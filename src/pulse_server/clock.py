@@ -1,0 +1,15 @@
+"""The clock that leases are measured with on this host."""
+
+from __future__ import annotations
+
+import time
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def awake_or_not() -> float:
+        """Seconds that never run backwards and go on while the machine sleeps, as leases do."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:
+    # Stands still while the machine sleeps: a server's machine does not.
+    awake_or_not = time.monotonic

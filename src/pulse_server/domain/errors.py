@@ -1,0 +1,51 @@
+"""What can be wrong, one class per thing that a caller can act on.
+
+PulseError
+├── InvalidArgument      the request itself is wrong; sending it again changes nothing
+├── JobNotFound          no job has this id
+├── AlreadyExists        the id or the idempotency key belongs to a job with other content
+├── InvalidTransition    the job's state, or another claim, forbids what was asked
+├── ResourceExhausted    the database has no room left
+└── Unavailable          the database cannot be reached, or did not answer in time; try again
+"""
+
+from __future__ import annotations
+
+
+class PulseError(Exception):
+    """Root of the errors that are answers. Its text is a sentence for the caller, never SQL."""
+
+
+class InvalidArgument(PulseError):
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(f"{field} {problem}")
+
+
+class JobNotFound(PulseError):
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"There is no job {job_id}.")
+
+
+class AlreadyExists(PulseError):
+    def __init__(self, named_by: str, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(
+            f"{named_by} already belongs to job {job_id}, which has another topic or payload. "
+            "Use a new one for new work."
+        )
+
+
+class InvalidTransition(PulseError):
+    def __init__(self, job_id: str, problem: str) -> None:
+        self.job_id = job_id
+        super().__init__(problem)
+
+
+class ResourceExhausted(PulseError):
+    pass
+
+
+class Unavailable(PulseError):
+    pass

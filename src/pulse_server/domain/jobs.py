@@ -1,0 +1,167 @@
+"""The nouns: a job to insert, a job as stored, a claim on it, and what a worker says about the claim.
+
+Those that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass and made
+in a third of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from pulse_server.domain.status import JobStatus
+
+
+class NewJob(NamedTuple):
+    """A job to insert. It starts at `run_at`, or `delay` after the insert, or at once."""
+
+    id: str
+    topic: str
+    payload: bytes
+    priority: int
+    max_attempts: int
+    idempotency_key: str | None = None
+    metadata: Mapping[str, str] | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    schedule_id: str | None = None
+
+    @property
+    def may_be_ready(self) -> bool:
+        """Whether it may be claimed at once. For a `run_at` only the database's clock knows."""
+        return self.delay is None
+
+
+class Submitted(NamedTuple):
+    """The answer to a submit. `duplicate`: the job was there already and nothing was inserted."""
+
+    job_id: str
+    duplicate: bool
+
+
+class Claim(NamedTuple):
+    """The fence. Whatever a worker says about a job counts only while all three still match the row.
+
+    A caller of the original contract sends less: a None is not checked.
+    """
+
+    job_id: str
+    worker_id: str | None
+    attempt: int | None
+
+
+class ClaimedJob(NamedTuple):
+    """A job as it goes to a worker. `confirm`: the worker must beat it once before it starts."""
+
+    id: str
+    topic: str
+    payload: bytes
+    attempt: int
+    priority: int
+    max_attempts: int
+    metadata: Mapping[str, str] | None
+    idempotency_key: str | None
+    worker_id: str
+    confirm: bool
+
+
+class Report(NamedTuple):
+    """How an attempt ended. For a failure: the error, and how the next attempt is to be timed, if at all."""
+
+    claim: Claim
+    success: bool
+    error: str = ""
+    retry_after: timedelta | None = None
+    discard: bool = False
+
+
+class Outcome(StrEnum):
+    """How an attempt that was not a success ended, as its history tells it."""
+
+    FAILED = "failed"
+    DISCARDED = "discarded"
+    LEASE_EXPIRED = "lease_expired"
+    CANCELED = "canceled"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One finished attempt that was not a success."""
+
+    attempt: int
+    worker_id: str
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: Outcome
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything that is known about a job."""
+
+    id: str
+    topic: str
+    status: JobStatus
+    priority: int
+    attempts: int
+    max_attempts: int
+    submitted_at: datetime
+    next_run_at: datetime
+    payload: bytes = b""
+    ready: bool = False
+    delivered: bool = False
+    locked_by: str | None = None
+    lease_until: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    finished_by: str | None = None
+    last_error: str | None = None
+    idempotency_key: str | None = None
+    schedule_id: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    history: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """A job that was called off, and the claim that it ended, if a worker held it."""
+
+    job: Job
+    ended_claim: Claim | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What the promoter found: topics that have new ready jobs, and how long until the next one is due."""
+
+    promoted: int
+    topics: frozenset[str]
+    next_due_in: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A claim whose lease lapsed, and where its job went."""
+
+    claim: Claim
+    topic: str
+    status: JobStatus
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    topic: str | None = None
+    status: JobStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """Where a page ended: the next one starts after this job, newest first."""
+
+    submitted_at: datetime
+    job_id: str

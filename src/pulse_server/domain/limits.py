@@ -1,0 +1,138 @@
+"""What may come in. Each check answers with a sentence that names the field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from pulse_server.domain.errors import InvalidArgument
+
+MAX_TOPIC_LENGTH = 255
+MAX_KEY_LENGTH = 255
+MAX_WORKER_ID_LENGTH = 255
+MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB: what goes in must come out
+MAX_METADATA_ENTRIES = 64
+MAX_METADATA_BYTES = 16 * 1024
+MAX_ERROR_BYTES = 8 * 1024
+MAX_ATTEMPTS = 1000  # 1000² seconds of backoff is eleven days
+MAX_TOPICS_PER_WORKER = 1000
+MAX_CAPACITY = 10_000
+MAX_DELAY = timedelta(days=3650)
+MAX_PAGE_SIZE = 1000
+MAX_OFFSET = 100_000  # an offset is walked row by row; page tokens are not
+
+_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
+
+
+def check_topic(topic: str, field: str = "topic") -> str:
+    if not topic:
+        raise InvalidArgument(field, "is empty: name the kind of work, such as 'send-email'.")
+    if len(topic) > MAX_TOPIC_LENGTH:
+        raise InvalidArgument(
+            field, f"has {len(topic)} characters; {MAX_TOPIC_LENGTH} are allowed at the most."
+        )
+    if not _TOPIC.fullmatch(topic):
+        raise InvalidArgument(
+            field,
+            f"{topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or digit.",
+        )
+    return topic
+
+
+def check_payload(payload: bytes) -> bytes:
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise InvalidArgument(
+            "payload",
+            f"has {len(payload)} bytes; {MAX_PAYLOAD_BYTES} are allowed at the most. "
+            "Store large data elsewhere and send a reference to it.",
+        )
+    return payload
+
+
+def check_key(key: str) -> str | None:
+    if not key:
+        return None
+    return _check_text(key, "idempotency_key", MAX_KEY_LENGTH)
+
+
+def check_worker_id(worker_id: str) -> str:
+    if not worker_id:
+        raise InvalidArgument("worker_id", "is empty: give each worker process a name of its own.")
+    return _check_text(worker_id, "worker_id", MAX_WORKER_ID_LENGTH)
+
+
+def check_run_id(run_id: str) -> str:
+    return _check_text(run_id, "run_id", MAX_WORKER_ID_LENGTH)
+
+
+def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str] | None:
+    if not metadata:
+        return None
+    if len(metadata) > MAX_METADATA_ENTRIES:
+        raise InvalidArgument(
+            "metadata", f"has {len(metadata)} entries; {MAX_METADATA_ENTRIES} are allowed at the most."
+        )
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
+    if size > MAX_METADATA_BYTES:
+        raise InvalidArgument("metadata", f"has {size} bytes; {MAX_METADATA_BYTES} are allowed at the most.")
+    if any("\0" in key or "\0" in value for key, value in metadata.items()):
+        raise InvalidArgument("metadata", "contains a NUL character, which cannot be stored.")
+    return metadata
+
+
+def check_max_attempts(max_attempts: int, field: str = "max_attempts") -> int:
+    if not 1 <= max_attempts <= MAX_ATTEMPTS:
+        raise InvalidArgument(field, f"is {max_attempts}: it must be from 1 to {MAX_ATTEMPTS}.")
+    return max_attempts
+
+
+def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
+    if delay < timedelta(0):
+        raise InvalidArgument(field, "is negative: time runs forward only.")
+    if delay > MAX_DELAY:
+        raise InvalidArgument(field, f"is longer than {MAX_DELAY.days} days.")
+    return delay
+
+
+def check_run_at(run_at: datetime) -> datetime:
+    if not datetime(1970, 1, 1, tzinfo=UTC) <= run_at <= datetime(2200, 1, 1, tzinfo=UTC):
+        raise InvalidArgument("run_at", "must lie between the years 1970 and 2200.")
+    return run_at
+
+
+def check_capacity(capacity: int) -> int:
+    if not 0 <= capacity <= MAX_CAPACITY:
+        raise InvalidArgument("capacity", f"is {capacity}: it must be from 0 to {MAX_CAPACITY}.")
+    return capacity
+
+
+def check_page_size(limit: int, default: int) -> int:
+    if limit < 0:
+        raise InvalidArgument("limit", f"is {limit}: it must not be negative.")
+    return min(limit or default, MAX_PAGE_SIZE)
+
+
+def check_offset(offset: int) -> int:
+    if not 0 <= offset <= MAX_OFFSET:
+        raise InvalidArgument(
+            "offset", f"is {offset}: it must be from 0 to {MAX_OFFSET}; use page_token to go further."
+        )
+    return offset
+
+
+def clean_error(error: str) -> str:
+    """The error text as it can be stored: without NUL, and cut at 8 KiB."""
+    error = error.replace("\0", "")
+    if len(error) * 4 <= MAX_ERROR_BYTES:
+        return error
+    data = error.encode()
+    return error if len(data) <= MAX_ERROR_BYTES else data[:MAX_ERROR_BYTES].decode(errors="ignore")
+
+
+def _check_text(text: str, field: str, longest: int) -> str:
+    if len(text) > longest:
+        raise InvalidArgument(field, f"has {len(text)} characters; {longest} are allowed at the most.")
+    if "\0" in text:
+        raise InvalidArgument(field, "contains a NUL character, which cannot be stored.")
+    return text

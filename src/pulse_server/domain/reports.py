@@ -1,0 +1,40 @@
+"""Judging a report that the fence did not let through."""
+
+from __future__ import annotations
+
+from pulse_server.domain.errors import InvalidTransition
+from pulse_server.domain.jobs import Job, Outcome, Report
+from pulse_server.domain.status import JobStatus
+
+
+def is_repeat(report: Report, job: Job) -> bool:
+    """Whether this very report was taken before: its answer was lost and the worker sent it again."""
+    claim = report.claim
+    if report.success:
+        return (
+            job.status is JobStatus.COMPLETED
+            and claim.attempt in (None, job.attempts)
+            and claim.worker_id in (None, job.finished_by)
+        )
+    if claim.attempt is None:
+        return False
+    return any(
+        past.attempt == claim.attempt
+        and past.outcome in (Outcome.FAILED, Outcome.DISCARDED)
+        and claim.worker_id in (None, past.worker_id)
+        for past in job.history
+    )
+
+
+def refusal(report: Report, job: Job) -> InvalidTransition:
+    """Why the report was not taken, as a sentence that tells the worker whose job it is now."""
+    claim = report.claim
+    if job.status is not JobStatus.RUNNING:
+        problem = f"Job {job.id} is {job.status}, not RUNNING: the report was not taken."
+    elif claim.attempt is not None and claim.attempt != job.attempts:
+        problem = (
+            f"Job {job.id} is at attempt {job.attempts}: the report of attempt {claim.attempt} came too late."
+        )
+    else:
+        problem = f"Job {job.id} is held by another worker: the report was not taken."
+    return InvalidTransition(job.id, problem)

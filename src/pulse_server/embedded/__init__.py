@@ -1,0 +1,23 @@
+"""A Postgres of one's own, for `pulsed` without DB_HOST: a child process on a private unix socket."""
+
+from pulse_server.embedded.cluster import EmbeddedPostgres
+from pulse_server.embedded.directory import default_data_directory
+from pulse_server.embedded.errors import (
+    DataDirectoryInUse,
+    DataDirectoryUnusable,
+    EmbeddedError,
+    EmbeddedUnavailable,
+    StartFailed,
+    WrongMajorVersion,
+)
+
+__all__ = [
+    "DataDirectoryInUse",
+    "DataDirectoryUnusable",
+    "EmbeddedError",
+    "EmbeddedPostgres",
+    "EmbeddedUnavailable",
+    "StartFailed",
+    "WrongMajorVersion",
+    "default_data_directory",
+]

@@ -1,0 +1,145 @@
+"""Starts programs through the launcher, so that they end with this process whatever ends it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pulse_server.embedded import launch
+from pulse_server.embedded.errors import DataDirectoryUnusable
+from pulse_server.embedded.identity import Identity
+
+ParentWatch = Literal["signal", "pipe"]
+
+_WORKING_DIRECTORY = "/proc/self/cwd"
+_KEEPS_ITS_WORKING_DIRECTORY_SINCE = 16
+
+
+def default_parent_watch() -> ParentWatch:
+    """Choose how a child learns of our death: by the kernel where that is sound, else by a guard process.
+
+    Linux ties the death signal to the thread that spawned the child. Only the main thread lives as long as
+    the process, so from any other thread the guard is used.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    return "signal" if sys.platform.startswith("linux") and is_main_thread else "pipe"
+
+
+@dataclass
+class Child:
+    """A running program that leads a process group of its own, so that Ctrl-C in a terminal misses it."""
+
+    process: subprocess.Popen[bytes]
+    lifeline: int | None
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it still runs, reaping it when it does not."""
+        return self.process.poll() is None
+
+    def leads(self, pid: int) -> bool:
+        """Tell whether the process is this child, or the one that its guard watches."""
+        try:
+            return os.getpgid(pid) == self.process.pid
+        except OSError:
+            return False
+
+    def stop(self, steps: Sequence[tuple[signal.Signals, timedelta]]) -> None:
+        """Send each signal in turn, allowing it its time, and SIGKILL in the end. Returns once it is gone."""
+        for number, patience in steps:
+            if self._ends_after(number, patience):
+                break
+        else:
+            self._signal(signal.SIGKILL)
+        self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Close our end of the guard's pipe; a program that still runs is interrupted by that."""
+        if self.lifeline is not None:
+            os.close(self.lifeline)
+            self.lifeline = None
+
+    def _ends_after(self, number: signal.Signals, patience: timedelta) -> bool:
+        self._signal(number)
+        try:
+            self.process.wait(patience.total_seconds())
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        # An unreaped child keeps its pid, so the group cannot be someone else's.
+        if self.is_running:
+            os.killpg(self.process.pid, number)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts programs under one identity, each bound to the life of this process."""
+
+    identity: Identity
+    watch: ParentWatch
+
+    def name_of(self, data_directory: Path, major: int) -> str:
+        """Return the path by which a program started in the data directory can open it.
+
+        That is its own path, unless a directory above it is closed to the account that stands in for root.
+        Then it is a link to the working directory, which leads there without passing the closed one, so that
+        no permission has to be changed. Raises DataDirectoryUnusable where that cannot be.
+        """
+        obstacle = self.identity.obstacle(data_directory.parent)
+        if obstacle is None:
+            return str(data_directory)
+        # Older programs leave their working directory to find themselves, and could not come back.
+        if major >= _KEEPS_ITS_WORKING_DIRECTORY_SINCE and Path(_WORKING_DIRECTORY).exists():
+            return _WORKING_DIRECTORY
+        reason = f"Postgres, which runs as uid {self.identity.uid} here, may not enter {obstacle}"
+        raise DataDirectoryUnusable(data_directory.parent, reason)
+
+    def spawn(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        output: int,
+        stdin: int = subprocess.DEVNULL,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start the command in the directory, in a clean environment, its errors joined with its output."""
+        guard_end, lifeline = os.pipe() if self.watch == "pipe" else (None, None)
+        inherited = () if guard_end is None else (guard_end,)
+        watch = self.watch if guard_end is None else f"pipe:{guard_end}"
+        options = [f"parent={os.getpid()}", f"watch={watch}", f"identity={self.identity.launcher_option}"]
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", launch.__file__, *options, "--", *command],
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=inherited,
+                start_new_session=True,
+                cwd=directory,
+                env={**_clean_environment(), **(environment or {})},
+            )
+        except BaseException:
+            if lifeline is not None:
+                os.close(lifeline)
+            raise
+        finally:
+            if guard_end is not None:
+                os.close(guard_end)
+        return Child(process, lifeline)
+
+
+def _clean_environment() -> dict[str, str]:
+    # PGDATA, PGPORT, PGOPTIONS and the like belong to the user's other servers. The C locale is the one that
+    # every machine has, and keeps messages in one language.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
+    return {**kept, "LC_ALL": "C"}

@@ -1,0 +1,185 @@
+"""The embedded Postgres: made on first use, started as a child, stopped or dying with its parent."""
+
+import os
+import signal
+import time
+import urllib.parse
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+
+from pulse_server.embedded.binaries import Installation, choose_installation
+from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_parent_watch
+from pulse_server.embedded.directory import PORT, DataDirectory, remove_socket_directory
+from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
+from pulse_server.embedded.identity import choose_identity
+from pulse_server.embedded.initialise import DATABASE, SUPERUSER, initialise
+from pulse_server.embedded.postmaster import is_serving, read_postmaster
+
+# How long a server whose pulsed was killed may take for its shutdown checkpoint.
+_PREDECESSOR_PATIENCE = timedelta(seconds=30)
+_POLL_SECONDS = 0.01
+_RELAUNCH_SECONDS = 0.1
+# Fast shutdown: disconnect, checkpoint. Immediate: no checkpoint, recovery at the next start. Then SIGKILL.
+_STOP_STEPS = ((signal.SIGINT, timedelta(seconds=30)), (signal.SIGQUIT, timedelta(seconds=5)))
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "port": str(PORT),
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    # A queue writes a lot: fewer, larger checkpoints cost less WAL.
+    "max_wal_size": "2GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+    "logging_collector": "off",
+    "cluster_name": "pulse",
+}
+
+
+class EmbeddedPostgres:
+    """One Postgres server, owned by this process, reachable through a private unix socket only.
+
+    Start it in the main thread: elsewhere it needs a guard process (see `child.default_parent_watch`).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        parent_watch: ParentWatch | None = None,
+        allow_namespace: bool = True,
+    ) -> None:
+        self._directory = DataDirectory(directory)
+        self._settings = dict(settings or {})
+        self._parent_watch = parent_watch
+        self._allow_namespace = allow_namespace
+        self._child: Child | None = None
+        self._sockets: Path | None = None
+
+    @property
+    def dsn(self) -> str:
+        """Where to connect, for asyncpg and psql alike. Only while it runs."""
+        if self._sockets is None:
+            raise RuntimeError("the embedded Postgres is not running")
+        query = urllib.parse.urlencode({"host": self._sockets, "port": PORT})
+        return f"postgresql://{SUPERUSER}@/{DATABASE}?{query}"
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the server process lives."""
+        return self._child is not None and self._child.is_running
+
+    def start(self, timeout: timedelta = timedelta(seconds=60)) -> None:
+        """Make the data directory if there is none, start the server, return once it accepts connections.
+
+        Raises an EmbeddedError, after which nothing runs and nothing is held.
+        """
+        if self._child is not None:
+            return
+        self._directory.acquire()
+        try:
+            launcher = self._choose_launcher()
+            installation = self._prepare(launcher)
+            self._sockets = self._directory.make_socket_directory(launcher.identity)
+            self._serve(installation, launcher, timeout)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Shut the server down, by force if it does not follow. Doing it twice does nothing more."""
+        if self._child is not None:
+            self._child.stop(_STOP_STEPS)
+            self._child = None
+        if self._sockets is not None:
+            remove_socket_directory(self._sockets)
+            self._sockets = None
+        self._directory.release()
+
+    def __enter__(self) -> "EmbeddedPostgres":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _choose_launcher(self) -> Launcher:
+        path, data = self._directory.path, self._directory.postgres
+        identity = choose_identity(path, data, allow_namespace=self._allow_namespace)
+        return Launcher(identity, self._parent_watch or default_parent_watch())
+
+    def _prepare(self, launcher: Launcher) -> Installation:
+        """Choose the binaries, and see to it that there is data which no other server uses."""
+        data = self._directory.postgres
+        has_data = (data / "PG_VERSION").exists()
+        if not has_data and data.exists() and any(data.iterdir()):
+            reason = f"{data} holds something that is not Postgres data"
+            raise DataDirectoryUnusable(self._directory.path, reason)
+        installation = choose_installation(data, is_reachable=launcher.identity.can_reach)
+        if has_data:
+            self._await_predecessor()
+        else:
+            initialise(self._directory, installation, launcher, self._settings)
+        return installation
+
+    def _await_predecessor(self) -> None:
+        """Wait until the server of a killed pulsed has shut down; its parent's death told it to."""
+        data = self._directory.postgres
+        deadline = time.monotonic() + _PREDECESSOR_PATIENCE.total_seconds()
+        while (other := read_postmaster(data)) is not None and is_serving(data, other.pid):
+            if time.monotonic() > deadline:
+                raise DataDirectoryInUse(self._directory.path, "a Postgres server", other.pid)
+            time.sleep(_POLL_SECONDS)
+
+    def _serve(self, installation: Installation, launcher: Launcher, timeout: timedelta) -> None:
+        """Launch the server and wait until it is ready, once more while a killed one's memory is in use."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        while True:
+            log_offset = self._launch(installation, launcher)
+            if self._becomes_ready(deadline):
+                return
+            log_tail = self._directory.log_since(log_offset)
+            assert self._child is not None
+            if self._child.is_running:
+                raise StartFailed.not_ready(timeout, log_tail, self._directory.log)
+            self._child.close()
+            self._child = None
+            # Backends of a server killed with SIGKILL take a moment to notice and let go of its memory.
+            if "pre-existing shared memory block" not in log_tail or time.monotonic() > deadline:
+                raise StartFailed("The embedded Postgres ended at start.", log_tail, self._directory.log)
+            time.sleep(_RELAUNCH_SECONDS)
+
+    def _launch(self, installation: Installation, launcher: Launcher) -> int:
+        """Start the server process. Returns where in the log its words begin."""
+        settings = {**_SETTINGS, **self._settings, "unix_socket_directories": str(self._sockets)}
+        data = self._directory.postgres
+        command = [installation.program("postgres"), "-D", launcher.name_of(data, installation.major)]
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        environment = {}
+        if (stale := read_postmaster(data)) is not None:
+            # The file's process is not a server of ours, but Postgres gives up if that pid lives at all,
+            # unless told that it is an ancestor. Its check of shared memory in use still protects the data.
+            environment["PG_GRANDPARENT_PID"] = str(stale.pid)
+        log = self._directory.open_log()
+        try:
+            log_offset = os.fstat(log).st_size
+            self._child = launcher.spawn(command, data, output=log, environment=environment)
+        finally:
+            os.close(log)
+        return log_offset
+
+    def _becomes_ready(self, deadline: float) -> bool:
+        assert self._child is not None
+        while time.monotonic() < deadline and self._child.is_running:
+            server = read_postmaster(self._directory.postgres)
+            if server is not None and server.is_ready and self._child.leads(server.pid):
+                return True
+            time.sleep(_POLL_SECONDS)
+        return False

@@ -1,0 +1,172 @@
+"""The directory that `pulsed` keeps its embedded database in, held by one process at a time.
+
+<directory>/postgres/      the data directory of Postgres
+<directory>/postgres.log   its log, with one predecessor
+<directory>/lock           held with flock; tells the holder's pid and its socket directory
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
+from pulse_server.embedded.identity import Identity
+
+PORT = 5432
+_SOCKET_PREFIX = "pulse-"
+# sun_path holds 104 bytes on the BSDs and macOS, 108 on Linux, the closing NUL included.
+_LONGEST_SOCKET_PATH = 103
+_LARGEST_LOG_BYTES = 10 * 1024 * 1024
+_LOG_TAIL_BYTES = 4000
+_LOG_TAIL_LINES = 15
+
+
+def default_data_directory(environ: Mapping[str, str]) -> Path:
+    """Return PULSE_DATA_DIR, else `pulse` under XDG_DATA_HOME, else under ~/.local/share.
+
+    Raises EmbeddedError for a user without a home directory.
+    """
+    if named := environ.get("PULSE_DATA_DIR"):
+        return Path(named).expanduser()
+    # The XDG specification has relative paths ignored.
+    if (data_home := environ.get("XDG_DATA_HOME", "")).startswith("/"):
+        return Path(data_home) / "pulse"
+    try:
+        home = Path(environ.get("HOME") or Path.home())
+    except RuntimeError as error:
+        raise EmbeddedError(
+            "There is no home directory to keep the embedded database in. Set PULSE_DATA_DIR to a directory, "
+            "or set DB_HOST to a Postgres server of your own."
+        ) from error
+    return home / ".local" / "share" / "pulse"
+
+
+class DataDirectory:
+    """The directory on disk: its parts, its lock, and its socket directory elsewhere."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.was_made_here = False
+        self._lock: int | None = None
+
+    @property
+    def postgres(self) -> Path:
+        """The data directory of Postgres itself."""
+        return self.path / "postgres"
+
+    @property
+    def log(self) -> Path:
+        """The log of Postgres."""
+        return self.path / "postgres.log"
+
+    def acquire(self) -> None:
+        """Make the directory if it is missing and take its lock. DataDirectoryInUse names its holder."""
+        try:
+            self.was_made_here = not self.path.exists()
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise DataDirectoryUnusable(self.path, f"{error.strerror} ({error.filename})") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            pid = _read_holder(lock)
+            os.close(lock)
+            raise DataDirectoryInUse(self.path, "another pulsed", pid) from error
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+        self._remove_leftovers()
+        self._write_lock(str(os.getpid()))
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, as removing it would let two processes lock two files."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+
+    def make_socket_directory(self, identity: Identity) -> Path:
+        """Make a private directory for the socket, short enough however deep the data lies."""
+        for base in dict.fromkeys((os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")):
+            longest = f"{base}/{_SOCKET_PREFIX}12345678/.s.PGSQL.{PORT}.lock"
+            # Server and clients take a list of directories, so that a comma would cut the path in two.
+            if not base.startswith("/") or set(base) & set(',"'):
+                continue
+            if len(os.fsencode(longest)) > _LONGEST_SOCKET_PATH:
+                continue
+            if not os.access(base, os.W_OK | os.X_OK) or not identity.can_reach(Path(base)):
+                continue
+            made = Path(tempfile.mkdtemp(prefix=_SOCKET_PREFIX, dir=base))
+            self._write_lock(f"{os.getpid()}\n{made}")
+            self.hand_over(made, identity)
+            return made
+        raise DataDirectoryUnusable(
+            self.path, "no temporary directory is writable and short enough for a unix socket (see TMPDIR)"
+        )
+
+    @staticmethod
+    def hand_over(made: Path, identity: Identity) -> None:
+        """Give a directory that we have just made to the account that Postgres runs as."""
+        if os.geteuid() != identity.uid:
+            os.chown(made, identity.uid, identity.gid)
+
+    def open_log(self) -> int:
+        """Open the log for appending, after setting an overlong one aside."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size > _LARGEST_LOG_BYTES:
+                self.log.replace(self.log.with_suffix(".log.1"))
+        try:
+            return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise DataDirectoryUnusable(self.path, f"{error.strerror} ({error.filename})") from error
+
+    def log_since(self, offset: int) -> str:
+        """Return the last lines that were logged after the offset."""
+        try:
+            with self.log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(offset, end - _LOG_TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
+
+    def _write_lock(self, content: str) -> None:
+        assert self._lock is not None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{content}\n".encode(), 0)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed holder left: its socket directory, and a half-made data directory."""
+        assert self._lock is not None
+        _, _, sockets = os.pread(self._lock, 4096, 0).decode(errors="replace").strip().partition("\n")
+        if Path(sockets).name.startswith(_SOCKET_PREFIX):
+            remove_socket_directory(Path(sockets))
+        for half_made in self.path.glob("postgres.new-*"):
+            shutil.rmtree(half_made, ignore_errors=True)
+
+
+def remove_socket_directory(path: Path) -> None:
+    """Remove a socket directory and the sockets in it, and nothing else."""
+    with contextlib.suppress(OSError):
+        for socket in path.glob(".s.PGSQL.*"):
+            socket.unlink(missing_ok=True)
+        path.rmdir()
+
+
+def _read_holder(lock: int) -> int | None:
+    """Read the holder's pid; it is written right after the lock is taken, so an empty file is read again."""
+    for _ in range(50):
+        first_line = os.pread(lock, 64, 0).partition(b"\n")[0]
+        if first_line.isdigit():
+            return int(first_line)
+        time.sleep(0.01)
+    return None

@@ -1,0 +1,72 @@
+"""Owns "do this again and again until told to stop", once for every background loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from pulse_server.domain.errors import PulseError
+
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    """Runs one action every interval. It stops between actions, never inside one.
+
+    The action may return how long to sleep instead of the interval. A blip is logged when it begins and when
+    it is over, and met again at the next tick; it never ends the loop.
+    """
+
+    def __init__(
+        self, name: str, action: Callable[[], Awaitable[timedelta | None]], interval: timedelta
+    ) -> None:
+        self.name = name
+        self._action = action
+        self._interval = interval
+        self._stopping = asyncio.Event()
+        self._ticks = 0
+        self._ticked = asyncio.Condition()
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Run until stop() is called."""
+        while not self._stopping.is_set():
+            pause = await self._act() or self._interval
+            async with self._ticked:
+                self._ticks += 1
+                self._ticked.notify_all()
+            await self._sleep(pause)
+
+    def stop(self) -> None:
+        """End after the action that is under way."""
+        self._stopping.set()
+
+    async def wait_for_ticks(self, count: int) -> None:
+        """Return once that many more actions are over: the signal that tests wait for instead of sleeping."""
+        async with self._ticked:
+            target = self._ticks + count
+            await self._ticked.wait_for(lambda: self._ticks >= target)
+
+    async def _act(self) -> timedelta | None:
+        try:
+            pause = await self._action()
+        except PulseError as error:
+            if not self._is_failing:
+                log.warning("loop_failing", extra={"loop": self.name, "reason": str(error)})
+            self._is_failing = True
+            return None
+        except Exception:
+            log.exception("loop_failed", extra={"loop": self.name})
+            return None
+        if self._is_failing:
+            log.info("loop_recovered", extra={"loop": self.name})
+            self._is_failing = False
+        return pause
+
+    async def _sleep(self, pause: timedelta) -> None:
+        try:
+            await asyncio.wait_for(self._stopping.wait(), pause.total_seconds())
+        except TimeoutError:
+            return

@@ -1,0 +1,1 @@
+"""The only package that imports the driver. Statements stand in sql/, schema changes in migrations/."""

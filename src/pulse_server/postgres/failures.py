@@ -1,0 +1,48 @@
+"""Turns what the driver raises into what a caller can act on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from pulse_server.domain.errors import ResourceExhausted, Unavailable
+
+_NO_ROOM = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
+_AWAY = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.InterfaceError,  # the pool is closing, or the connection died under a statement
+    # A session that was terminated while idle: its farewell is read only after the next statement was sent.
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InsufficientResourcesError,  # too many connections; _NO_ROOM is looked at first
+    asyncpg.OperatorInterventionError,  # shutting down, starting up, statement cancelled
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: the primary moved
+    asyncpg.TransactionRollbackError,  # deadlock or serialization: met again at the next try
+    asyncpg.LockNotAvailableError,
+    asyncpg.InvalidCachedStatementError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InternalServerError,
+)
+
+
+@contextmanager
+def translated(statement: str) -> Iterator[None]:
+    """Raise Unavailable or ResourceExhausted for what the database cannot help; let bugs through."""
+    try:
+        yield
+    except _NO_ROOM as error:
+        raise ResourceExhausted("The database has no room left. Nothing was changed.") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise Unavailable(
+            "The database user lacks a privilege: it needs CREATE on the database to migrate, and the "
+            "tables of the schema pulse to serve."
+        ) from error
+    except _AWAY as error:
+        raise Unavailable(
+            f"The database did not answer ({statement}: {type(error).__name__}). Try again."
+        ) from error

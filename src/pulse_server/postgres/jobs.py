@@ -1,0 +1,234 @@
+"""The jobs table. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+
+from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.domain.jobs import (
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobFilter,
+    NewJob,
+    PageKey,
+    Promotion,
+    Reaped,
+    Report,
+    Submitted,
+)
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.rows import (
+    claim_columns,
+    claimed_job_from_row,
+    job_from_row,
+    metadata_to_json,
+)
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import Slots
+
+_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+_by_slot = itemgetter("slot")
+
+
+class PostgresJobRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        rows = await self._fetch(self._database.hot, "insert_jobs", *_insert_columns(jobs))
+        if len(rows) == len(jobs):
+            return [Submitted(job.id, False) for job in jobs]
+        return await self._answer_for_existing(jobs, _ids(rows))
+
+    async def _answer_for_existing(
+        self, jobs: Sequence[NewJob], inserted: set[str]
+    ) -> list[Submitted | PulseError]:
+        rows = await self._fetch(
+            self._database.hot,
+            "find_existing",
+            [job.id for job in jobs],
+            [job.topic for job in jobs],
+            [job.payload for job in jobs],
+            [job.idempotency_key for job in jobs],
+        )
+        found: dict[int, list[tuple[str, bool, bool]]] = {}
+        for row in rows:
+            found.setdefault(row["position"] - 1, []).append((str(row["id"]), row["by_id"], row["same"]))
+        answers: list[Submitted | PulseError] = []
+        for position, job in enumerate(jobs):
+            existing = found.get(position, [])
+            # The id alone does not tell: a namesake in this batch may have lost by its key before this one.
+            if job.id in inserted and all(same and other == job.id for other, _, same in existing):
+                inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
+                answers.append(Submitted(job.id, False))
+            else:
+                answers.append(_answer(job, existing))
+        return answers
+
+    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
+        rows = await self._fetch(
+            self._database.hot,
+            "claim_batch",
+            list(topics),
+            len(slots.order),
+            [index + 1 for index in slots.order],
+            list(slots.workers),
+            list(slots.confirms),
+            lease,
+        )
+        # RETURNING promises no order.
+        return [claimed_job_from_row(row) for row in sorted(rows, key=_by_slot)]
+
+    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+        rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(claims))
+        return _claims(rows, claims)
+
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+        ordered = sorted(reports, key=lambda report: report.claim.job_id)
+        rows = await self._fetch(
+            self._database.hot,
+            "fail_jobs",
+            *claim_columns([report.claim for report in ordered]),
+            [report.error for report in ordered],
+            [report.retry_after for report in ordered],
+            [report.discard for report in ordered],
+        )
+        return {
+            Claim(str(job_id), worker_id, attempt): JobStatus(status)
+            for job_id, worker_id, attempt, status in rows
+        }
+
+    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
+        rows = await self._fetch(self._database.beats, "extend_leases", *claim_columns(claims), lease)
+        return _claims(rows, claims)
+
+    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
+        rows = await self._fetch(self._database.hot, "release_jobs", *claim_columns(claims))
+        return {str(row["id"]): row["topic"] for row in rows}
+
+    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
+        rows = await self._fetch(self._database.hot, "reap_expired", limit, lapsed_before)
+        return [
+            Reaped(
+                Claim(str(row["id"]), row["locked_by"], row["attempts"]),
+                row["topic"],
+                JobStatus(row["status"]),
+                row["delivered"],
+            )
+            for row in rows
+        ]
+
+    async def promote_due(self, limit: int) -> Promotion:
+        *topics, upcoming = await self._fetch(self._database.hot, "promote_due", limit)
+        seconds = upcoming["next_due_in_seconds"]
+        return Promotion(
+            promoted=sum(row["promoted"] for row in topics),
+            topics=frozenset(row["topic"] for row in topics),
+            next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
+        )
+
+    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
+        rows = await self._fetch(self._database.hot, "cancel_jobs", list(job_ids), reason)
+        return [
+            Cancellation(
+                job_from_row(row),
+                Claim(str(row["id"]), row["ended_worker_id"], row["ended_attempt"])
+                if row["ended_worker_id"] is not None
+                else None,
+            )
+            for row in rows
+        ]
+
+    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
+        rows = await self._fetch(self._database.hot, "retry_jobs", sorted(job_ids), attempts)
+        return [job_from_row(row) for row in rows]
+
+    async def get_job(self, job_id: str) -> Job | None:
+        rows = await self._fetch(self._database.reads, "get_job", job_id)
+        return job_from_row(rows[0]) if rows else None
+
+    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
+        rows = await self._fetch(self._database.hot, "look_up_jobs", list(job_ids))
+        return {job.id: job for job in map(job_from_row, rows)}
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+    ) -> list[Job]:
+        args: list[object] = []
+
+        def parameter(value: object) -> str:
+            args.append(value)
+            return f"${len(args)}"
+
+        statement = _SQL["list_jobs"]
+        if wanted.topic is not None:
+            statement += f" AND topic = {parameter(wanted.topic)}"
+        if wanted.status is not None:
+            # As a literal from our own enum, so that the planner can prove the partial indexes' predicates.
+            statement += f" AND status = '{wanted.status.value}'"
+        if after is not None:
+            last = f"{parameter(after.submitted_at)}, {parameter(after.job_id)}::uuid"
+            statement += f" AND (submitted_at, id) < ({last})"
+        statement += " ORDER BY submitted_at DESC, id DESC"
+        statement += f" LIMIT {parameter(limit)} OFFSET {parameter(offset)}"
+        rows = await self._database.reads.fetch("list_jobs", statement, *args)
+        return [job_from_row(row) for row in rows]
+
+    async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
+        rows = await self._fetch(self._database.hot, "current_claims", *claim_columns(claims))
+        return _claims(rows, claims)
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        rows = await self._fetch(self._database.hot, "topics_with_ready_jobs", list(topics))
+        return {row["topic"] for row in rows}
+
+    async def database_now(self) -> datetime:
+        rows = await self._fetch(self._database.hot, "database_now")
+        return rows[0]["now"]  # type: ignore[no-any-return]
+
+    async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
+        return await connections.fetch(name, _SQL[name], *args)
+
+
+def _insert_columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
+    return (
+        [job.id for job in jobs],
+        [job.topic for job in jobs],
+        [job.payload for job in jobs],
+        [job.priority for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.idempotency_key for job in jobs],
+        [metadata_to_json(job.metadata) for job in jobs],
+        [job.schedule_id for job in jobs],
+        [job.run_at for job in jobs],
+        [job.delay for job in jobs],
+    )
+
+
+def _answer(job: NewJob, found: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
+    """What to say of one job after an insert that left some out, given the rows that bear its id or key."""
+    for existing_id, by_id, same in found:
+        if not same:
+            named_by = f"job_id {job.id}" if by_id else f"idempotency_key {job.idempotency_key!r}"
+            return AlreadyExists(named_by, existing_id)
+    if not found:
+        return Unavailable("The job was removed while it was being submitted. Try again.")
+    ids = {existing_id for existing_id, _, _ in found}
+    if len(ids) > 1:
+        return AlreadyExists(f"idempotency_key {job.idempotency_key!r}", min(ids - {job.id}))
+    return Submitted(found[0][0], True)
+
+
+def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
+    if len(rows) == len(asked):  # all of them, as nearly always: spare the ids their way back into text
+        return set(asked)
+    return {Claim(str(job_id), worker_id, attempt) for job_id, worker_id, attempt in rows}
+
+
+def _ids(rows: Rows) -> set[str]:
+    return {str(row["id"]) for row in rows}

@@ -1,0 +1,1 @@
+"""Numbered .sql files and the runner that applies them."""

@@ -1,0 +1,93 @@
+"""Rows of the driver to nouns of the domain, and back to columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import asyncpg
+
+from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Outcome
+from pulse_server.domain.status import JobStatus
+
+
+def job_from_row(row: asyncpg.Record) -> Job:
+    """The job of a row that may lack the payload and the history."""
+    return Job(
+        id=str(row["id"]),
+        topic=row["topic"],
+        status=JobStatus(row["status"]),
+        priority=row["priority"],
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        submitted_at=row["submitted_at"],
+        next_run_at=row["next_run_at"],
+        payload=row.get("payload") or b"",
+        ready=row["ready"],
+        delivered=row["delivered"],
+        locked_by=row["locked_by"],
+        lease_until=row["lease_until"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        finished_by=row["finished_by"],
+        last_error=row.get("last_error"),
+        idempotency_key=row.get("idempotency_key"),
+        schedule_id=str(row["schedule_id"]) if row.get("schedule_id") else None,
+        metadata=metadata_from_json(row.get("metadata")) or {},
+        history=history_from_json(row.get("history")),
+    )
+
+
+def claimed_job_from_row(row: asyncpg.Record) -> ClaimedJob:
+    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, worker_id, confirm = row
+    return ClaimedJob(
+        str(job_id),
+        topic,
+        payload,
+        attempt,
+        priority,
+        max_attempts,
+        json.loads(metadata) if metadata is not None else None,
+        key,
+        worker_id,
+        confirm,
+    )
+
+
+def metadata_from_json(text: str | None) -> dict[str, str] | None:
+    return json.loads(text) if text is not None else None
+
+
+def metadata_to_json(metadata: Mapping[str, str] | None) -> str | None:
+    return json.dumps(dict(metadata)) if metadata else None
+
+
+def history_from_json(text: str | None) -> tuple[Attempt, ...]:
+    if text is None:
+        return ()
+    return tuple(
+        Attempt(
+            attempt=entry["attempt"],
+            worker_id=entry["worker"],
+            started_at=datetime.fromisoformat(entry["started_at"]) if entry["started_at"] else None,
+            ended_at=datetime.fromisoformat(entry["ended_at"]),
+            outcome=Outcome(entry["outcome"]),
+            error=entry["error"] or "",
+        )
+        for entry in json.loads(text)
+    )
+
+
+def claim_columns(claims: Sequence[Claim]) -> tuple[list[str], list[str | None], list[int | None]]:
+    """The claims as parallel arrays, by id: statements that lock rows in one order cannot deadlock."""
+    ordered = sorted(claims, key=_by_id)
+    return (
+        [claim.job_id for claim in ordered],
+        [claim.worker_id for claim in ordered],
+        [claim.attempt for claim in ordered],
+    )
+
+
+def _by_id(claim: Claim) -> str:
+    return claim.job_id

@@ -1,0 +1,53 @@
+-- Reading jobs. Nothing here changes a row.
+
+-- name: get_job
+SELECT * FROM pulse.jobs WHERE id = $1::uuid;
+
+-- name: look_up_jobs
+-- By id, for judging what a fence refused. The payload stays in the database.
+SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
+       locked_by, lease_until, started_at, finished_at, finished_by, history
+FROM pulse.jobs
+WHERE id = ANY($1::uuid[]);
+
+-- name: find_existing
+-- The jobs that stand in the way of an insert: by id, or by topic and key. `same` tells whether topic and
+-- payload are those of the new job.
+SELECT new.position, job.id, job.id = new.id AS by_id, job.topic = new.topic AND job.payload = new.payload AS same
+FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[])
+    WITH ORDINALITY AS new (id, topic, payload, idempotency_key, position)
+CROSS JOIN LATERAL (
+    SELECT by_id.id, by_id.topic, by_id.payload FROM pulse.jobs AS by_id WHERE by_id.id = new.id
+    UNION ALL
+    SELECT by_key.id, by_key.topic, by_key.payload
+    FROM pulse.jobs AS by_key
+    WHERE by_key.topic = new.topic AND by_key.idempotency_key = new.idempotency_key
+) AS job;
+
+-- name: current_claims
+-- Those of the claims that still hold.
+SELECT claim.id, claim.worker_id, claim.attempt
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+JOIN pulse.jobs AS job
+  ON job.id = claim.id AND job.locked_by = claim.worker_id AND job.attempts = claim.attempt;
+
+-- name: topics_with_ready_jobs
+-- Those of the topics that have something to claim: one index probe each. An EXISTS would be made a join, and
+-- with statistics of a time when nothing was ready that join reads the whole claim index; LIMIT forbids it.
+SELECT wanted.topic
+FROM unnest($1::text[]) AS wanted (topic)
+CROSS JOIN LATERAL (
+    SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND job.ready LIMIT 1
+) AS probe;
+
+-- name: database_now
+SELECT clock_timestamp() AS now;
+
+-- name: list_jobs
+-- Newest first. The adapter puts the conditions in: a fixed text with `$1 IS NULL OR …` would leave the
+-- planner no index. Payload and history are fetched one job at a time.
+SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
+       locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
+       schedule_id, metadata
+FROM pulse.jobs
+WHERE true

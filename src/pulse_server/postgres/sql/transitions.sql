@@ -1,0 +1,240 @@
+-- Every change of a job's state. They stand together because they are one argument: each statement's WHERE
+-- clause is the rule, zero rows means that the transition was not legal, and no statement reads first and
+-- writes later. docs/job-lifecycle.md draws the machine that they make.
+--
+-- Two habits keep them fast at any table size (docs/adr/0007):
+--   * Fences compare locked_by and attempts, never the status. A CHECK ties locked_by to RUNNING, so this is
+--     the same rule, but one that only the primary key can serve.
+--   * Time compared with an index is now(), the start of the statement by the database's clock; time that is
+--     stored is clock_timestamp(). A volatile function could not be an index condition.
+
+-- name: insert_jobs
+-- From nothing to PENDING, ready at once unless it is to start later. A row whose id or (topic, key) exists
+-- is left out; the caller looks it up and answers with what is there.
+INSERT INTO pulse.jobs
+    (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
+     submitted_at, next_run_at, ready, status)
+SELECT
+    new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
+    new.schedule_id,
+    clock_timestamp(),
+    COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0')),
+    COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL),
+    'PENDING'
+FROM unnest(
+    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: claim_batch
+-- From PENDING or RETRYING, if ready, to RUNNING under a fresh lease. Each row goes to the worker that its
+-- slot names. Takes the top of each topic off the claim index and merges: with `topic = ANY(...)` in one
+-- scan the planner would sort the whole backlog. Rows locked by another claimer are skipped, so concurrent
+-- claims are disjoint.
+--   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease
+WITH picked AS MATERIALIZED (
+    SELECT
+        candidate.id,
+        row_number() OVER (ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id)::int AS slot
+    FROM unnest($1::text[]) AS wanted (topic)
+    CROSS JOIN LATERAL (
+        SELECT job.id, job.priority, job.submitted_at
+        FROM pulse.jobs AS job
+        WHERE job.topic = wanted.topic AND job.ready
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS candidate
+    ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id
+    LIMIT $2
+)
+UPDATE pulse.jobs AS job
+SET status = 'RUNNING',
+    ready = false,
+    attempts = job.attempts + 1,
+    locked_by = ($4::text[])[($3::int[])[picked.slot]],
+    lease_until = clock_timestamp() + $6::interval,
+    started_at = clock_timestamp(),
+    -- A first attempt with others to follow is taken as delivered: losing it costs no job. Any other one
+    -- counts only once its worker has beaten it. ADR-0005
+    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]] OR (job.attempts = 0 AND job.max_attempts > 1)
+FROM picked
+WHERE job.id = picked.id
+RETURNING
+    picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
+    job.metadata, job.idempotency_key, job.locked_by, NOT job.delivered AS confirm;
+
+-- name: complete_jobs
+-- From RUNNING to COMPLETED, if the claim still holds. A claim without a worker or an attempt comes from a
+-- caller of the original contract and is fenced by what it does carry. last_error stays: it tells what
+-- happened to the attempts before. Returns the claims that counted: two may name the same job.
+UPDATE pulse.jobs AS job
+SET status = 'COMPLETED',
+    finished_at = clock_timestamp(),
+    finished_by = job.locked_by,
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE job.id = claim.id
+  AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
+  AND job.attempts = COALESCE(claim.attempt, job.attempts)
+RETURNING claim.id, claim.worker_id, claim.attempt;
+
+-- name: fail_jobs
+-- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker says that none would
+-- help; if the claim still holds. The next attempt is due after attempts² seconds unless the worker named
+-- another wait.
+UPDATE pulse.jobs AS job
+SET status = CASE
+        WHEN failure.discard OR job.attempts >= job.max_attempts THEN 'DEAD_LETTERED'
+        ELSE 'RETRYING'
+    END,
+    finished_at = CASE WHEN failure.discard OR job.attempts >= job.max_attempts THEN clock_timestamp() END,
+    finished_by = CASE WHEN failure.discard OR job.attempts >= job.max_attempts THEN job.locked_by END,
+    next_run_at = clock_timestamp()
+        + COALESCE(failure.retry_after, job.attempts * job.attempts * interval '1 second'),
+    last_error = failure.error,
+    history = pulse.append_attempt(
+        job.history, job.attempts, job.locked_by, job.started_at,
+        CASE WHEN failure.discard THEN 'discarded' ELSE 'failed' END, failure.error),
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[])
+    AS failure (id, worker_id, attempt, error, retry_after, discard)
+WHERE job.id = failure.id
+  AND job.locked_by = COALESCE(failure.worker_id, job.locked_by)
+  AND job.attempts = COALESCE(failure.attempt, job.attempts)
+RETURNING failure.id, failure.worker_id, failure.attempt, job.status;
+
+-- name: extend_leases
+-- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost:
+-- its worker must stop. A beat is also the proof that the attempt reached its worker.
+UPDATE pulse.jobs AS job
+SET lease_until = clock_timestamp() + $4::interval,
+    delivered = true
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE job.id = claim.id
+  AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
+  AND job.attempts = COALESCE(claim.attempt, job.attempts)
+RETURNING claim.id, claim.worker_id, claim.attempt;
+
+-- name: release_jobs
+-- From RUNNING back to the head of the line, if the claim still holds: the job was never delivered, or its
+-- worker hands it back unstarted. The attempt is given back. RETRYING, since RUNNING leads to no other
+-- waiting state.
+UPDATE pulse.jobs AS job
+SET status = 'RETRYING',
+    ready = true,
+    attempts = job.attempts - 1,
+    next_run_at = clock_timestamp(),
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE job.id = claim.id
+  AND job.locked_by = claim.worker_id
+  AND job.attempts = claim.attempt
+RETURNING job.id, job.topic;
+
+-- name: reap_expired
+-- From RUNNING, once the lease has lapsed, through the branch of a failure: RETRYING, or DEAD_LETTERED when
+-- no attempt is left. An attempt that never reached a worker is given back instead, so that no job can die
+-- of servers that crash between claim and delivery. A row that is being beaten at this moment is locked, and
+-- skipped. $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it
+-- was sent are not its business. ADR-0010
+WITH lapsed AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts, job.delivered
+    FROM pulse.jobs AS job
+    WHERE job.status = 'RUNNING' AND job.lease_until < LEAST(now(), $2::timestamptz)
+    ORDER BY job.lease_until
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE pulse.jobs AS job
+SET status = CASE
+        WHEN job.delivered AND job.attempts >= job.max_attempts THEN 'DEAD_LETTERED'
+        ELSE 'RETRYING'
+    END,
+    finished_at = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN clock_timestamp() END,
+    finished_by = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN job.locked_by END,
+    attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
+    next_run_at = clock_timestamp() + job.attempts * job.attempts * interval '1 second',
+    last_error = 'worker lease expired',
+    history = pulse.append_attempt(
+        job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
+    locked_by = NULL,
+    lease_until = NULL
+FROM lapsed
+WHERE job.id = lapsed.id
+RETURNING job.id, job.topic, job.status, lapsed.locked_by, lapsed.attempts, lapsed.delivered;
+
+-- name: promote_due
+-- PENDING or RETRYING becomes ready once its time has come; the status stays. Answers with the topics that
+-- have something new, and in a last row with the seconds until the next job is due.
+WITH due AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING') AND job.next_run_at <= now()
+    ORDER BY job.next_run_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+),
+promoted AS (
+    UPDATE pulse.jobs AS job
+    SET ready = true
+    FROM due
+    WHERE job.id = due.id
+    RETURNING job.topic
+)
+SELECT promoted.topic, count(*) AS promoted, NULL::float8 AS next_due_in_seconds
+FROM promoted
+GROUP BY promoted.topic
+UNION ALL
+SELECT NULL, 0, (
+    SELECT EXTRACT(epoch FROM job.next_run_at - clock_timestamp())::float8
+    FROM pulse.jobs AS job
+    WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING') AND job.next_run_at > now()
+    ORDER BY job.next_run_at
+    LIMIT 1
+);
+
+-- name: cancel_jobs
+-- From PENDING, RETRYING or RUNNING to CANCELED. A running job loses its lease here and now: whatever its
+-- worker still says is refused by the fences, and the worker is told to stop.
+WITH target AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[]) AND job.finished_at IS NULL
+    ORDER BY job.id
+    FOR UPDATE
+)
+UPDATE pulse.jobs AS job
+SET status = 'CANCELED',
+    ready = false,
+    finished_at = clock_timestamp(),
+    history = CASE
+        WHEN job.locked_by IS NULL THEN job.history
+        ELSE pulse.append_attempt(
+            job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
+    END,
+    last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
+    locked_by = NULL,
+    lease_until = NULL
+FROM target
+WHERE job.id = target.id AND job.finished_at IS NULL
+RETURNING job.*, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
+
+-- name: retry_jobs
+-- From DEAD_LETTERED or CANCELED to PENDING, ready at once, with at least $2 attempts ahead. The count of
+-- attempts goes on: it is the fence's token, and starting it over would let a worker that still runs the old
+-- first attempt report for the new one.
+UPDATE pulse.jobs AS job
+SET status = 'PENDING',
+    ready = true,
+    next_run_at = clock_timestamp(),
+    max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
+    finished_at = NULL,
+    finished_by = NULL
+WHERE job.id = ANY($1::uuid[]) AND job.status IN ('DEAD_LETTERED', 'CANCELED')
+RETURNING job.*;

@@ -1,0 +1,111 @@
+"""LISTEN and NOTIFY on a connection of their own, never inside the transaction of a submit.
+
+NOTIFY takes a lock that every other notifying commit waits for; inside the submits it cut them to a
+twentieth. Here it is one small message per NOTIFY_SPACING at the most. A message may be lost: the dispatch
+tick finds the work all the same. ADR-0006
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import asyncpg
+
+from pulse_server import tuning
+from pulse_server.domain.jobs import Claim
+from pulse_server.postgres.database import connect
+from pulse_server.repos.wakeups import Wakeup
+
+log = logging.getLogger(__name__)
+
+_EVERYWHERE = None
+
+
+class PostgresWakeupLine:
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._topics: set[str] = set()
+        self._ended: set[Claim] = set()
+        self._pending = asyncio.Event()
+        self._heard: list[Callable[[Wakeup], None]] = []
+        self._pid = 0
+        self._is_down = False
+
+    def announce(self, *, topics: Collection[str] = (), ended: Collection[Claim] = ()) -> None:
+        self._topics.update(topics)
+        self._ended.update(ended)
+        if self._topics or self._ended:
+            self._pending.set()
+
+    def listen(self, heard: Callable[[Wakeup], None]) -> None:
+        self._heard.append(heard)
+
+    async def run(self) -> None:
+        """Keep the line up until cancelled."""
+        while True:
+            try:
+                await self._hold_the_line()
+            except (
+                OSError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,  # the session was terminated while it was idle
+            ) as error:
+                if not self._is_down:
+                    log.warning("wakeups_down", extra={"reason": type(error).__name__})
+                self._is_down = True
+            await asyncio.sleep(tuning.LISTEN_RETRY.total_seconds())
+
+    async def _hold_the_line(self) -> None:
+        connection = await connect(self._dsn, server_settings={"application_name": "pulsed wakeups"})
+        try:
+            self._pid = connection.get_server_pid()
+            await connection.add_listener(tuning.NOTIFY_CHANNEL, self._on_notification)
+            # A line that dies in silence is noticed when the next message cannot be sent.
+            connection.add_termination_listener(lambda _: self._pending.set())
+            if self._is_down:
+                log.info("wakeups_recovered")
+                self._is_down = False
+            # Whatever was announced while the line was down is stale, but work may have been missed.
+            self._tell(Wakeup(topics=_EVERYWHERE))
+            while True:
+                await self._pending.wait()
+                await connection.execute(
+                    "SELECT pg_notify($1, $2)",
+                    tuning.NOTIFY_CHANNEL,
+                    self._take_message(),
+                    timeout=tuning.STATEMENT_TIMEOUT.total_seconds(),
+                )
+                await asyncio.sleep(tuning.NOTIFY_SPACING.total_seconds())
+        finally:
+            connection.terminate()
+
+    def _take_message(self) -> str:
+        self._pending.clear()
+        topics, self._topics = self._topics, set()
+        ended, self._ended = self._ended, set()
+        message = json.dumps({"topics": sorted(topics), "ended": sorted(ended)})
+        if len(message) > tuning.NOTIFY_BYTES:
+            # The claims that are left out are learnt from their next heartbeat.
+            message = json.dumps({"topics": _EVERYWHERE, "ended": []})
+        return message
+
+    def _on_notification(self, _connection: Any, pid: int, _channel: str, payload: object) -> None:
+        if pid == self._pid:
+            return
+        try:
+            message = json.loads(str(payload))
+            topics = message["topics"]
+            ended = tuple(Claim(*claim) for claim in message["ended"])
+        except (ValueError, KeyError, TypeError):
+            log.warning("wakeup_not_understood")
+            return
+        self._tell(Wakeup(_EVERYWHERE if topics is None else frozenset(topics), ended))
+
+    def _tell(self, wakeup: Wakeup) -> None:
+        for heard in self._heard:
+            heard(wakeup)

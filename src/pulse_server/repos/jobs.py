@@ -1,0 +1,102 @@
+"""The port to the jobs table. Each transition is one method, one SQL section and one arrow of the lifecycle.
+
+Every method may raise Unavailable. Batches are judged item by item: an item that loses leaves its neighbours
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import (
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobFilter,
+    NewJob,
+    PageKey,
+    Promotion,
+    Reaped,
+    Report,
+    Submitted,
+)
+from pulse_server.domain.status import JobStatus
+
+
+class Slots(NamedTuple):
+    """Room for jobs: one entry per job wanted, each an index into the workers, in the order of dispatch.
+
+    `confirms` tells of each worker whether it can confirm a delivery with a beat.
+    """
+
+    workers: Sequence[str]
+    confirms: Sequence[bool]
+    order: Sequence[int]
+
+
+class JobRepo(Protocol):
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
+        ...
+
+    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
+        """Lease the best ready jobs of these topics to the slots' workers, best first."""
+        ...
+
+    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+        """Complete what the claims still hold. Returns the claims that counted."""
+        ...
+
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+        """Fail what the claims still hold. Returns the claims that counted, and where their jobs went."""
+        ...
+
+    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
+        """Extend the leases that still hold. Returns their claims."""
+        ...
+
+    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
+        """Give the jobs back with their attempts. Returns the ids that were released, with their topics."""
+        ...
+
+    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
+        """Take leases away that have lapsed, and had before that moment if one is given; oldest first."""
+        ...
+
+    async def promote_due(self, limit: int) -> Promotion:
+        """Make waiting jobs ready whose time has come."""
+        ...
+
+    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
+        """Cancel those that are not finished. Returns what was cancelled."""
+        ...
+
+    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
+        """Put dead-lettered and cancelled jobs back in line with that many attempts at least."""
+        ...
+
+    async def get_job(self, job_id: str) -> Job | None: ...
+
+    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
+        """What judging a report needs: status, attempts, holder, times and history."""
+        ...
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+    ) -> list[Job]:
+        """Newest first, without payloads and histories."""
+        ...
+
+    async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
+        """Those of the claims that still hold."""
+        ...
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]: ...
+
+    async def database_now(self) -> datetime:
+        """The time by the clock that every rule goes by."""
+        ...

@@ -1,0 +1,51 @@
+"""Handing jobs out, and keeping them handed out: claims, leases and releases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.repos.jobs import JobRepo, Slots
+from pulse_server.service.group_commit import GroupCommit
+from pulse_server.service.signals import Signals
+
+
+class Claims:
+    def __init__(self, repo: JobRepo, signals: Signals, lease_ttl: timedelta) -> None:
+        self._repo = repo
+        self._signals = signals
+        self._lease_ttl = lease_ttl
+        self._beats: GroupCommit[Claim, bool] = GroupCommit(
+            self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
+        )
+
+    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
+        """Lease the best ready jobs of these topics to the slots' workers, best first."""
+        return await self._repo.claim_batch(topics, slots, self._lease_ttl)
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        return await self._repo.topics_with_ready_jobs(topics)
+
+    async def beat(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Extend the leases. Returns the claims that are lost."""
+        lost: list[Claim] = []
+        for start in range(0, len(claims), tuning.HEARTBEAT_BATCH):
+            batch = claims[start : start + tuning.HEARTBEAT_BATCH]
+            extended = await self._beats.add(batch)
+            lost.extend(claim for claim, is_held in zip(batch, extended, strict=True) if not is_held)
+        return lost
+
+    async def release(self, claims: Sequence[Claim]) -> int:
+        """Give the jobs back, each with its attempt. Returns how many there were to give back."""
+        released = await self._repo.release_jobs(claims)
+        self._signals.ready(set(released.values()))
+        return len(released)
+
+    async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
+        return await self._repo.current_claims(claims)
+
+    async def _extend(self, claims: list[Claim]) -> list[bool]:
+        extended = await self._repo.extend_leases(claims, self._lease_ttl)
+        return [claim in extended for claim in claims]

@@ -1,0 +1,30 @@
+"""Makes delayed and retried jobs ready when their time has come."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.loops import Loop
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.signals import Signals
+
+
+class Promoter:
+    """Sleeps until the next job is due, but never past its interval: others may be submitted meanwhile."""
+
+    def __init__(self, repo: JobRepo, signals: Signals, *, interval: timedelta) -> None:
+        self._repo = repo
+        self._signals = signals
+        self._interval = interval
+        self.loop = Loop("promoter", self.tick, interval)
+
+    async def tick(self) -> timedelta:
+        while True:
+            promotion = await self._repo.promote_due(tuning.PROMOTE_BATCH)
+            self._signals.ready(promotion.topics)
+            if promotion.promoted < tuning.PROMOTE_BATCH:
+                break
+        if promotion.next_due_in is None:
+            return self._interval
+        return max(tuning.PROMOTE_SHORTEST_SLEEP, min(self._interval, promotion.next_due_in))

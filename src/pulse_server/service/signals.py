@@ -1,0 +1,50 @@
+"""Tells whoever dispatches, here and on the other replicas, that there is work or that a claim has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from pulse_server.domain.jobs import Claim
+from pulse_server.repos.wakeups import Wakeup, WakeupLine
+
+
+class Dispatcher(Protocol):
+    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+        """Look for work in these topics (None: in all). Returns the topics that nobody here can take now."""
+        ...
+
+    def stop_claims(self, claims: Collection[Claim]) -> None:
+        """Tell the workers that these claims have ended."""
+        ...
+
+
+class Signals:
+    def __init__(self, line: WakeupLine) -> None:
+        self._line = line
+        self._dispatcher: Dispatcher | None = None
+        line.listen(self._on_wakeup)
+
+    def attach(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def ready(self, topics: Collection[str]) -> None:
+        """There are new ready jobs. Other replicas hear of it only if no worker here has room for them."""
+        if not topics:
+            return
+        untaken = self._dispatcher.wake(topics) if self._dispatcher else topics
+        if untaken:
+            self._line.announce(topics=untaken)
+
+    def ended(self, claims: Collection[Claim]) -> None:
+        """These claims were ended by someone other than their worker, wherever it is connected."""
+        if not claims:
+            return
+        if self._dispatcher:
+            self._dispatcher.stop_claims(claims)
+        self._line.announce(ended=claims)
+
+    def _on_wakeup(self, wakeup: Wakeup) -> None:
+        if self._dispatcher:
+            self._dispatcher.wake(wakeup.topics)
+            self._dispatcher.stop_claims(wakeup.ended)

@@ -1,0 +1,33 @@
+"""Taking jobs in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pulse_server import tuning
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.group_commit import GroupCommit
+from pulse_server.service.signals import Signals
+
+
+class Submissions:
+    def __init__(self, repo: JobRepo, signals: Signals) -> None:
+        self._repo = repo
+        self._signals = signals
+        self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
+            self._insert, lanes=tuning.SUBMIT_LANES, limit=tuning.SUBMIT_BATCH
+        )
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
+        answers: list[Submitted | PulseError] = []
+        for start in range(0, len(jobs), tuning.SUBMIT_BATCH):
+            answers.extend(await self._commits.add(jobs[start : start + tuning.SUBMIT_BATCH]))
+        return answers
+
+    async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
+        answers = await self._repo.insert_jobs(jobs)
+        self._signals.ready({job.topic for job in jobs if job.may_be_ready})
+        return answers

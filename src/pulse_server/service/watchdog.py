@@ -1,0 +1,84 @@
+"""Takes jobs back from workers that have stopped proving that they are alive."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import Reaped
+from pulse_server.loops import Loop
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.signals import Signals
+
+log = logging.getLogger(__name__)
+
+
+class Watchdog:
+    """Reaps lapsed leases, but never before the workers had a whole lease to prove themselves.
+
+    After the database was away, or this process was frozen or not yet started, every lease looks lapsed
+    though its worker is fine: no beat could get through. So it reaps only after one lease TTL in which the
+    database answered every tick. ADR-0010
+    """
+
+    def __init__(
+        self,
+        repo: JobRepo,
+        signals: Signals,
+        *,
+        interval: timedelta,
+        lease_ttl: timedelta,
+        clock: Callable[[], float] = awake_or_not,
+    ) -> None:
+        self._repo = repo
+        self._signals = signals
+        self._interval = interval
+        self._lease_ttl = lease_ttl
+        self._clock = clock
+        self._steady_since: float | None = None
+        self._last_answer = 0.0
+        self.loop = Loop("watchdog", self.tick, interval)
+
+    async def tick(self) -> None:
+        try:
+            database_now = await self._repo.database_now()
+        except PulseError:
+            self._steady_since = None
+            raise
+        if self._is_steady():
+            await self._reap(database_now)
+
+    def _is_steady(self) -> bool:
+        now = self._clock()
+        was_frozen = now - self._last_answer > 2 * self._interval.total_seconds() + 1
+        if self._steady_since is None or was_frozen:
+            self._steady_since = now
+        self._last_answer = now
+        return now - self._steady_since >= self._lease_ttl.total_seconds()
+
+    async def _reap(self, lapsed_before: datetime) -> None:
+        while True:
+            reaped = await self._repo.reap_expired(tuning.REAP_BATCH, lapsed_before)
+            for entry in reaped:
+                _log(entry)
+            self._signals.ended([entry.claim for entry in reaped])
+            if len(reaped) < tuning.REAP_BATCH:
+                return
+
+
+def _log(entry: Reaped) -> None:
+    log.warning(
+        "lease_expired",
+        extra={
+            "job_id": entry.claim.job_id,
+            "topic": entry.topic,
+            "worker_id": entry.claim.worker_id,
+            "attempt": entry.claim.attempt,
+            "status": entry.status.value,
+            "delivered": entry.delivered,
+        },
+    )

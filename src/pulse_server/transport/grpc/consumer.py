@@ -1,0 +1,144 @@
+"""The RPCs of workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.jobs import Report
+from pulse_server.service.claims import Claims
+from pulse_server.service.reports import Reports
+from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.grpc.session import Parcel, Session
+
+log = logging.getLogger(__name__)
+
+
+class Consumer:
+    def __init__(
+        self, hub: Hub, claims: Claims, reports: Reports, *, lease_ttl: timedelta, heartbeat: timedelta
+    ) -> None:
+        self._hub = hub
+        self._claims = claims
+        self._reports = reports
+        self._terms = pb.StreamWelcome(
+            lease_ttl=convert.wire_duration(lease_ttl), heartbeat_interval=convert.wire_duration(heartbeat)
+        )
+
+    async def stream_jobs(
+        self, request: pb.StreamJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        """Feed the worker until it leaves, the server drains, or the transport breaks."""
+        capacity = limits.check_capacity(request.capacity)
+        _check_count("held", len(request.held), limits.MAX_CAPACITY)
+        session = Session(
+            limits.check_worker_id(request.worker_id),
+            convert.topics(request.topics),
+            capacity or tuning.ORIGINAL_CAPACITY,
+            speaks_batches=capacity > 0,
+            run_id=limits.check_run_id(request.run_id),
+        )
+        held = convert.claims(request.worker_id, request.held)
+        log.info(
+            "worker_connected",
+            extra={
+                "worker_id": session.worker_id,
+                "topics": sorted(session.topics),
+                "capacity": session.capacity,
+            },
+        )
+        try:
+            self._hub.open(session, held)
+            if session.speaks_batches:  # a worker that was welcomed has its place in the hub
+                await context.write(self._welcome())
+            async for parcel in session.parcels():
+                for message in _messages(session, parcel):
+                    await context.write(message)
+        finally:
+            self._hub.close(session)
+            log.info("worker_disconnected", extra={"worker_id": session.worker_id, "held": len(session.held)})
+
+    def _welcome(self) -> pb.StreamJobsResponse:
+        return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=awake_or_not())
+
+    async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
+        report = convert.report(request)
+        self._hub.settle([report.claim])
+        (error,) = await self._reports.report([report])
+        if error is not None:
+            raise error
+        return pb.ReportResultResponse()
+
+    async def report_results(
+        self, request: pb.ReportResultsRequest, _context: Any
+    ) -> pb.ReportResultsResponse:
+        _check_count("results", len(request.results), tuning.RESULTS_PER_REPORT)
+        read = convert.reports(request)
+        good: list[Report] = []
+        errors: list[PulseError | None] = []
+        for result in request.results:
+            try:
+                good.append(read(result))
+                errors.append(None)
+            except InvalidArgument as error:
+                errors.append(error)
+        # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
+        # these are being committed.
+        if request.capacity:
+            self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
+        self._hub.settle(report.claim for report in good)
+        answers = iter(await self._reports.report(good))
+        return pb.ReportResultsResponse(refused=_refused([error or next(answers) for error in errors]))
+
+    async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
+        lost = await self._claims.beat([convert.heartbeat(request)])
+        return pb.HeartbeatResponse(should_stop=bool(lost))
+
+    async def heartbeats(self, request: pb.HeartbeatsRequest, _context: Any) -> pb.HeartbeatsResponse:
+        _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
+        lost = await self._claims.beat(convert.claims(request.worker_id, request.claims))
+        self._hub.settle(lost)
+        return pb.HeartbeatsResponse(stop=[convert.wire_claim(claim) for claim in lost])
+
+    async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
+        _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
+        claims = convert.claims(request.worker_id, request.claims)
+        self._hub.settle(claims)
+        return pb.ReleaseResponse(released=await self._claims.release(claims))
+
+
+def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsResponse]:
+    if session.speaks_batches:
+        return [
+            pb.StreamJobsResponse(
+                assignments=[convert.assignment(job) for job in parcel.jobs],
+                clock_seconds=parcel.claimed_at,
+                stop=[convert.wire_claim(claim) for claim in parcel.stops],
+                draining=parcel.is_last,
+            )
+        ]
+    return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
+
+
+def _refused(errors: Sequence[PulseError | None]) -> list[pb.RefusedResult]:
+    return [
+        pb.RefusedResult(index=index, refusal=refusal(error))
+        for index, error in enumerate(errors)
+        if error is not None
+    ]
+
+
+def _check_count(field: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidArgument(field, f"has {count} entries; {most} are allowed at the most.")

@@ -1,0 +1,192 @@
+"""Between the wire's messages and the domain's nouns. What comes in is checked here, at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import new_job_id, parse_job_id
+from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, JobFilter, NewJob, Report
+from pulse_server.domain.status import WAITING, JobStatus
+
+
+def new_job(request: pb.SubmitJobRequest) -> NewJob:
+    """The job that is asked for, or InvalidArgument naming the field."""
+    start = request.WhichOneof("start")
+    return NewJob(
+        id=parse_job_id(request.job_id) if request.job_id else new_job_id(),
+        topic=limits.check_topic(request.topic),
+        payload=limits.check_payload(request.payload),
+        priority=request.priority,
+        max_attempts=limits.check_max_attempts(request.max_attempts)
+        if request.HasField("max_attempts")
+        else tuning.DEFAULT_MAX_ATTEMPTS,
+        idempotency_key=limits.check_key(request.idempotency_key),
+        metadata=limits.check_metadata(dict(request.metadata)) if request.metadata else None,
+        run_at=limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
+        # No delay is the same as none given: the job is ready at once.
+        delay=(limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
+    )
+
+
+def report(request: pb.ReportResultRequest) -> Report:
+    return _report(request, _optional_worker(request.worker_id))
+
+
+def reports(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report]:
+    """Reads the results of one request, which all come from one worker."""
+    worker_id = limits.check_worker_id(request.worker_id)
+    return lambda result: _report(result, worker_id)
+
+
+def _report(result: pb.ReportResultRequest | pb.Result, worker_id: str | None) -> Report:
+    claim = Claim(parse_job_id(result.job_id), worker_id, _optional_attempt(result.attempt))
+    if result.success:
+        return Report(claim, True)
+    return Report(
+        claim,
+        False,
+        limits.clean_error(result.error),
+        limits.check_delay(duration(result.retry_after, "retry_after"), "retry_after")
+        if result.HasField("retry_after")
+        else None,
+        result.discard,
+    )
+
+
+def heartbeat(request: pb.HeartbeatRequest) -> Claim:
+    return Claim(
+        parse_job_id(request.job_id),
+        limits.check_worker_id(request.worker_id),
+        _optional_attempt(request.attempt),
+    )
+
+
+def claims(worker_id: str, wire_claims: Iterable[pb.Claim]) -> list[Claim]:
+    """The claims of one worker. Each needs its attempt: only the original contract may leave it out."""
+    worker_id = limits.check_worker_id(worker_id)
+    found = []
+    for claim in wire_claims:
+        if claim.attempt < 1:
+            raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
+        found.append(Claim(parse_job_id(claim.job_id), worker_id, claim.attempt))
+    return found
+
+
+def topics(names: Iterable[str]) -> frozenset[str]:
+    found = frozenset(limits.check_topic(name, "topics") for name in names)
+    if not found:
+        raise InvalidArgument("topics", "is empty: name the topics that this worker handles.")
+    if len(found) > limits.MAX_TOPICS_PER_WORKER:
+        raise InvalidArgument(
+            "topics", f"has {len(found)} entries; {limits.MAX_TOPICS_PER_WORKER} are allowed at the most."
+        )
+    return found
+
+
+def job_filter(request: pb.ListJobsRequest) -> JobFilter:
+    if request.status and request.status not in JobStatus.__members__:
+        raise InvalidArgument(
+            "status", f"{request.status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
+        )
+    return JobFilter(
+        topic=limits.check_topic(request.topic) if request.topic else None,
+        status=JobStatus(request.status) if request.status else None,
+    )
+
+
+def assignment(job: ClaimedJob) -> pb.JobAssignment:
+    return pb.JobAssignment(
+        job_id=job.id,
+        topic=job.topic,
+        payload=job.payload,
+        attempt=job.attempt,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        metadata=job.metadata,
+        idempotency_key=job.idempotency_key or "",
+        confirm=job.confirm,
+    )
+
+
+def wire_claim(claim: Claim) -> pb.Claim:
+    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0)
+
+
+def job_view(job: Job) -> pb.JobView:
+    return pb.JobView(
+        job_id=job.id,
+        status=job.status.value,
+        topic=job.topic,
+        priority=job.priority,
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        last_error=job.last_error or "",
+        payload=job.payload,
+        metadata=dict(job.metadata),
+        idempotency_key=job.idempotency_key or "",
+        worker_id=job.locked_by or job.finished_by or "",
+        lease_until=_timestamp(job.lease_until),
+        next_run_at=_timestamp(job.next_run_at if job.status in WAITING else None),
+        submitted_at=_timestamp(job.submitted_at),
+        started_at=_timestamp(job.started_at),
+        finished_at=_timestamp(job.finished_at),
+        history=[_attempt_view(attempt) for attempt in job.history],
+        schedule_id=job.schedule_id or "",
+    )
+
+
+def _attempt_view(attempt: Attempt) -> pb.Attempt:
+    return pb.Attempt(
+        attempt=attempt.attempt,
+        worker_id=attempt.worker_id,
+        started_at=_timestamp(attempt.started_at),
+        ended_at=_timestamp(attempt.ended_at),
+        outcome=attempt.outcome.value,
+        error=attempt.error,
+    )
+
+
+def moment(timestamp: Timestamp, field: str) -> datetime:
+    try:
+        return timestamp.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(field, "is not a moment that a calendar knows.") from None
+
+
+def duration(span: Duration, field: str) -> timedelta:
+    try:
+        return span.ToTimedelta()
+    except (ValueError, OverflowError):
+        raise InvalidArgument(field, "is not a valid duration.") from None
+
+
+def wire_duration(span: timedelta) -> Duration:
+    message = Duration()
+    message.FromTimedelta(span)
+    return message
+
+
+def _timestamp(when: datetime | None) -> Timestamp | None:
+    if when is None:
+        return None
+    message = Timestamp()
+    message.FromDatetime(when)
+    return message
+
+
+def _optional_worker(worker_id: str) -> str | None:
+    return limits.check_worker_id(worker_id) if worker_id else None
+
+
+def _optional_attempt(attempt: int) -> int | None:
+    if attempt < 0:
+        raise InvalidArgument("attempt", f"is {attempt}: attempts are counted from 1.")
+    return attempt or None

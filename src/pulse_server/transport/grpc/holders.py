@@ -1,0 +1,28 @@
+"""Which sessions hold a job, by this replica's books."""
+
+from __future__ import annotations
+
+from pulse_server.domain.jobs import Claim
+from pulse_server.transport.grpc.session import Session
+
+
+class Holders:
+    """Nearly always one session per job; two while a worker that lost its lease still counts on the job."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, tuple[Session, ...]] = {}
+
+    def add(self, job_id: str, session: Session) -> None:
+        self._sessions[job_id] = (*self._sessions.get(job_id, ()), session)
+
+    def remove(self, job_id: str, session: Session) -> None:
+        others = tuple(other for other in self._sessions.pop(job_id, ()) if other is not session)
+        if others:
+            self._sessions[job_id] = others
+
+    def take_off(self, claim: Claim) -> tuple[Session, ...]:
+        """Strike the claim from the books. Returns the sessions that held the job by it."""
+        found = tuple(session for session in self._sessions.get(claim.job_id, ()) if session.holds(claim))
+        for session in found:
+            self.remove(claim.job_id, session)
+        return found

@@ -1,0 +1,224 @@
+"""The dispatch hub: the one claimer of this replica.
+
+It knows every connected stream and its free slots, and claims for all of them: the load on the database grows
+with replicas, not with workers (docs/adr/0003). Workers that want the same topics share a group. A group is
+looked at when a wake-up says that it may have work, and at every tick in case a wake-up was lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import chain
+
+from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.service.claims import Claims
+from pulse_server.transport.grpc.group import Group
+from pulse_server.transport.grpc.roster import Roster
+from pulse_server.transport.grpc.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class Hub:
+    def __init__(self, claims: Claims, *, tick: timedelta, lease_ttl: timedelta) -> None:
+        self._claims = claims
+        self._tick = tick.total_seconds()
+        self._roster = Roster(lease_ttl)
+        self._suspects: frozenset[Claim] = frozenset()
+        self._wake = asyncio.Event()
+        self._all_left = asyncio.Event()
+        self._has_stopped = asyncio.Event()
+        self._has_stopped.set()
+        self._is_stopping = False
+        self._is_failing = False
+        self._background: set[asyncio.Task[None]] = set()
+
+    # --- sessions
+
+    def open(self, session: Session, held: Collection[Claim]) -> None:
+        """Start to feed a worker. `held`: what it still holds from a stream before this one."""
+        if self._is_stopping:
+            raise Unavailable("This server is going away. Connect to another one, or again in a moment.")
+        self.release(self._roster.enter(session, held))
+        self._wake.set()
+
+    def close(self, session: Session) -> None:
+        """Stop to feed a worker. What never reached it goes back in line at once, with its attempt."""
+        self.release(self._roster.leave(session))
+        if not self._roster.groups:
+            self._all_left.set()
+
+    def release(self, claims: Sequence[Claim]) -> None:
+        """Give undelivered jobs back, in the background. If that fails, their leases lapse."""
+        if not claims:
+            return
+        task = asyncio.create_task(self._release(claims))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def settle(self, claims: Iterable[Claim]) -> None:
+        """These jobs no longer take room in the worker that held them by these claims."""
+        for claim in claims:
+            for session in self._roster.take_off(claim):
+                session.settle(claim.job_id)
+                self._wake.set()
+
+    def resize(self, worker_id: str, capacity: int) -> None:
+        """The worker can hold that many from now on."""
+        for session in self._roster.sessions:
+            if session.worker_id == worker_id and session.speaks_batches:
+                session.capacity = capacity
+                self._wake.set()
+
+    # --- what the signals ask of a dispatcher
+
+    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+        untaken = set(topics or ())
+        for group in self._roster.groups:
+            if topics is None or not group.topics.isdisjoint(topics):
+                group.may_have_work = True
+                if group.has_room:
+                    untaken -= group.topics
+        self._wake.set()
+        return untaken
+
+    def stop_claims(self, claims: Collection[Claim]) -> None:
+        for claim in claims:
+            for session in self._roster.take_off(claim):
+                session.stop_claim(claim)
+                self._wake.set()
+
+    # --- dispatch
+
+    async def run(self) -> None:
+        """Dispatch until drain() is called."""
+        self._has_stopped.clear()
+        try:
+            await self._run()
+        finally:
+            self._has_stopped.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_tick = loop.time()
+        while not self._is_stopping:
+            self._wake.clear()
+            try:
+                if loop.time() >= next_tick:
+                    next_tick = loop.time() + self._tick
+                    await self._look_everywhere()
+                await self._dispatch()
+                self._note_success()
+            except PulseError as error:
+                # A blip of the database must not end a healthy worker's stream: met again at the next tick.
+                self._note_failure(error)
+                self._wake.clear()
+            except Exception:
+                log.exception("dispatch_failed")
+                self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_tick - loop.time()))
+            except TimeoutError:
+                continue
+
+    async def _look_everywhere(self) -> None:
+        """Find out which groups have work, with one small statement however many groups there are."""
+        groups = [group for group in self._roster.groups if group.has_room]
+        if len(groups) == 1:
+            groups[0].may_have_work = True  # the claim itself is the probe
+        elif groups:
+            topics = frozenset(chain.from_iterable(group.topics for group in groups))
+            ready = await self._claims.topics_with_ready_jobs(topics)
+            for group in groups:
+                group.may_have_work = group.may_have_work or not group.topics.isdisjoint(ready)
+
+    async def _dispatch(self) -> None:
+        """Claim until every group is out of work or out of room; one batch for each in turn."""
+        while not self._is_stopping:
+            groups = [group for group in self._roster.groups if group.may_have_work and group.has_room]
+            if not groups:
+                return
+            for group in groups:
+                await self._claim_for(group)
+
+    async def _claim_for(self, group: Group) -> None:
+        slots = group.slots(tuning.CLAIM_BATCH)
+        if not slots.order:
+            return
+        group.may_have_work = False
+        claimed_at = awake_or_not()
+        try:
+            jobs = await self._claims.claim(group.topics, slots)
+        except PulseError:
+            group.may_have_work = True
+            raise
+        if len(jobs) == len(slots.order):
+            group.may_have_work = True
+        self._hand_out(group, jobs, claimed_at)
+
+    def _hand_out(self, group: Group, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
+        sessions = {session.worker_id: session for session in group.sessions if not session.is_closing}
+        unclaimed: list[Claim] = []
+        for job in jobs:
+            session = sessions.get(job.worker_id)
+            if session is None:  # it left while the claim was under way
+                unclaimed.append(Claim(job.id, job.worker_id, job.attempt))
+                continue
+            self._roster.assign(session, job, claimed_at)
+        self.release(unclaimed)
+
+    # --- the slow truth
+
+    async def reconcile(self) -> None:
+        """Free the slots of jobs that ended elsewhere: a report may have gone to another replica.
+
+        Asks the database about those claims only that were held at the last call already.
+        """
+        held = self._roster.held_claims()
+        old, self._suspects = self._suspects & held, held
+        if old:
+            self.settle(old - await self._claims.still_held(list(old)))
+
+    # --- stopping
+
+    async def drain(self, goodbye: timedelta) -> None:
+        """Claim nothing more, give back what was not delivered, and ask the workers to leave."""
+        self._is_stopping = True
+        self._wake.set()
+        for session in self._roster.sessions:
+            session.close()
+        if self._roster.groups:
+            self._all_left.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_left.wait(), goodbye.total_seconds())
+        for session in self._roster.sessions:  # a worker that does not read: its stream will be cut
+            self.close(session)
+        with suppress(TimeoutError):  # what the claim under way brings must go back too
+            await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
+        if self._background:
+            await asyncio.wait(self._background, timeout=goodbye.total_seconds())
+
+    async def _release(self, claims: Sequence[Claim]) -> None:
+        try:
+            released = await self._claims.release(claims)
+        except PulseError as error:
+            log.warning("release_failed", extra={"jobs": len(claims), "reason": str(error)})
+        else:
+            log.info("released_undelivered", extra={"jobs": released})
+
+    def _note_failure(self, error: PulseError) -> None:
+        if not self._is_failing:
+            log.warning("dispatch_failing", extra={"reason": str(error)})
+        self._is_failing = True
+
+    def _note_success(self) -> None:
+        if self._is_failing:
+            log.info("dispatch_recovered")
+        self._is_failing = False

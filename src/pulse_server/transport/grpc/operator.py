@@ -1,0 +1,45 @@
+"""The RPCs that look at jobs and act on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.domain import limits
+from pulse_server.domain.ids import parse_job_id
+from pulse_server.service.jobs import Jobs
+from pulse_server.transport.grpc import convert
+
+
+class Operator:
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
+        job = await self._jobs.get(parse_job_id(request.job_id))
+        return pb.GetJobResponse(job=convert.job_view(job))
+
+    async def list_jobs(self, request: pb.ListJobsRequest, _context: Any) -> pb.ListJobsResponse:
+        page = await self._jobs.list(
+            convert.job_filter(request),
+            limit=limits.check_page_size(request.limit, tuning.PAGE_SIZE),
+            offset=limits.check_offset(request.offset),
+            token=request.page_token,
+        )
+        return pb.ListJobsResponse(
+            jobs=[convert.job_view(job) for job in page.jobs], next_page_token=page.next_token
+        )
+
+    async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:
+        job = await self._jobs.cancel(parse_job_id(request.job_id), limits.clean_error(request.reason))
+        return pb.CancelJobResponse(job=convert.job_view(job))
+
+    async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
+        attempts = (
+            limits.check_max_attempts(request.attempts, "attempts")
+            if request.HasField("attempts")
+            else tuning.DEFAULT_MAX_ATTEMPTS
+        )
+        job = await self._jobs.retry(parse_job_id(request.job_id), attempts)
+        return pb.RetryJobResponse(job=convert.job_view(job))

@@ -1,0 +1,48 @@
+"""The RPCs of producers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.service.submissions import Submissions
+from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc.boundary import refusal
+
+
+class Producer:
+    def __init__(self, submissions: Submissions) -> None:
+        self._submissions = submissions
+
+    async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
+        (answer,) = await self._submissions.submit([convert.new_job(request)])
+        if isinstance(answer, PulseError):
+            raise answer
+        return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
+
+    async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
+        if len(request.jobs) > tuning.JOBS_PER_SUBMIT:
+            raise InvalidArgument(
+                "jobs", f"has {len(request.jobs)} entries; {tuning.JOBS_PER_SUBMIT} are allowed at the most."
+            )
+        good: list[NewJob] = []
+        answers: list[Submitted | PulseError | None] = []
+        for wire_job in request.jobs:
+            try:
+                good.append(convert.new_job(wire_job))
+                answers.append(None)
+            except InvalidArgument as error:
+                answers.append(error)
+        submitted = iter(await self._submissions.submit(good))
+        return pb.SubmitJobsResponse(
+            results=[_result(next(submitted) if answer is None else answer) for answer in answers]
+        )
+
+
+def _result(answer: Submitted | PulseError) -> pb.SubmitResult:
+    if isinstance(answer, PulseError):
+        return pb.SubmitResult(refusal=refusal(answer))
+    return pb.SubmitResult(job_id=answer.job_id, duplicate=answer.duplicate)

@@ -1,0 +1,96 @@
+"""Who is connected, who holds what, and what those held who left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from datetime import timedelta
+
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.transport.grpc.group import Group
+from pulse_server.transport.grpc.holders import Holders
+from pulse_server.transport.grpc.session import Session
+
+
+class Roster:
+    def __init__(self, lease_ttl: timedelta) -> None:
+        self._lease_ttl = lease_ttl.total_seconds()
+        self._groups: dict[frozenset[str], Group] = {}
+        self._holders = Holders()
+        # The last stream of a worker that left with jobs, until it comes back and says what reached it.
+        self._left_with: dict[str, Session] = {}
+
+    @property
+    def groups(self) -> Collection[Group]:
+        return self._groups.values()
+
+    @property
+    def sessions(self) -> list[Session]:
+        return [session for group in self._groups.values() for session in group.sessions]
+
+    def enter(self, session: Session, held: Collection[Claim]) -> list[Claim]:
+        """Add a worker with what it says it holds. Returns the claims that were never delivered to it."""
+        undelivered = self._replace_older(session, held) if session.speaks_batches else []
+        for claim in held:
+            session.held[claim.job_id] = claim.attempt or 0
+            self._holders.add(claim.job_id, session)
+        group = self._groups.setdefault(session.topics, Group(session.topics))
+        group.sessions.append(session)
+        group.may_have_work = True
+        return undelivered
+
+    def leave(self, session: Session) -> list[Claim]:
+        """Strike a worker off. Returns the claims that never reached it."""
+        session.is_closing = True
+        group = self._groups.get(session.topics)
+        if group is None or session not in group.sessions:
+            return []  # it was replaced, or never entered
+        group.sessions.remove(session)
+        if not group.sessions:
+            del self._groups[session.topics]
+        for job_id in session.held:
+            self._holders.remove(job_id, session)
+        undelivered = session.take_undelivered()
+        if session.held and session.speaks_batches:
+            self._left_with[session.worker_id] = session
+            # Past its lease the database gives the job back anyway.
+            asyncio.get_running_loop().call_later(self._lease_ttl, self._forget_leaver, session)
+        return undelivered
+
+    def assign(self, session: Session, job: ClaimedJob, claimed_at: float) -> None:
+        session.assign(job, claimed_at)
+        self._holders.add(job.id, session)
+
+    def take_off(self, claim: Claim) -> tuple[Session, ...]:
+        """Strike the claim from the books. Returns the sessions that held the job by it."""
+        return self._holders.take_off(claim)
+
+    def held_claims(self) -> frozenset[Claim]:
+        return frozenset(
+            Claim(job_id, session.worker_id, attempt)
+            for session in self.sessions
+            for job_id, attempt in session.held.items()
+        )
+
+    def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
+        """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""
+        undelivered: list[Claim] = []
+        for older in self.sessions:
+            if older.worker_id == session.worker_id and older.speaks_batches:
+                older.close()
+                undelivered += self.leave(older)
+        last = self._left_with.pop(session.worker_id, None)
+        if last is None or last.run_id != session.run_id:
+            # Another process under the same name: the one before may have died of what it was sent. Given
+            # back, a job that kills its workers would do so for ever. ADR-0005
+            return undelivered
+        arrived = {claim.job_id for claim in held}
+        return undelivered + [
+            Claim(job_id, session.worker_id, attempt)
+            for job_id, attempt in last.held.items()
+            if job_id not in arrived
+        ]
+
+    def _forget_leaver(self, session: Session) -> None:
+        if self._left_with.get(session.worker_id) is session:
+            del self._left_with[session.worker_id]

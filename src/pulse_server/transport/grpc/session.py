@@ -1,0 +1,133 @@
+"""One connected worker: what it asks for, what it holds, what waits to be sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+
+from pulse_server import tuning
+from pulse_server.domain.jobs import Claim, ClaimedJob
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What goes to a worker in one message."""
+
+    jobs: tuple[ClaimedJob, ...] = ()
+    claimed_at: float = 0.0  # of the oldest of the jobs, on the monotonic clock
+    stops: tuple[Claim, ...] = ()
+    is_last: bool = False
+
+
+class Session:
+    """The server's side of one stream.
+
+    `held` counts every job that is leased to this worker, sent or not; the hub never leases more than
+    `capacity`. A job is undelivered until the message that carries it was handed to the transport.
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        topics: frozenset[str],
+        capacity: int,
+        *,
+        speaks_batches: bool,
+        run_id: str = "",
+    ) -> None:
+        self.worker_id = worker_id
+        self.run_id = run_id
+        self.topics = topics
+        self.capacity = capacity
+        # A worker of the original contract takes one job per message and cannot confirm a delivery.
+        self.speaks_batches = speaks_batches
+        self.held: dict[str, int] = {}
+        self.is_closing = False
+        self._outbox: deque[tuple[float, ClaimedJob]] = deque()
+        self._on_its_way: tuple[ClaimedJob, ...] = ()
+        self._stops: list[Claim] = []
+        self._something_to_do = asyncio.Event()
+
+    @property
+    def free(self) -> int:
+        return 0 if self.is_closing else max(0, self.capacity - len(self.held))
+
+    def assign(self, job: ClaimedJob, claimed_at: float) -> None:
+        self.held[job.id] = job.attempt
+        self._outbox.append((claimed_at, job))
+        self._something_to_do.set()
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim is this worker's. Parts that the original contract leaves out count as equal."""
+        return claim.worker_id in (None, self.worker_id) and claim.attempt in (
+            None,
+            self.held.get(claim.job_id),
+        )
+
+    def settle(self, job_id: str) -> None:
+        """The worker is done with this job, one way or another."""
+        self.held.pop(job_id, None)
+
+    def stop_claim(self, claim: Claim) -> None:
+        """The claim has ended: take the job out of the line, or have the worker told."""
+        self.settle(claim.job_id)
+        for entry in self._outbox:
+            if entry[1].id == claim.job_id and entry[1].attempt == claim.attempt:
+                self._outbox.remove(entry)
+                return
+        self._stops.append(claim)
+        self._something_to_do.set()
+
+    def close(self) -> None:
+        """Send nothing more: end the stream after what is on its way."""
+        self.is_closing = True
+        self._something_to_do.set()
+
+    def take_undelivered(self) -> list[Claim]:
+        """The claims of jobs that were leased to this worker but never handed to it."""
+        undelivered = [*self._on_its_way, *(job for _, job in self._outbox)]
+        self._outbox.clear()
+        self._on_its_way = ()
+        for job in undelivered:
+            self.settle(job.id)
+        return [Claim(job.id, self.worker_id, job.attempt) for job in undelivered]
+
+    async def parcels(self) -> AsyncIterator[Parcel]:
+        """What to send, as it comes up. Asking for the next parcel says that the last one was handed over."""
+        while True:
+            self._on_its_way = ()
+            if self.is_closing:
+                yield Parcel(is_last=True)
+                return
+            if not self._outbox and not self._stops:
+                self._something_to_do.clear()
+                await self._something_to_do.wait()
+                continue
+            stops, self._stops = tuple(self._stops), []
+            claimed_at = self._outbox[0][0] if self._outbox else 0.0
+            self._on_its_way = tuple(self._take_jobs())
+            yield Parcel(self._on_its_way, claimed_at, stops)
+
+    def _take_jobs(self) -> Collection[ClaimedJob]:
+        if not self._outbox:
+            return ()
+        if not self.speaks_batches:
+            return (self._outbox.popleft()[1],)
+        taken: list[ClaimedJob] = []
+        size = 0
+        while self._outbox and len(taken) < tuning.STREAM_MESSAGE_JOBS and size < tuning.STREAM_MESSAGE_BYTES:
+            job = self._outbox.popleft()[1]
+            taken.append(job)
+            size += _weight(job)
+        return taken
+
+
+def _weight(job: ClaimedJob) -> int:
+    """About how many bytes the job adds to a message. What else it has is bounded and small."""
+    if not job.metadata:
+        return len(job.payload)
+    return len(job.payload) + sum(
+        len(key.encode()) + len(value.encode()) for key, value in job.metadata.items()
+    )

@@ -1,0 +1,81 @@
+"""One Postgres per test run, one database per test.
+
+The run's first process owns the server; the workers of pytest-xdist are told its address. With TEST_DB_URL
+set (a superuser's URL), that server is used instead.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.postgres_cluster import Databases, ThrowawayCluster
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in its background has them ignore Ctrl-C, and every process that they
+    # start as well: a worker that is told to stop with SIGINT would never hear of it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_CLUSTER = pytest.StashKey[ThrowawayCluster]()
+
+
+def _cluster_dsn(config: pytest.Config) -> str:
+    """Return the address of the run's server, starting it on first use."""
+    if hasattr(config, "workerinput"):
+        return str(config.workerinput["cluster_dsn"])
+    if given := os.environ.get("TEST_DB_URL"):
+        return given
+    if _CLUSTER not in config.stash:
+        config.stash[_CLUSTER] = ThrowawayCluster()
+    return config.stash[_CLUSTER].dsn
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist, which must not start a server of its own."""
+    node.workerinput["cluster_dsn"] = _cluster_dsn(node.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if (cluster := config.stash.get(_CLUSTER, None)) is not None:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster_dsn(pytestconfig: pytest.Config) -> str:
+    """The address of the run's server: a maintenance database, as a superuser."""
+    return _cluster_dsn(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def databases(cluster_dsn: str) -> Iterator[Databases]:
+    """Creates databases, for the tests that need several."""
+    databases = Databases(cluster_dsn)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(scope="session")
+def template_database(databases: Databases) -> Iterator[str]:
+    """The address of a database with every migration applied. Copy it, never connect to it."""
+    from pulse_server.postgres.migrations.runner import apply_migrations
+
+    with databases.temporary() as dsn:
+        databases.run(apply_migrations, dsn)
+        yield dsn
+
+
+@pytest.fixture
+def database_dsn(databases: Databases, template_database: str) -> Iterator[str]:
+    """The address of a database of one's own, with the schema in place."""
+    with databases.temporary(template_database) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def empty_database_dsn(databases: Databases) -> Iterator[str]:
+    """The address of a database of one's own, without any schema."""
+    with databases.temporary() as dsn:
+        yield dsn

@@ -1,0 +1,85 @@
+"""docs/job-lifecycle.md says what the code does."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
+from pulse_server.postgres.statements import statements
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
+SCHEMA = (ROOT / "src/pulse_server/postgres/migrations/0001_jobs.sql").read_text(encoding="utf-8")
+SECTIONS = statements("transitions.sql")
+
+
+class Arrow(NamedTuple):
+    source: str
+    target: str
+    section: str
+
+
+ARROWS = [Arrow(*found) for found in re.findall(r"^(\S+) +-> +(\S+) +(\w+) ", DOCUMENT, re.MULTILINE)]
+CHANGES = [arrow for arrow in ARROWS if arrow.source != arrow.target]
+
+
+def test_every_arrow_of_the_document_is_read() -> None:
+    assert len(ARROWS) == DOCUMENT.count("->")
+
+
+def test_arrows_are_the_legal_transitions() -> None:
+    legal = {(source, target) for source, targets in LEGAL_TRANSITIONS.items() for target in targets}
+    drawn = {(arrow.source, arrow.target) for arrow in CHANGES if arrow.source != "(new)"}
+    assert drawn == legal
+
+
+def test_a_new_job_can_only_be_pending() -> None:
+    assert [arrow.target for arrow in ARROWS if arrow.source == "(new)"] == [JobStatus.PENDING]
+
+
+def test_no_arrow_is_drawn_twice() -> None:
+    assert len(set(ARROWS)) == len(ARROWS)
+
+
+def test_arrows_name_every_section_of_the_transitions_and_no_other() -> None:
+    assert {arrow.section for arrow in ARROWS} == SECTIONS.keys()
+
+
+@pytest.mark.parametrize("section", sorted(SECTIONS))
+def test_section_writes_the_statuses_that_its_arrows_lead_to(section: str) -> None:
+    targets = {arrow.target for arrow in CHANGES if arrow.section == section}
+    assert written_statuses(SECTIONS[section]) == targets
+
+
+def test_every_section_tells_what_it_writes() -> None:
+    assert set(first_cells("What each transition writes")) == SECTIONS.keys()
+
+
+def test_columns_are_those_of_the_table() -> None:
+    table = SCHEMA.split("CREATE TABLE pulse.jobs (")[1].split("CONSTRAINT")[0]
+    columns = re.findall(r"^    (\w+) +(?:uuid|text|bytea|jsonb|integer|boolean|timestamptz)\b", table, re.M)
+    assert sorted(first_cells("Columns")) == sorted(columns)
+
+
+def test_constraints_that_are_named_exist() -> None:
+    named = set(re.findall(r"`(jobs_\w+)`", DOCUMENT))
+    assert named
+    assert named <= set(re.findall(r"\bjobs_\w+", SCHEMA))
+
+
+def written_statuses(statement: str) -> set[str]:
+    """The statuses that an UPDATE assigns (the value may be a CASE), or that an INSERT selects."""
+    if "INSERT INTO" in statement:
+        part = statement.split("FROM unnest")[0]
+    else:
+        assignment = re.search(r"\bSET status = (CASE.*?END|'\w+')", statement, re.DOTALL)
+        part = assignment[1] if assignment else ""
+    return {name for name in re.findall(r"'([A-Z_]+)'", part) if name in JobStatus.__members__}
+
+
+def first_cells(heading: str) -> list[str]:
+    """The names in the first column of the table under a heading of the document."""
+    part = DOCUMENT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)

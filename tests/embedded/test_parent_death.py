@@ -1,0 +1,131 @@
+"""The embedded Postgres when processes are killed: nothing is left running, nothing half made."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pulse_server.embedded import EmbeddedPostgres
+from pulse_server.embedded.child import Launcher, ParentWatch
+from pulse_server.embedded.identity import Identity
+from tests.embedded.observation import await_fact, is_gone, processes_that_mention, run_sql
+from tests.embedded.owner import owner
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks into /proc")
+WATCHES = [
+    pytest.param(
+        "signal", marks=pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal")
+    ),
+    "pipe",
+]
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_server_ends_when_its_owner_is_killed(directory: Path, watch: str) -> None:
+    with owner(directory, parent_watch=watch) as killed:
+        server = killed.answer()["server"]
+        assert not is_gone(server)
+        killed.process.kill()
+        await_fact(lambda: is_gone(server), "the server ended with its owner")
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_program_that_ignores_every_request_is_killed(watch: ParentWatch) -> None:
+    itself = Identity("self", os.geteuid(), os.getegid())
+    child = Launcher(itself, watch).spawn([sys.executable, "-c", STUBBORN], Path("/"), output=subprocess.PIPE)
+    with child.process:
+        assert child.process.stdout is not None
+        pid = int(child.process.stdout.readline())
+        child.stop(
+            [(signal.SIGINT, timedelta(milliseconds=50)), (signal.SIGQUIT, timedelta(milliseconds=50))]
+        )
+    await_fact(lambda: is_gone(pid), "the program ended")
+
+
+STUBBORN = """
+import os, signal
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_interrupt_from_the_terminal_reaches_the_owner_only(directory: Path, watch: str) -> None:
+    with owner(directory, parent_watch=watch) as interrupted:
+        server = interrupted.answer()["server"]
+        assert os.getpgid(server) != os.getpgid(interrupted.process.pid)
+        interrupted.end()
+        assert is_gone(server)
+
+
+def test_data_survives_when_owner_and_server_are_killed_together(directory: Path) -> None:
+    with owner(directory) as killed:
+        told = killed.answer()
+        run_sql(told["dsn"], "CREATE TABLE kept AS SELECT 42 AS answer")
+        killed.process.send_signal(signal.SIGSTOP)  # so that both are dead before either can react
+        os.kill(told["server"], signal.SIGKILL)
+        killed.process.kill()
+    with EmbeddedPostgres(directory) as cluster:
+        assert run_sql(cluster.dsn, "SELECT answer FROM kept") == 42
+
+
+def test_next_owner_waits_for_the_server_of_a_killed_one(directory: Path) -> None:
+    with owner(directory) as killed:
+        server = killed.answer()["server"]
+        os.kill(server, signal.SIGSTOP)
+        killed.process.kill()
+        killed.process.wait()
+        with owner(directory) as successor:
+            holds = f"{successor.process.pid}\n"
+            await_fact(lambda: (directory / "lock").read_text() == holds, "the successor holds the lock")
+            os.kill(server, signal.SIGCONT)
+            assert successor.answer()["server"] != server
+            successor.end()
+
+
+def test_socket_directory_of_a_killed_owner_is_removed_by_the_next(directory: Path) -> None:
+    with owner(directory) as killed:
+        server = killed.answer()["server"]
+        left = Path((directory / "lock").read_text().splitlines()[1])
+        os.kill(server, signal.SIGKILL)
+        killed.process.kill()
+    assert left.exists()
+    with EmbeddedPostgres(directory):
+        assert not left.exists()
+
+
+def test_stale_file_that_names_a_living_stranger_does_not_prevent_the_start(directory: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd="/") as stranger:
+        lines = [
+            str(stranger.pid),
+            str(directory / "postgres"),
+            "1700000000",
+            "5432",
+            "/tmp",
+            "",
+            "1 1",
+            "ready",
+        ]
+        (directory / "postgres" / "postmaster.pid").write_text("\n".join(lines) + "\n")
+        with EmbeddedPostgres(directory) as cluster:
+            assert run_sql(cluster.dsn, "SELECT 1") == 1
+        stranger.kill()
+
+
+@needs_proc
+def test_owner_killed_during_initdb_leaves_nothing_half_made(tmp_path: Path) -> None:
+    directory = tmp_path / "pulse"
+    with owner(directory) as killed:
+        await_fact(lambda: any(directory.glob("postgres.new-*/*")), "initdb writes files")
+        killed.process.kill()
+    await_fact(lambda: not processes_that_mention(directory), "every process on the directory ended")
+    with EmbeddedPostgres(directory) as cluster:
+        assert run_sql(cluster.dsn, "SELECT 1") == 1
+        assert not list(directory.glob("postgres.new-*"))

@@ -1,0 +1,110 @@
+"""The demo tells the truth, and leaves nothing behind however it ends."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.examples.programs import PATIENCE_SECONDS, program
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory for all that the demo makes; in the end nothing is in it, and no process knows of it.
+
+    Not pytest's own, whose path is too long for the socket of a Postgres.
+    """
+    with tempfile.TemporaryDirectory(prefix="demo-") as name:
+        place = Path(name)
+        yield place
+        await_fact(lambda: not leftovers(place), "the demo left neither processes nor files")
+
+
+async def test_demo_shows_a_recovery_and_ends_with_a_summary(place: Path) -> None:
+    async with program("-m", "examples.demo", "--seconds", "20", TMPDIR=str(place)) as demo:
+        assert await demo.ends() == 0, demo.output
+        assert not leftovers(place)
+    told = [" ".join(line.split()) for line in demo.output.splitlines()]
+    assert any("was killed (kill -9) while it ran make-video" in line for line in told)
+    assert any("was recovered: worker" in line for line in told)
+    assert any("goes to the dead letters" in line for line in told)
+    summary = dict(line.split()[:2] for line in told[told.index("Summary") :] if len(line.split()) > 1)
+    assert int(summary["recovered"]) >= 1
+    assert summary["dead-lettered"] == "1"
+    assert summary["unfinished"] == "0"
+    assert int(summary["completed"]) + 1 == int(summary["submitted"])
+    assert "\x1b" not in demo.output
+    assert "Traceback" not in demo.output
+
+
+async def test_interrupt_ends_the_demo_in_order(place: Path) -> None:
+    async with program("-m", "examples.demo", "--seconds", "20", TMPDIR=str(place)) as demo:
+        await demo.says("all 20 are done")
+        demo.process.send_signal(signal.SIGINT)
+        assert await demo.ends() == 0
+        assert not leftovers(place)
+    assert "Summary" in demo.output
+    assert "Traceback" not in demo.output
+
+
+async def test_interrupt_while_the_server_starts_ends_the_demo_in_order(place: Path) -> None:
+    async with program("-m", "examples.demo", TMPDIR=str(place)) as demo:
+        await demo.says("starts, with a Postgres of its own")
+        demo.process.send_signal(signal.SIGINT)
+        assert await demo.ends() == 0
+    assert "Traceback" not in demo.output
+
+
+async def test_nothing_survives_a_killed_demo(place: Path) -> None:
+    async with program("-m", "examples.demo", TMPDIR=str(place)) as demo:
+        await demo.says("worker B  is connected")
+        assert len(processes_in(place)) > 4
+        demo.process.kill()
+
+
+async def test_demo_that_loses_its_server_says_so_and_fails(place: Path) -> None:
+    async with program("-m", "examples.demo", "--seconds", "20", TMPDIR=str(place)) as demo:
+        await demo.says("all 20 are done")
+        (server,) = (pid for pid, command in processes_in(place).items() if "pulse_server.main" in command)
+        os.kill(server, signal.SIGKILL)
+        assert await demo.ends() == 1
+    assert "The server does not answer any more." in demo.output
+    assert "was recovered" not in demo.output
+    assert "Traceback" not in demo.output
+
+
+async def test_time_that_is_too_short_for_the_story_is_refused() -> None:
+    async with program("-m", "examples.demo", "--seconds", "5") as demo:
+        assert await demo.ends() == 2
+    assert "the story takes 20 seconds" in demo.output
+
+
+def leftovers(place: Path) -> list[str]:
+    """Return what is still there of the demo: processes, and files in its directory."""
+    return [*processes_in(place).values(), *map(str, place.iterdir())]
+
+
+def processes_in(place: Path) -> dict[int, str]:
+    """Return the processes that were started with this directory in their environment, by their commands."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and os.fsencode(place) in (entry / "environ").read_bytes():
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def await_fact(is_so: Callable[[], bool], sentence: str) -> None:
+    """Look until it is so; fail with the sentence when that takes too long."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"it never came true that {sentence}"
+        time.sleep(0.02)

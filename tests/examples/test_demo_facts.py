@@ -1,0 +1,61 @@
+"""What the demo calls a recovery really is one."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+import pulse
+from examples.demo.acts.recovery import is_recovered
+from examples.demo.facts import Tally
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(status: str, worker_id: str, *outcomes: str) -> pulse.JobInfo:
+    history = tuple(
+        pulse.Attempt(number, "worker A", NOW, NOW, outcome, "error")
+        for number, outcome in enumerate(outcomes, start=1)
+    )
+    return pulse.JobInfo(
+        id="01a1dd41-3dad-74a2-92ec-2c1a93b0b1c1",
+        status=pulse.JobStatus(status),
+        topic="make-video",
+        priority=0,
+        attempts=len(history) + 1,
+        max_attempts=5,
+        submitted_at=NOW,
+        next_run_at=None,
+        started_at=NOW,
+        finished_at=NOW,
+        lease_until=None,
+        worker_id=worker_id,
+        last_error=None,
+        idempotency_key=None,
+        schedule_id=None,
+        metadata={},
+        payload=b"",
+        history=history,
+    )
+
+
+def test_job_that_another_worker_completed_after_the_lease_is_recovered() -> None:
+    assert is_recovered(job("COMPLETED", "worker B", "lease_expired"), "worker A")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job("DEAD_LETTERED", "worker B", "lease_expired"),
+        job("COMPLETED", "worker A", "lease_expired"),
+        job("COMPLETED", "worker B"),
+        job("COMPLETED", "worker B", "failed"),
+    ],
+    ids=["given up", "by the killed worker itself", "at the first attempt", "after an ordinary failure"],
+)
+def test_job_that_ended_in_any_other_way_is_not_recovered(other: pulse.JobInfo) -> None:
+    assert not is_recovered(other, "worker A")
+
+
+def test_job_that_the_server_does_not_know_any_more_is_missing() -> None:
+    tally = Tally(submitted=5, completed=2, retried=1, dead_lettered=1, recovered=0, unfinished=1)
+    assert tally.missing == 1

@@ -1,0 +1,100 @@
+"""Each example does what its docstring says, against a real server."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+import pulse
+from tests.examples.programs import PATIENCE_SECONDS, program
+from tests.server.pulsed_process import pulsed
+
+SHORT_LEASES = {
+    "PULSE_LEASE_TTL": "2s",
+    "PULSE_HEARTBEAT_INTERVAL": "500ms",
+    "PULSE_WATCHDOG_INTERVAL": "500ms",
+}
+
+
+@pytest.fixture
+async def address(database_dsn: str) -> AsyncIterator[str]:
+    """Where a pulsed with short leases is."""
+    async with pulsed(database_dsn, **SHORT_LEASES) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize("script", ["worker", "producer", "sync_producer", "slow_job"])
+async def test_example_without_a_server_ends_with_a_sentence(script: str) -> None:
+    async with program(f"examples/{script}.py", PULSE_ADDR="127.0.0.1:1") as example:
+        assert await example.ends() == 1
+        assert example.output.startswith("No pulsed answers at 127.0.0.1:1: is it running?")
+        assert example.output.count("\n") == 1
+
+
+async def test_worker_runs_what_the_producer_submits(address: str) -> None:
+    async with program("examples/worker.py", PULSE_ADDR=address) as worker:
+        await worker.says("Connected to pulsed")
+        async with program("examples/producer.py", PULSE_ADDR=address) as producer:
+            assert await producer.ends() == 0
+        assert "is the same job" in producer.output
+        assert "is COMPLETED, attempts: 1" in producer.output
+        await worker.says("Reset your password")
+        await worker.says("ada paid 1200 cents, on attempt 2")
+        worker.process.send_signal(signal.SIGINT)
+        assert await worker.ends() == 0
+    async with pulse.Pulse(address) as p:
+        jobs = [job async for job in p.iter_jobs()]
+    assert len(jobs) == 24
+    assert [job.priority for job in jobs if job.priority] == [10]
+    assert [job.idempotency_key for job in jobs if job.topic == "charge-card"] == ["order-1001"]
+
+
+async def test_producer_tells_that_no_worker_is_there(address: str) -> None:
+    async with program("examples/producer.py", PULSE_ADDR=address) as producer:
+        assert await producer.ends() == 0
+    assert "Start one: python examples/worker.py" in producer.output
+
+
+async def test_worker_discards_a_charge_that_cannot_be_made(address: str) -> None:
+    async with program("examples/worker.py", PULSE_ADDR=address) as worker, pulse.Pulse(address) as p:
+        handle = await p.enqueue("charge-card", {"customer": "ada", "cents": 0})
+        await worker.says("0 cents cannot be charged")
+        job = await finished(p, handle.id)
+    assert job.status is pulse.JobStatus.DEAD_LETTERED
+    assert job.attempts == 1
+
+
+async def test_sync_producer_stores_its_jobs(address: str) -> None:
+    async with program("examples/sync_producer.py", PULSE_ADDR=address) as producer:
+        assert await producer.ends() == 0
+    assert "10 newsletters wait" in producer.output
+    async with pulse.Pulse(address) as p:
+        jobs = [job async for job in p.iter_jobs(topic="send-email")]
+    assert sum(job.metadata == {"source": "sign-up"} for job in jobs) == 2
+    assert sum(job.priority == -10 for job in jobs) == 10
+
+
+async def test_slow_job_outlasts_its_lease(address: str) -> None:
+    async with program("examples/slow_job.py", "4", PULSE_ADDR=address) as slow_job:
+        assert await slow_job.ends() == 0
+    assert "COMPLETED, attempt 1, last error: None" in slow_job.output
+
+
+async def test_slow_job_is_finished_by_the_next_run_after_a_kill(address: str) -> None:
+    async with program("examples/slow_job.py", "2", PULSE_ADDR=address) as killed:
+        await killed.says("attempt 1 runs here for 2 s")
+        killed.process.kill()
+    async with program("examples/slow_job.py", "2", PULSE_ADDR=address) as next_run:
+        assert await next_run.ends() == 0
+    assert "was left by an earlier run" in next_run.output
+    assert "attempt 2 runs here for 2 s" in next_run.output
+    assert "COMPLETED, attempt 2, last error: worker lease expired" in next_run.output
+
+
+async def finished(p: pulse.Pulse, job_id: str) -> pulse.JobInfo:
+    """Return the job once nothing happens to it any more."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (job := await p.get_job(job_id)).status.is_finished:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return job

@@ -1,0 +1,272 @@
+"""The jobs table in memory: the same port, the same answers, as the contract suite proves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from pulse_server.domain.backoff import retry_delay
+from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.domain.jobs import (
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobFilter,
+    NewJob,
+    Outcome,
+    PageKey,
+    Promotion,
+    Reaped,
+    Report,
+    Submitted,
+)
+from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
+from pulse_server.repos.jobs import Slots
+from tests.fakes.clock import ControlledClock
+from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
+
+_LEASE_EXPIRED = "worker lease expired"
+
+
+class InMemoryJobRepo:
+    """Obeys the port to the letter. `is_away` makes every method raise Unavailable; `calls` names them."""
+
+    def __init__(self, clock: ControlledClock | None = None) -> None:
+        self.clock = clock or ControlledClock()
+        self.jobs: dict[str, Job] = {}
+        self.is_away = False
+        self.calls: list[str] = []
+
+    # --- transitions
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        self._answer("insert_jobs")
+        return [self._insert(job) for job in jobs]
+
+    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
+        self._answer("claim_batch")
+        ready = [job for job in self.jobs.values() if job.ready and job.topic in topics]
+        ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
+        return [
+            self._claim(job, slots.workers[index], slots.confirms[index], lease)
+            for index, job in zip(slots.order, ready, strict=False)
+        ]
+
+    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+        self._answer("complete_jobs")
+        counted = set()
+        for claim in claims:
+            if (job := self._held(claim)) is not None:
+                self._finish(job, JobStatus.COMPLETED, finished_by=job.locked_by)
+                counted.add(claim)
+        return counted
+
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+        self._answer("fail_jobs")
+        counted = {}
+        # By id, as the store locks its rows: of two that fail together, that one is due first.
+        for report in sorted(reports, key=lambda report: report.claim.job_id):
+            if (job := self._held(report.claim)) is not None:
+                outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED
+                job = with_attempt(job, outcome, report.error, self.clock.now())
+                ends = report.discard or job.attempts >= job.max_attempts
+                counted[report.claim] = self._end_attempt(job, ends, report.error, report.retry_after)
+        return counted
+
+    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
+        self._answer("extend_leases")
+        extended = set()
+        for claim in claims:
+            if (job := self._held(claim)) is not None:
+                self._put(job, lease_until=self.clock.now() + lease, delivered=True)
+                extended.add(claim)
+        return extended
+
+    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
+        self._answer("release_jobs")
+        released = {}
+        for claim in claims:
+            if (job := self._held(claim, strict=True)) is not None:
+                self._put(
+                    job,
+                    status=JobStatus.RETRYING,
+                    ready=True,
+                    attempts=job.attempts - 1,
+                    next_run_at=self.clock.now(),
+                    locked_by=None,
+                    lease_until=None,
+                )
+                released[job.id] = job.topic
+        return released
+
+    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
+        self._answer("reap_expired")
+        now = min(self.clock.now(), lapsed_before or self.clock.now())
+        lapsed = [job for job in self.jobs.values() if job.lease_until is not None and job.lease_until < now]
+        lapsed.sort(key=lambda job: job.lease_until or now)
+        return [self._reap(job) for job in lapsed[:limit]]
+
+    async def promote_due(self, limit: int) -> Promotion:
+        self._answer("promote_due")
+        now = self.clock.now()
+        waiting = [job for job in self.jobs.values() if job.status in WAITING and not job.ready]
+        waiting.sort(key=lambda job: job.next_run_at)
+        due = [job for job in waiting if job.next_run_at <= now][:limit]
+        ahead = [job.next_run_at - now for job in waiting if job.next_run_at > now]
+        for job in due:
+            self._put(job, ready=True)
+        return Promotion(len(due), frozenset(job.topic for job in due), ahead[0] if ahead else None)
+
+    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
+        self._answer("cancel_jobs")
+        cancelled = []
+        for job in self._existing(job_ids):
+            if job.status in TERMINAL:
+                continue
+            ended = Claim(job.id, job.locked_by, job.attempts) if job.locked_by is not None else None
+            changed = with_attempt(job, Outcome.CANCELED, reason, self.clock.now()) if ended else job
+            changed = replace(changed, last_error=reason or job.last_error)
+            cancelled.append(Cancellation(self._finish(changed, JobStatus.CANCELED), ended))
+        return cancelled
+
+    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
+        self._answer("retry_jobs")
+        return [
+            self._put(
+                job,
+                status=JobStatus.PENDING,
+                ready=True,
+                next_run_at=self.clock.now(),
+                max_attempts=max(job.max_attempts, job.attempts + attempts),
+                finished_at=None,
+                finished_by=None,
+            )
+            for job in self._existing(job_ids)
+            if job.status in (JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
+        ]
+
+    # --- queries
+
+    async def get_job(self, job_id: str) -> Job | None:
+        self._answer("get_job")
+        return self.jobs.get(job_id)
+
+    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
+        self._answer("look_up_jobs")
+        # As sparse as the real answer, so that no service comes to rely on more.
+        return {
+            job.id: replace(
+                job, payload=b"", last_error=None, idempotency_key=None, schedule_id=None, metadata={}
+            )
+            for job in self._existing(job_ids)
+        }
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+    ) -> list[Job]:
+        self._answer("list_jobs")
+        found = [
+            replace(job, payload=b"", history=())
+            for job in self.jobs.values()
+            if wanted.topic in (None, job.topic)
+            and wanted.status in (None, job.status)
+            and (after is None or (job.submitted_at, job.id) < (after.submitted_at, after.job_id))
+        ]
+        found.sort(key=lambda job: (job.submitted_at, job.id), reverse=True)
+        return found[offset : offset + limit]
+
+    async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
+        self._answer("current_claims")
+        return {claim for claim in claims if self._held(claim, strict=True) is not None}
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        self._answer("topics_with_ready_jobs")
+        return {job.topic for job in self.jobs.values() if job.ready} & set(topics)
+
+    async def database_now(self) -> datetime:
+        self._answer("database_now")
+        return self.clock.now()
+
+    # --- what the methods share
+
+    def _answer(self, name: str) -> None:
+        self.calls.append(name)
+        if self.is_away:
+            raise Unavailable("The database did not answer. Try again.")
+
+    def _put(self, job: Job, **changes: object) -> Job:
+        self.jobs[job.id] = changed = replace(job, **changes)  # type: ignore[arg-type]
+        return changed
+
+    def _existing(self, job_ids: Collection[str]) -> list[Job]:
+        return [self.jobs[job_id] for job_id in sorted(set(job_ids)) if job_id in self.jobs]
+
+    def _held(self, claim: Claim, *, strict: bool = False) -> Job | None:
+        """The job, if the claim still holds it. What a claim does not carry is not checked, unless strict."""
+        job = self.jobs.get(claim.job_id)
+        if job is None or job.locked_by is None:
+            return None
+        by_worker = claim.worker_id == job.locked_by or (claim.worker_id is None and not strict)
+        by_attempt = claim.attempt == job.attempts or (claim.attempt is None and not strict)
+        return job if by_worker and by_attempt else None
+
+    def _insert(self, job: NewJob) -> Submitted | PulseError:
+        by_key = [
+            other
+            for other in self.jobs.values()
+            if job.idempotency_key is not None
+            and (other.topic, other.idempotency_key) == (job.topic, job.idempotency_key)
+        ]
+        if job.id not in self.jobs and not by_key:
+            self.jobs[job.id] = new_row(job, self.clock.now())
+            return Submitted(job.id, False)
+        if job.id in self.jobs and not is_same(job, self.jobs[job.id]):
+            return AlreadyExists(f"job_id {job.id}", job.id)
+        for other in by_key:
+            if not is_same(job, other) or (job.id in self.jobs and other.id != job.id):
+                return AlreadyExists(f"idempotency_key {job.idempotency_key!r}", other.id)
+        return Submitted(by_key[0].id if by_key else job.id, True)
+
+    def _claim(self, job: Job, worker_id: str, confirms: bool, lease: timedelta) -> ClaimedJob:
+        is_delivered = not confirms or (job.attempts == 0 and job.max_attempts > 1)
+        job = self._put(
+            job,
+            status=JobStatus.RUNNING,
+            ready=False,
+            attempts=job.attempts + 1,
+            locked_by=worker_id,
+            lease_until=self.clock.now() + lease,
+            started_at=self.clock.now(),
+            delivered=is_delivered,
+        )
+        return as_claimed(job)
+
+    def _reap(self, job: Job) -> Reaped:
+        claim = Claim(job.id, job.locked_by, job.attempts)
+        wait = retry_delay(job.attempts)
+        ends = job.delivered and job.attempts >= job.max_attempts
+        changed = with_attempt(job, Outcome.LEASE_EXPIRED, _LEASE_EXPIRED, self.clock.now())
+        if not job.delivered:
+            changed = replace(changed, attempts=job.attempts - 1)
+        status = self._end_attempt(changed, ends, _LEASE_EXPIRED, wait)
+        return Reaped(claim, job.topic, status, job.delivered)
+
+    def _end_attempt(self, job: Job, ends: bool, error: str, wait: timedelta | None) -> JobStatus:
+        delay = retry_delay(job.attempts) if wait is None else wait
+        job = replace(job, last_error=error, next_run_at=self.clock.now() + delay)
+        if ends:
+            return self._finish(job, JobStatus.DEAD_LETTERED, finished_by=job.locked_by).status
+        return self._put(job, status=JobStatus.RETRYING, locked_by=None, lease_until=None).status
+
+    def _finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
+        return self._put(
+            job,
+            status=status,
+            ready=False,
+            finished_at=self.clock.now(),
+            finished_by=finished_by,
+            locked_by=None,
+            lease_until=None,
+        )

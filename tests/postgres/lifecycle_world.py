@@ -1,0 +1,127 @@
+"""A real store beside its model, driven step by step from synchronous code, with every change on record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import asyncpg
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import Job
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.rows import job_from_row
+from pulse_server.repos.jobs import JobRepo
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine, TimeMachine
+
+Answer = TypeVar("Answer")
+
+# Records each status that a row takes, whoever changes it.
+_AUDIT = """
+CREATE TABLE audit (number bigserial PRIMARY KEY, job_id uuid, old_status text, new_status text);
+CREATE FUNCTION record_status() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit (job_id, old_status, new_status)
+    VALUES (NEW.id, CASE WHEN TG_OP = 'UPDATE' THEN OLD.status END, NEW.status);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_inserted AFTER INSERT ON pulse.jobs
+    FOR EACH ROW EXECUTE FUNCTION record_status();
+CREATE TRIGGER jobs_updated AFTER UPDATE ON pulse.jobs
+    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION record_status();
+"""
+
+
+class World:
+    """Owns an event loop and the connections to one database."""
+
+    def __init__(self, dsn: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._database = Database(dsn)
+        self._connection: Any = self.run(asyncpg.connect(dsn, timeout=10, command_timeout=30))
+        self.run(self._connection.execute(_AUDIT))
+        self.run(self._database.open())
+        self.repo = PostgresJobRepo(self._database)
+        self._time = PostgresTimeMachine(self._connection)
+        self.forget_everything()
+
+    def run(self, action: Awaitable[Answer]) -> Answer:
+        return self._loop.run_until_complete(action)
+
+    def forget_everything(self) -> None:
+        """Start over with no job, here and in the model."""
+        self.run(self._connection.execute("DELETE FROM pulse.jobs; DELETE FROM audit"))
+        self.model = InMemoryJobRepo()
+        self._model_time = InMemoryTimeMachine(self.model)
+
+    def both(self, ask: Callable[[JobRepo], Awaitable[Answer]]) -> Answer:
+        """Ask the store and the model. Returns the answer that they agree on."""
+        real, predicted = self.run(ask(self.repo)), self.run(ask(self.model))
+        assert _comparable(real) == _comparable(predicted)
+        return real
+
+    def travel(self, move: Callable[[TimeMachine], Awaitable[None]]) -> None:
+        self.run(move(self._time))
+        self.run(move(self._model_time))
+
+    def postpone(self, job_ids: Collection[str]) -> None:
+        """Put off the next attempt by a day: no wait may pass by itself while a test is slow."""
+        self.run(
+            self._connection.execute(
+                "UPDATE pulse.jobs SET next_run_at = next_run_at + interval '1 day' "
+                "WHERE id = ANY($1::uuid[]) AND status = 'RETRYING'",
+                list(job_ids),
+            )
+        )
+        for job_id in job_ids:
+            job = self.model.jobs[job_id]
+            if job.status is JobStatus.RETRYING:
+                self.model.jobs[job_id] = replace(job, next_run_at=job.next_run_at + timedelta(days=1))
+
+    def stored_jobs(self) -> dict[str, Job]:
+        rows = self.run(self._connection.fetch("SELECT * FROM pulse.jobs"))
+        return {job.id: job for job in map(job_from_row, rows)}
+
+    def take_audit(self) -> list[tuple[str | None, str]]:
+        """The changes of status since the last call, in order."""
+        rows = self.run(self._connection.fetch("DELETE FROM audit RETURNING number, old_status, new_status"))
+        return [(row["old_status"], row["new_status"]) for row in sorted(rows)]
+
+    def close(self) -> None:
+        self.run(self._database.close())
+        self._connection.terminate()
+        self.run(asyncio.sleep(0))  # the transports close in the next turn of the loop
+        self._loop.close()
+
+
+def without_moments(job: Job) -> Any:
+    """The job with each moment replaced by whether there is one: the two clocks do not agree."""
+    return (
+        replace(
+            job,
+            submitted_at=None,  # type: ignore[arg-type]
+            next_run_at=None,  # type: ignore[arg-type]
+            history=(),
+            metadata={},
+            **dict.fromkeys(("lease_until", "started_at", "finished_at")),
+        ),
+        tuple(moment is None for moment in (job.lease_until, job.started_at, job.finished_at)),
+        tuple((past.attempt, past.worker_id, past.outcome, past.error) for past in job.history),
+    )
+
+
+def _comparable(answer: Any) -> Any:
+    """An answer in a form in which the store's and the model's are equal if they mean the same."""
+    if isinstance(answer, Job):
+        return without_moments(answer)
+    if isinstance(answer, PulseError):
+        return type(answer), str(answer)
+    if isinstance(answer, list):
+        return [_comparable(item) for item in answer]
+    return answer

@@ -1,0 +1,85 @@
+"""Asking Postgres how it would run a statement, and reading the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pulse_server.postgres.statements import statements
+from tests.postgres.sessions import Connection
+
+_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan as EXPLAIN tells it."""
+
+    root: dict[str, Any]
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(node.get("Plans", ()))
+
+    def jobs_scans(self) -> list[dict[str, Any]]:
+        """The nodes that read the jobs table."""
+        return [
+            node
+            for node in self.nodes()
+            if node.get("Relation Name") == "jobs" and node["Node Type"] != "ModifyTable"
+        ]
+
+    def jobs_indexes(self) -> list[str]:
+        """The access paths to the jobs table: names of indexes, or of the scan where it uses none."""
+        return sorted(node.get("Index Name", node["Node Type"]) for node in self.jobs_scans())
+
+    def sorts_over_jobs(self) -> list[dict[str, Any]]:
+        """The sorts whose input is a bare scan of the jobs table: nothing has cut it to a batch."""
+        return [
+            node
+            for node in self.nodes()
+            if "Sort" in node["Node Type"]
+            and any(child.get("Relation Name") == "jobs" for child in _inputs_up_to_a_limit(node))
+        ]
+
+    def rows_touched(self) -> int:
+        """How many rows of the jobs table the statement really looked at."""
+        return sum(
+            round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+            for node in self.jobs_scans()
+        )
+
+    def __str__(self) -> str:
+        return json.dumps(self.root, indent=1)
+
+
+def _inputs_up_to_a_limit(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for child in node.get("Plans", ()):
+        yield child
+        if child["Node Type"] != "Limit":
+            yield from _inputs_up_to_a_limit(child)
+
+
+async def explain(connection: Connection, name: str, *args: str) -> Plan:
+    """Run a section with the arguments, given as SQL literals. Returns its plan and leaves no other trace."""
+    await connection.execute(f"PREPARE planned AS {_SQL[name]}")
+    try:
+        return await explain_text(connection, f"EXECUTE planned ({', '.join(args)})")
+    finally:
+        await connection.execute("DEALLOCATE planned")
+
+
+async def explain_text(connection: Connection, statement: str) -> Plan:
+    """Run a statement. Returns its plan, with what really happened, and leaves no other trace."""
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        told = await connection.fetchval(f"EXPLAIN (FORMAT JSON, ANALYZE, TIMING OFF) {statement}")
+    finally:
+        await transaction.rollback()
+    return Plan(json.loads(told)[0]["Plan"])

@@ -1,0 +1,114 @@
+"""cancel_jobs and retry_jobs, in memory and in Postgres: what people do to jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.jobs import Claim, Outcome
+from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
+from tests.fakes.store import LEASE, Store, a_job, failure
+
+UNFINISHED = sorted(set(JobStatus) - TERMINAL)
+
+
+@pytest.mark.parametrize("status", sorted(WAITING))
+async def test_waiting_job_is_cancelled_without_an_ended_claim(store: Store, status: JobStatus) -> None:
+    job_id = await store.reach(status)
+    history = (await store.job(job_id)).history
+
+    (cancellation,) = await store.repo.cancel_jobs([job_id], "not wanted")
+
+    assert cancellation.ended_claim is None
+    assert cancellation.job == await store.job(job_id)
+    assert (cancellation.job.status, cancellation.job.ready) == (JobStatus.CANCELED, False)
+    assert cancellation.job.last_error == "not wanted"
+    assert cancellation.job.history == history
+    assert cancellation.job.finished_at is not None
+
+
+async def test_running_job_loses_its_lease_when_it_is_cancelled(store: Store) -> None:
+    claim = await store.start("A")
+
+    (cancellation,) = await store.repo.cancel_jobs([claim.job_id], "stop")
+
+    assert cancellation.ended_claim == claim
+    job = cancellation.job
+    assert (job.status, job.locked_by, job.lease_until, job.attempts) == (JobStatus.CANCELED, None, None, 1)
+    assert [(entry.attempt, entry.worker_id, entry.outcome, entry.error) for entry in job.history] == [
+        (1, "A", Outcome.CANCELED, "stop")
+    ]
+    assert await store.repo.extend_leases([claim], LEASE) == set()
+    assert await store.repo.complete_jobs([claim]) == set()
+
+
+async def test_cancel_without_a_reason_keeps_the_last_error(store: Store) -> None:
+    claim = await store.start("A")
+    await store.repo.fail_jobs([failure(claim, "the real trouble")])
+
+    (cancellation,) = await store.repo.cancel_jobs([claim.job_id], "")
+
+    assert cancellation.job.last_error == "the real trouble"
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+async def test_finished_job_is_not_cancelled(store: Store, status: JobStatus) -> None:
+    job_id = await store.reach(status)
+    before = await store.job(job_id)
+
+    assert await store.repo.cancel_jobs([job_id], "too late") == []
+    assert await store.job(job_id) == before
+
+
+async def test_cancelled_job_is_never_claimed(store: Store) -> None:
+    await store.repo.cancel_jobs(await store.submit(a_job()), "")
+
+    assert await store.claim() == []
+
+
+async def test_unknown_jobs_are_passed_over(store: Store) -> None:
+    job_id = await store.reach(JobStatus.PENDING)
+
+    assert await store.repo.retry_jobs([new_job_id()], 1) == []
+    cancelled = await store.repo.cancel_jobs([new_job_id(), job_id], "")
+    assert [cancellation.job.id for cancellation in cancelled] == [job_id]
+
+
+@pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
+async def test_retried_job_is_ready_and_its_attempts_go_on(store: Store, status: JobStatus) -> None:
+    job_id = await store.reach(status, max_attempts=1)
+
+    (job,) = await store.repo.retry_jobs([job_id], 3)
+
+    assert job == await store.job(job_id)
+    assert (job.status, job.ready, job.attempts, job.max_attempts) == (JobStatus.PENDING, True, 1, 4)
+    assert (job.finished_at, job.finished_by) == (None, None)
+    assert len(job.history) == 1
+    assert await store.claim("B") == [Claim(job_id, "B", 2)]
+
+
+async def test_retry_grants_no_fewer_attempts_than_the_job_had(store: Store) -> None:
+    job_id = await store.reach(JobStatus.DEAD_LETTERED, max_attempts=9)
+
+    (job,) = await store.repo.retry_jobs([job_id], 1)
+
+    assert (job.attempts, job.max_attempts) == (1, 9)
+
+
+@pytest.mark.parametrize("status", [*UNFINISHED, JobStatus.COMPLETED])
+async def test_only_dead_lettered_and_cancelled_jobs_are_retried(store: Store, status: JobStatus) -> None:
+    job_id = await store.reach(status)
+    before = await store.job(job_id)
+
+    assert await store.repo.retry_jobs([job_id], 5) == []
+    assert await store.job(job_id) == before
+
+
+async def test_worker_of_a_cancelled_attempt_is_not_heard_after_the_retry(store: Store) -> None:
+    claim = await store.start("A")
+    await store.repo.cancel_jobs([claim.job_id], "")
+    await store.repo.retry_jobs([claim.job_id], 1)
+    (again,) = await store.claim("A")
+
+    assert await store.repo.complete_jobs([claim]) == set()
+    assert await store.repo.complete_jobs([again]) == {again}

@@ -1,0 +1,286 @@
+"""Random walks through a job's life against real Postgres, predicted by the model step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
+from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
+from pulse_server.repos.jobs import JobRepo, Slots
+from tests.fakes.store import LEASE, a_job, failure, token
+from tests.postgres.lifecycle_world import World, without_moments
+from tests.postgres_cluster import Databases
+
+TOPICS = ["email", "sms"]
+WORKERS = ["A", "B", "C"]
+
+
+class Said(NamedTuple):
+    """Which claim a worker talks about: the n-th that holds, or the n-th ever issued; and how it tells it."""
+
+    holds: bool
+    number: int
+    how: str
+
+
+DISTORTIONS: dict[str, Callable[[Claim], Claim]] = {
+    "right": lambda claim: claim,
+    "foreign": lambda claim: claim._replace(worker_id="stranger"),
+    "earlier": lambda claim: claim._replace(attempt=(claim.attempt or 0) - 1),
+    "later": lambda claim: claim._replace(attempt=(claim.attempt or 0) + 1),
+    "without worker": lambda claim: claim._replace(worker_id=None),
+    "without attempt": lambda claim: claim._replace(attempt=None),
+    "bare": lambda claim: Claim(claim.job_id, None, None),
+}
+numbers = st.integers(0, 30)
+said = st.lists(
+    st.builds(
+        Said,
+        st.sampled_from([True, True, False]),
+        numbers,
+        st.sampled_from(["right"] * len(DISTORTIONS) + list(DISTORTIONS)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+once_claimed = precondition(lambda self: bool(self.issued))
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """Hypothesis leaves rules out at random, walk by walk: they are few and large here, so that most walks
+    still meet every kind of event."""
+
+    jobs = Bundle("jobs")
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.world.forget_everything()
+        self.submitted: set[str] = set()
+        self.issued: list[Claim] = []
+        self.delivered: set[str] = set()
+        self.completed: set[str] = set()
+
+    # --- producers
+
+    @initialize(target=jobs, attempts=st.tuples(*[st.integers(1, 3)] * 3), confirms=st.booleans())
+    def begin_with_jobs_of_which_two_run(
+        self, attempts: tuple[int, ...], confirms: bool
+    ) -> MultipleResults[NewJob]:
+        jobs = [self.submit("email", 0, most, None, False) for most in attempts]
+        self.claim(["email"], [confirms] * 3, [0, 1])
+        return multiple(*jobs)
+
+    @rule(
+        target=jobs,
+        topic=st.sampled_from(TOPICS),
+        priority=st.integers(-1, 1),
+        max_attempts=st.integers(1, 3),
+        key=st.sampled_from([None, None, "k1", "k2"]),
+        delayed=st.booleans(),
+    )
+    def submit(self, topic: str, priority: int, max_attempts: int, key: str | None, delayed: bool) -> NewJob:
+        job = a_job(
+            topic,
+            priority=priority,
+            max_attempts=max_attempts,
+            idempotency_key=key,
+            payload=b"{}" if key is None or priority < 1 else b"other",
+            delay=timedelta(hours=1) if delayed else None,
+        )
+        self._insert([job])
+        return job
+
+    @rule(job=jobs, payload=st.sampled_from([b"{}", b"other"]), neighbour=st.booleans())
+    def submit_again(self, job: NewJob, payload: bytes, neighbour: bool) -> None:
+        self._insert([job._replace(payload=payload), *([a_job("email")] if neighbour else [])])
+
+    # --- workers
+
+    @rule(
+        topics=st.sampled_from([["email"], ["sms"], TOPICS]),
+        confirms=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        order=st.permutations([0, 1, 2, 0]),
+    )
+    def claim(self, topics: list[str], confirms: Sequence[bool], order: list[int]) -> None:
+        slots = Slots(WORKERS, confirms, order)
+        claimed = self.world.both(lambda repo: repo.claim_batch(topics, slots, LEASE))
+        assert not {job.id for job in claimed} & self.completed, "a completed job was handed out"
+        self.delivered.update(job.id for job in claimed if not job.confirm)
+        self.issued.extend(token(job) for job in claimed if token(job) not in self.issued)
+
+    @once_claimed
+    @rule(said=said, verdict=st.sampled_from(["success", "failure", "failure", "retry", "discard"]))
+    def report(self, said: list[Said], verdict: str) -> None:
+        claims = self._claims(said)
+        if verdict == "success":
+            counted = self.world.both(lambda repo: repo.complete_jobs(claims))
+            self.completed.update(claim.job_id for claim in counted)
+        else:
+            retry_after = timedelta(0) if verdict == "retry" else None
+            reports = [
+                failure(claim, retry_after=retry_after, discard=verdict == "discard") for claim in claims
+            ]
+            counted = set(self.world.both(lambda repo: repo.fail_jobs(reports)))
+        self.delivered.update(claim.job_id for claim in counted)
+        if verdict != "retry":
+            self.world.postpone({claim.job_id for claim in counted})
+
+    @once_claimed
+    @rule(said=said, release=st.booleans())
+    def beat_or_release(self, said: list[Said], release: bool) -> None:
+        claims = self._claims(said)
+        if release:
+            self.world.both(lambda repo: repo.release_jobs(claims))
+        else:
+            extended = self.world.both(lambda repo: repo.extend_leases(claims, LEASE))
+            self.delivered.update(claim.job_id for claim in extended)
+
+    # --- time, and the loops that watch it
+
+    @once_claimed
+    @rule(which=st.lists(numbers, max_size=3), limit=st.integers(0, 3))
+    def leases_lapse(self, which: list[int], limit: int) -> None:
+        """The leases of some jobs run out, and the watchdog passes by, unless its limit is zero."""
+        for number in which:
+            if job_id := self._pick(number, lambda job: job.status is JobStatus.RUNNING):
+                self.world.travel(lambda time, job_id=job_id: time.lapse_leases(job_id))
+
+        async def reap(repo: JobRepo) -> set[Any]:
+            return set(await repo.reap_expired(limit))
+
+        reaped = self.world.both(reap) if limit else set()
+        self.world.postpone({entry.claim.job_id for entry in reaped})
+
+    @rule(which=st.lists(numbers, max_size=3), limit=st.integers(0, 3))
+    def times_come(self, which: list[int], limit: int) -> None:
+        """Some waiting jobs fall due, and the promoter passes by, unless its limit is zero."""
+        for number in which:
+            if job_id := self._pick(number, lambda job: job.status in WAITING and not job.ready):
+                self.world.travel(lambda time, job_id=job_id: time.make_due(job_id))
+
+        async def promote(repo: JobRepo) -> tuple[Any, ...]:
+            promotion = await repo.promote_due(limit)
+            return promotion.promoted, promotion.topics, promotion.next_due_in is None
+
+        if limit:
+            self.world.both(promote)
+
+    # --- operators
+
+    @rule(job=jobs, verb=st.sampled_from(["cancel", "cancel with a reason", "retry", "retry"]))
+    def operate(self, job: NewJob, verb: str) -> None:
+        async def cancel(repo: JobRepo) -> list[Any]:
+            reason = "stop" if verb == "cancel with a reason" else ""
+            return [
+                (without_moments(entry.job), entry.ended_claim)
+                for entry in await repo.cancel_jobs([job.id], reason)
+            ]
+
+        if verb == "retry":
+            self.world.both(lambda repo: repo.retry_jobs([job.id], 1))
+        else:
+            self.world.both(cancel)
+
+    # --- what never bends
+
+    @invariant()
+    def nothing_bends(self) -> None:
+        stored = self.world.stored_jobs()
+        self._check_that_none_is_lost_and_all_are_as_the_model_says(stored)
+        self._check_that_at_most_one_lease_is_valid()
+        self._check_that_only_legal_transitions_happened()
+        for job in stored.values():
+            self._check_that_attempts_are_bounded_and_none_dies_undelivered(job)
+            self._check_that_a_lease_means_running_and_an_end_means_terminal(job)
+
+    def _check_that_none_is_lost_and_all_are_as_the_model_says(self, stored: dict[str, Job]) -> None:
+        assert stored.keys() == self.submitted
+        predicted = {job.id: without_moments(job) for job in self.world.model.jobs.values()}
+        assert {job_id: without_moments(job) for job_id, job in stored.items()} == predicted
+
+    def _check_that_at_most_one_lease_is_valid(self) -> None:
+        current = self.world.run(self.world.repo.current_claims(self.issued))
+        running = [job.id for job in self.world.model.jobs.values() if job.status is JobStatus.RUNNING]
+        assert Counter(claim.job_id for claim in current) == Counter(running)
+
+    def _check_that_attempts_are_bounded_and_none_dies_undelivered(self, job: Job) -> None:
+        assert 0 <= job.attempts <= job.max_attempts
+        assert job.status not in WAITING or job.attempts < job.max_attempts, "nothing could ever claim it"
+        assert job.status is not JobStatus.DEAD_LETTERED or job.id in self.delivered
+        assert job.id not in self.completed or job.status is JobStatus.COMPLETED
+
+    def _check_that_a_lease_means_running_and_an_end_means_terminal(self, job: Job) -> None:
+        is_running = job.status is JobStatus.RUNNING
+        assert (job.locked_by is not None) == (job.lease_until is not None) == is_running
+        assert (job.finished_at is not None) == (job.status in TERMINAL)
+        assert not job.ready or job.status in WAITING
+
+    def _check_that_only_legal_transitions_happened(self) -> None:
+        for old, new in self.world.take_audit():
+            if old is None:
+                assert new == JobStatus.PENDING
+            else:
+                assert JobStatus(new) in LEGAL_TRANSITIONS[JobStatus(old)], f"{old} -> {new}"
+
+    # --- choosing
+
+    def _pick(self, number: int, wanted: Callable[[Job], bool]) -> str | None:
+        """The n-th job of this kind, counted round and round; None if there is none."""
+        found = [job.id for job in self.world.model.jobs.values() if wanted(job)]
+        return found[number % len(found)] if found else None
+
+    def _claims(self, said: list[Said]) -> list[Claim]:
+        """What the workers say, one claim per job: which of two would win is the database's choice."""
+        holding = [claim for claim in self.issued if self.world.model._held(claim)]
+        claims = {}
+        for which in said:
+            known = holding if which.holds and holding else self.issued
+            claim = DISTORTIONS[which.how](known[which.number % len(known)])
+            claims[claim.job_id] = claim
+        return list(claims.values())
+
+    def _insert(self, jobs: list[NewJob]) -> None:
+        answers = self.world.both(lambda repo: repo.insert_jobs(jobs))
+        self.submitted.update(
+            answer.job_id for answer in answers if isinstance(answer, Submitted) and not answer.duplicate
+        )
+
+
+@pytest.fixture
+def world(databases: Databases, template_database: str) -> Iterator[World]:
+    with databases.temporary(template_database) as dsn:
+        world = World(dsn)
+        yield world
+        world.close()
+
+
+def test_every_walk_through_the_lifecycle_goes_as_the_model_predicts(world: World) -> None:
+    run_state_machine_as_test(
+        lambda: Lifecycle(world),
+        settings=settings(
+            max_examples=90,
+            stateful_step_count=50,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Migrations on a real database: once each, whoever starts at the same time, and never half."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.migrations import runner
+from pulse_server.postgres.migrations.runner import (
+    Migration,
+    SchemaMismatch,
+    apply_migrations,
+    known_migrations,
+    migration_status,
+    require_current_schema,
+)
+
+FIRST = Migration(1, "0001_first", "CREATE TABLE pulse.first (id integer); SELECT pg_sleep(0.05);")
+SECOND = Migration(2, "0002_second", "CREATE TABLE pulse.second (id integer);")
+BROKEN = Migration(2, "0002_broken", "CREATE TABLE pulse.second (id integer); SELECT no_such_column;")
+CONCURRENT = Migration(
+    2, "0002_index", "-- pulse: no transaction\nCREATE INDEX CONCURRENTLY first_id ON pulse.first (id);"
+)
+
+
+async def ask(dsn: str, question: str) -> Any:
+    connection = await asyncpg.connect(dsn, timeout=10)
+    try:
+        return await connection.fetchval(question)
+    finally:
+        await connection.close()
+
+
+async def test_five_servers_that_start_together_apply_each_migration_once(empty_database_dsn: str) -> None:
+    applied = await asyncio.gather(*[apply_migrations(empty_database_dsn, [FIRST, SECOND]) for _ in range(5)])
+
+    assert sorted(name for names in applied for name in names) == ["0001_first", "0002_second"]
+    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.schema_migrations") == 2
+
+
+async def test_second_run_applies_nothing(empty_database_dsn: str) -> None:
+    names = [migration.name for migration in known_migrations()]
+
+    assert await apply_migrations(empty_database_dsn) == names
+    assert await apply_migrations(empty_database_dsn) == []
+    await require_current_schema(empty_database_dsn)
+
+
+async def test_files_are_numbered_from_one_without_a_gap() -> None:
+    versions = [migration.version for migration in known_migrations()]
+
+    assert versions == list(range(1, len(versions) + 1))
+
+
+async def test_only_what_is_missing_is_applied(empty_database_dsn: str) -> None:
+    await apply_migrations(empty_database_dsn, [FIRST])
+
+    assert await apply_migrations(empty_database_dsn, [FIRST, SECOND]) == ["0002_second"]
+
+
+async def test_index_may_be_built_concurrently_while_other_servers_wait(empty_database_dsn: str) -> None:
+    applied = await asyncio.gather(
+        *[apply_migrations(empty_database_dsn, [FIRST, CONCURRENT]) for _ in range(3)]
+    )
+
+    assert sorted(map(len, applied)) == [0, 0, 2]
+    assert await ask(empty_database_dsn, "SELECT to_regclass('pulse.first_id') IS NOT NULL")
+
+
+async def test_failing_migration_leaves_nothing_of_itself_and_keeps_those_before(
+    empty_database_dsn: str,
+) -> None:
+    with pytest.raises(asyncpg.UndefinedColumnError):
+        await apply_migrations(empty_database_dsn, [FIRST, BROKEN])
+
+    assert await ask(empty_database_dsn, "SELECT to_regclass('pulse.second') IS NULL")
+    assert await ask(empty_database_dsn, "SELECT max(version) FROM pulse.schema_migrations") == 1
+    assert await apply_migrations(empty_database_dsn, [FIRST, SECOND]) == ["0002_second"]
+
+
+async def test_changed_migration_is_refused(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first, *others) = known_migrations()
+    changed = [replace(first, sql=first.sql + "\n-- a change\n"), *others]
+    monkeypatch.setattr(runner, "known_migrations", lambda: changed)
+
+    for attempt in (apply_migrations(database_dsn), require_current_schema(database_dsn)):
+        with pytest.raises(SchemaMismatch, match=f"{first.name} was applied with other content"):
+            await attempt
+
+
+async def test_newer_schema_is_refused(database_dsn: str) -> None:
+    future = Migration(9999, "9999_future", "SELECT 1;")
+    await apply_migrations(database_dsn, [*known_migrations(), future])
+
+    for attempt in (apply_migrations(database_dsn), require_current_schema(database_dsn)):
+        with pytest.raises(
+            SchemaMismatch, match=r"newer than this server: it has 9999_future.*Upgrade pulsed"
+        ):
+            await attempt
+
+
+async def test_schema_that_is_behind_is_refused_with_the_command_and_left_alone(
+    empty_database_dsn: str,
+) -> None:
+    with pytest.raises(SchemaMismatch, match=r"0001_jobs not applied.*`pulsed migrate`.*`pulsed --migrate`"):
+        await require_current_schema(empty_database_dsn)
+
+    assert await ask(empty_database_dsn, "SELECT to_regnamespace('pulse') IS NULL")
+
+
+async def test_status_tells_of_each_migration_whether_it_is_applied(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await apply_migrations(empty_database_dsn, [FIRST, SECOND])
+    third = Migration(3, "0003_third", "SELECT 1;")
+    monkeypatch.setattr(runner, "known_migrations", lambda: [replace(FIRST, sql="SELECT 2;"), third])
+
+    status = await migration_status(empty_database_dsn)
+
+    assert [
+        (entry.name, entry.applied_at is not None, entry.is_known, entry.is_changed) for entry in status
+    ] == [
+        ("0001_first", True, True, True),
+        ("0002_second", True, False, False),
+        ("0003_third", False, True, False),
+    ]
+
+
+async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_database_dsn: str) -> None:
+    sleeper = Migration(1, "0001_sleeper", "SELECT pg_sleep(600);")
+    dying = asyncio.create_task(apply_migrations(empty_database_dsn, [sleeper]))
+    connection = await asyncpg.connect(empty_database_dsn, timeout=10)
+    async with asyncio.timeout(20):
+        while not await connection.fetchval(  # noqa: ASYNC110 - the database rings no bell
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'"
+        ):
+            await asyncio.sleep(0.01)
+    await connection.close()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the driver makes of a killed session
+        await dying
+
+    assert await apply_migrations(empty_database_dsn, [FIRST]) == ["0001_first"]

@@ -1,0 +1,153 @@
+"""What the store says when the database cannot help, and that it comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted, Unavailable
+from pulse_server.domain.jobs import Submitted
+from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.failures import translated
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.service.submissions import Submissions
+from tests.fakes.replica import Replica
+from tests.fakes.store import LEASE, Store, a_job
+from tests.postgres.sessions import Connection, cut_sessions, nobody_waits
+
+NOBODY_LISTENS = "postgresql://postgres@127.0.0.1:1/nowhere"
+
+
+@pytest.fixture
+async def hasty(
+    shared_dsn: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[PostgresJobRepo]:
+    """A store that gives a statement a quarter of a second."""
+    monkeypatch.setattr(tuning, "STATEMENT_TIMEOUT", timedelta(seconds=0.25))
+    database = Database(shared_dsn)
+    await database.open()
+    yield PostgresJobRepo(database)
+    await database.close()
+
+
+async def test_sessions_that_were_cut_are_an_outage_that_ends_by_itself(
+    postgres: Store, connection: Connection
+) -> None:
+    claim = await postgres.start()
+    async with asyncio.timeout(30):
+        for _ in range(10):  # the end of a session may be noticed before, while or after a statement is sent
+            await cut_sessions(connection, "pulsed")
+            while True:
+                try:
+                    assert await postgres.repo.current_claims([claim]) == {claim}
+                    break
+                except Unavailable:
+                    continue
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(),
+        TimeoutError(),
+        asyncpg.InterfaceError("connection is closed"),
+        asyncpg.InternalClientError("another operation is in progress"),
+        asyncpg.ConnectionDoesNotExistError(),
+        asyncpg.TooManyConnectionsError(),
+        asyncpg.AdminShutdownError(),
+        asyncpg.CannotConnectNowError(),
+        asyncpg.QueryCanceledError(),
+        asyncpg.ReadOnlySQLTransactionError(),
+        asyncpg.DeadlockDetectedError(),
+        asyncpg.LockNotAvailableError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_trouble_that_passes_is_unavailable(error: Exception) -> None:
+    with pytest.raises(Unavailable, match=type(error).__name__), translated("claim_batch"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [asyncpg.DiskFullError(), asyncpg.OutOfMemoryError()])
+def test_database_without_room_is_exhausted(error: Exception) -> None:
+    with pytest.raises(ResourceExhausted), translated("insert_jobs"):
+        raise error
+
+
+@pytest.mark.parametrize("bug", [asyncpg.UndefinedColumnError(), asyncpg.CheckViolationError(), KeyError()])
+def test_bug_is_let_through(bug: Exception) -> None:
+    with pytest.raises(type(bug)), translated("insert_jobs"):
+        raise bug
+
+
+async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_nothing(
+    postgres: Store, hasty: PostgresJobRepo, connection: Connection, second_connection: Connection
+) -> None:
+    claim = await postgres.start()
+    await second_connection.execute("BEGIN; SELECT FROM pulse.jobs FOR UPDATE")
+
+    with pytest.raises(Unavailable, match="complete_jobs"):
+        await hasty.complete_jobs([claim])
+    await nobody_waits(connection)  # on a busy machine the server gives up a moment after its client
+    await second_connection.execute("ROLLBACK")
+
+    assert await postgres.repo.complete_jobs([claim]) == {claim}
+
+
+async def test_database_that_is_away_is_unavailable() -> None:
+    database = Database(NOBODY_LISTENS)
+    await database.open()
+    try:
+        with pytest.raises(Unavailable, match="Try again"):
+            await PostgresJobRepo(database).database_now()
+    finally:
+        await database.close()
+
+
+async def test_start_gives_up_on_a_database_that_does_not_answer() -> None:
+    with pytest.raises(Unavailable, match="The database does not answer"):
+        await wait_until_reachable(NOBODY_LISTENS, timedelta(seconds=0.1))
+
+
+async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn: str) -> None:
+    unknown = urlsplit(shared_dsn)._replace(path="/no_such_database").geturl()
+
+    with pytest.raises(Unavailable, match="refuses the connection"):
+        await wait_until_reachable(unknown, timedelta(minutes=10))
+
+
+async def test_bug_is_not_dressed_up_as_an_outage(postgres: Store) -> None:
+    with pytest.raises(asyncpg.DataError):
+        await postgres.repo.insert_jobs([a_job(priority=2**40)])
+
+
+async def test_job_that_cannot_be_stored_is_refused_alone(postgres: Store) -> None:
+    submissions = Submissions(postgres.repo, Replica().signals)
+    good = [a_job() for _ in range(6)]
+    requests = [[job] for job in good]
+    requests[3:3] = [[a_job(priority=2**40)]]
+
+    answers = await asyncio.gather(
+        *[submissions.submit(request) for request in requests], return_exceptions=True
+    )
+
+    assert isinstance(answers.pop(3), asyncpg.DataError)
+    assert answers == [[Submitted(job.id, False)] for job in good]
+
+
+async def test_callers_that_give_up_cost_no_connection_for_good(postgres: Store) -> None:
+    claim = await postgres.start()
+    for _ in range(3 * tuning.HOT_CONNECTIONS):
+        abandoned = asyncio.create_task(postgres.repo.current_claims([claim]))
+        await asyncio.sleep(0)
+        abandoned.cancel()
+        await asyncio.wait([abandoned])
+
+    assert await postgres.repo.extend_leases([claim], LEASE) == {claim}
+    assert await postgres.repo.current_claims([claim]) == {claim}

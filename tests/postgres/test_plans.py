@@ -1,0 +1,202 @@
+"""The plans of the hot statements, at 200,000 waiting jobs, whatever the planner believes about them.
+
+A plan that turns is how such queues die: all is well for months, until the statistics are gathered at a bad
+moment. So each statement is explained and run, with the session settings of the server, against tables of
+different make-up, each with statistics that are missing, stale and fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.database import HOT_PLANS
+from tests.postgres import large_tables
+from tests.postgres.large_tables import TOPICS
+from tests.postgres.query_plans import Plan, explain, explain_text
+from tests.postgres.sessions import Connection
+from tests.postgres_cluster import Databases
+
+BATCH = 500
+
+
+def running_claims() -> list[str]:
+    """The tokens of as many running jobs as a batch holds, as columns."""
+    numbers = range(1, BATCH + 1)
+    ids = ",".join(f"0190f3a2-7b1c-7000-8003-{number:012x}" for number in numbers)
+    workers = ",".join(f"worker-{number % 10}" for number in numbers)
+    return [f"'{{{ids}}}'", f"'{{{workers}}}'", f"array_fill(1, ARRAY[{BATCH}])"]
+
+
+def claim(topics: int) -> list[str]:
+    names = ",".join(f"topic-{number}" for number in range(topics))
+    return [f"'{{{names}}}'", str(BATCH), f"array_fill(1, ARRAY[{BATCH}])", "'{A}'", "'{t}'", "'30 s'"]
+
+
+class Case(NamedTuple):
+    """A statement, its arguments, its ways to the jobs table, and how many of its rows it may see."""
+
+    statement: str
+    args: list[str]
+    indexes: list[str]
+    most_rows: int
+
+
+CLAIMS = running_claims()
+NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
+CASES = {
+    "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
+    "claim of five topics": Case("claim_batch", claim(5), ["jobs_claim", "jobs_pkey"], (5 + 1) * BATCH),
+    "complete": Case("complete_jobs", CLAIMS, ["jobs_pkey"], BATCH),
+    "fail": Case(
+        "fail_jobs",
+        [
+            *CLAIMS,
+            f"array_fill('boom'::text, ARRAY[{BATCH}])",
+            NONE_GIVEN,
+            f"array_fill(false, ARRAY[{BATCH}])",
+        ],
+        ["jobs_pkey"],
+        BATCH,
+    ),
+    "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
+    "release": Case("release_jobs", CLAIMS, ["jobs_pkey"], BATCH),
+    "reap": Case("reap_expired", [str(BATCH), "clock_timestamp()"], ["jobs_expired", "jobs_pkey"], 2 * BATCH),
+    "promote": Case("promote_due", [str(BATCH)], ["jobs_due", "jobs_due", "jobs_pkey"], 2 * BATCH + 1),
+    "cancel": Case("cancel_jobs", [CLAIMS[0], "''"], ["jobs_pkey", "jobs_pkey"], 2 * BATCH),
+    "look up": Case("look_up_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
+    "current claims": Case("current_claims", CLAIMS, ["jobs_pkey"], BATCH),
+    "ready topics": Case("topics_with_ready_jobs", claim(5)[:1], ["jobs_claim"], TOPICS),
+    "find existing": Case(
+        "find_existing",
+        [CLAIMS[0], CLAIMS[1], f"array_fill(''::bytea, ARRAY[{BATCH}])", CLAIMS[1]],
+        ["jobs_key", "jobs_pkey"],
+        2 * BATCH,
+    ),
+}
+
+Fill = Callable[[Connection], Awaitable[None]]
+
+
+async def waiting_after_a_nearly_empty_start(connection: Connection) -> None:
+    for add in (large_tables.add_backlog, large_tables.add_due, large_tables.add_running):
+        await add(connection, 4)
+    await large_tables.gather_statistics(connection)
+    await connection.execute("TRUNCATE pulse.jobs")
+    await add_unfinished(connection)
+
+
+async def waiting_among_many_finished(connection: Connection) -> None:
+    await large_tables.add_finished(connection)
+    await large_tables.gather_statistics(connection)
+    await add_unfinished(connection)
+
+
+async def add_unfinished(connection: Connection) -> None:
+    await large_tables.add_backlog(connection)
+    await large_tables.add_due(connection)
+    await large_tables.add_running(connection)
+
+
+async def leave_statistics(connection: Connection) -> None:
+    """They are of the time before the table filled."""
+
+
+TABLES: dict[str, Fill] = {
+    "after a nearly empty start": waiting_after_a_nearly_empty_start,
+    "among many finished": waiting_among_many_finished,
+}
+# In this order: each state of knowledge is made from the one before.
+STATISTICS: dict[str, Fill] = {
+    "stale": leave_statistics,
+    "missing": large_tables.forget_statistics,
+    "fresh": large_tables.gather_statistics,
+}
+Explained = dict[tuple[str, str], Plan]
+
+
+@pytest.fixture(scope="module", params=list(TABLES))
+def explained(request: pytest.FixtureRequest, databases: Databases, template_database: str) -> Explained:
+    """Every case under every state of the statistics, explained and run on one table."""
+    plans: Explained = {}
+
+    async def collect(dsn: str) -> None:
+        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60, server_settings=HOT_PLANS)
+        try:
+            await TABLES[request.param](connection)
+            for statistics, bring_about in STATISTICS.items():
+                await bring_about(connection)
+                for name, case in CASES.items():
+                    plans[statistics, name] = await explain(connection, case.statement, *case.args)
+        finally:
+            connection.terminate()
+
+    with databases.temporary(template_database) as dsn:
+        databases.run(collect, dsn)
+    return plans
+
+
+under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+of_every_statement = pytest.mark.parametrize("name", list(CASES))
+
+
+@under_any_statistics
+@of_every_statement
+def test_statement_reaches_its_rows_by_its_own_index(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained[statistics, name]
+
+    assert plan.jobs_indexes() == CASES[name].indexes, plan
+
+
+@under_any_statistics
+@of_every_statement
+def test_statement_sees_a_batch_of_rows_however_many_wait(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained[statistics, name]
+
+    assert plan.rows_touched() <= CASES[name].most_rows, plan
+
+
+@under_any_statistics
+@of_every_statement
+def test_statement_sorts_no_more_than_a_batch(explained: Explained, statistics: str, name: str) -> None:
+    plan = explained[statistics, name]
+
+    assert plan.sorts_over_jobs() == [], plan
+
+
+@under_any_statistics
+@of_every_statement
+def test_statement_found_its_rows(explained: Explained, statistics: str, name: str) -> None:
+    """Else the counts above would prove nothing."""
+    plan = explained[statistics, name]
+    expected = TOPICS if name == "ready topics" else BATCH if name != "promote" else 1
+
+    assert plan.root["Actual Rows"] >= expected, plan
+
+
+def test_plans_are_generic() -> None:
+    """Custom plans would be made for the arguments at hand, and turn with them."""
+    assert HOT_PLANS["plan_cache_mode"] == "force_generic_plan"
+
+
+async def test_reading_of_plans_notices_a_backlog_that_is_sorted(connection: Connection) -> None:
+    """The shape that the claim must not have: without the merge the planner sorts all that is ready."""
+    await connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+    await large_tables.add_backlog(connection, 2000)
+    await large_tables.gather_statistics(connection)
+
+    plan = await explain_text(
+        connection,
+        "SELECT id FROM pulse.jobs WHERE topic = ANY('{topic-1,topic-2}') AND ready "
+        "ORDER BY priority DESC, submitted_at, id LIMIT 10",
+    )
+
+    assert plan.sorts_over_jobs()
+    assert plan.rows_touched() >= 400

@@ -1,0 +1,209 @@
+"""Races, staged: one connection stops in the middle of its transaction, and another comes along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pulse_server.domain.errors import AlreadyExists
+from pulse_server.domain.jobs import Claim, Submitted
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.jobs import _SQL, _insert_columns
+from pulse_server.postgres.rows import claim_columns
+from tests.fakes.store import LEASE, Store, a_job, failure
+from tests.postgres.sessions import Connection, blocked
+
+
+@pytest.fixture
+async def rival(second_connection: Connection) -> Connection:
+    """A connection in the middle of a transaction. What it does holds its row locks until it commits."""
+    await second_connection.execute("BEGIN")
+    return second_connection
+
+
+async def run(rival: Connection, name: str, *args: Any) -> Any:
+    rows = await rival.fetch(_SQL[name], *args)
+    assert rows, f"{name} should have found its row"
+    return rows
+
+
+async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival: Connection) -> None:
+    first, second = await postgres.submit(a_job(), a_job())
+    await run(rival, "claim_batch", ["email"], 1, [1], ["B"], [False], LEASE)
+
+    assert [claim.job_id for claim in await postgres.claim("A", 5)] == [second]
+    await rival.execute("COMMIT")
+
+    assert await postgres.claim("A", 5) == []
+    assert await postgres.repo.current_claims([Claim(first, "B", 1)])
+
+
+async def test_row_of_a_claim_that_was_rolled_back_is_claimed_next(
+    postgres: Store, rival: Connection
+) -> None:
+    (job_id,) = await postgres.submit(a_job())
+    await run(rival, "claim_batch", ["email"], 1, [1], ["B"], [False], LEASE)
+    await rival.execute("ROLLBACK")
+
+    assert await postgres.claim("A") == [Claim(job_id, "A", 1)]
+
+
+async def test_reap_skips_a_row_that_is_being_beaten(postgres: Store, rival: Connection) -> None:
+    claim = await postgres.start()
+    await postgres.time.lapse_leases(claim.job_id)
+    await run(rival, "extend_leases", *claim_columns([claim]), LEASE)
+
+    assert await postgres.repo.reap_expired(10) == []
+    await rival.execute("COMMIT")
+
+    assert await postgres.repo.reap_expired(10) == []
+    assert await postgres.repo.current_claims([claim]) == {claim}
+
+
+async def test_beat_that_waited_for_the_reap_is_lost(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    await postgres.time.lapse_leases(claim.job_id)
+    await run(rival, "reap_expired", 10, None)
+
+    beating = await blocked(connection, postgres.repo.extend_leases([claim], LEASE))
+    await rival.execute("COMMIT")
+
+    assert await beating == set()
+    assert await postgres.status(claim.job_id) is JobStatus.RETRYING
+
+
+async def test_report_that_waited_for_the_reap_is_lost(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    await postgres.time.lapse_leases(claim.job_id)
+    await run(rival, "reap_expired", 10, None)
+
+    reporting = await blocked(connection, postgres.repo.complete_jobs([claim]))
+    await rival.execute("COMMIT")
+
+    assert await reporting == set()
+
+
+async def test_cancel_that_waited_for_the_completion_comes_too_late(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    await run(rival, "complete_jobs", *claim_columns([claim]))
+
+    cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], ""))
+    await rival.execute("COMMIT")
+
+    assert await cancelling == []
+    assert await postgres.status(claim.job_id) is JobStatus.COMPLETED
+
+
+async def test_completion_that_waited_for_the_cancel_comes_too_late(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    await run(rival, "cancel_jobs", [claim.job_id], "")
+
+    completing = await blocked(connection, postgres.repo.complete_jobs([claim]))
+    await rival.execute("COMMIT")
+
+    assert await completing == set()
+    assert await postgres.status(claim.job_id) is JobStatus.CANCELED
+
+
+async def test_cancel_that_waited_for_a_claim_ends_that_claim(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    (job_id,) = await postgres.submit(a_job())
+    await run(rival, "claim_batch", ["email"], 1, [1], ["B"], [False], LEASE)
+
+    cancelling = await blocked(connection, postgres.repo.cancel_jobs([job_id], "stop"))
+    await rival.execute("COMMIT")
+    (cancellation,) = await cancelling
+
+    assert cancellation.ended_claim == Claim(job_id, "B", 1)
+    assert cancellation.job.status is JobStatus.CANCELED
+    assert [entry.worker_id for entry in cancellation.job.history] == ["B"]
+
+
+async def test_cancel_that_waited_for_a_failure_keeps_its_history(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    columns = claim_columns([claim])
+    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False])
+
+    cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
+    await rival.execute("COMMIT")
+    (cancellation,) = await cancelling
+
+    assert cancellation.ended_claim is None
+    assert [entry.error for entry in cancellation.job.history] == ["boom"]
+
+
+async def test_of_two_results_for_one_attempt_the_second_is_not_taken(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    claim = await postgres.start()
+    await run(rival, "complete_jobs", *claim_columns([claim]))
+
+    failing = await blocked(connection, postgres.repo.fail_jobs([failure(claim)]))
+    await rival.execute("COMMIT")
+
+    assert await failing == {}
+    assert (await postgres.job(claim.job_id)).last_error is None
+
+
+async def test_claim_does_not_take_a_job_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:
+    (job_id,) = await postgres.submit(a_job())
+    await run(rival, "cancel_jobs", [job_id], "")
+
+    assert await postgres.claim() == []
+    await rival.execute("COMMIT")
+    assert await postgres.claim() == []
+
+
+async def test_promoter_skips_a_row_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:
+    claim = await postgres.start()
+    await postgres.repo.fail_jobs([failure(claim)])
+    await postgres.time.make_due(claim.job_id)
+    await run(rival, "cancel_jobs", [claim.job_id], "")
+
+    assert (await postgres.repo.promote_due(10)).promoted == 0
+    await rival.execute("COMMIT")
+    assert (await postgres.repo.promote_due(10)).promoted == 0
+
+
+@pytest.mark.parametrize("payload", [b"{}", b"other"], ids=["same content", "other content"])
+async def test_submit_that_waited_for_its_twin_is_a_duplicate_or_refused(
+    postgres: Store, connection: Connection, rival: Connection, payload: bytes
+) -> None:
+    job = a_job()
+    await run(rival, "insert_jobs", *_insert_columns([job]))
+
+    submitting = await blocked(
+        connection, postgres.repo.insert_jobs([job._replace(payload=payload), a_job()])
+    )
+    await rival.execute("COMMIT")
+    answer, neighbour = await submitting
+
+    if payload == job.payload:
+        assert answer == Submitted(job.id, True)
+    else:
+        assert isinstance(answer, AlreadyExists)
+    assert isinstance(neighbour, Submitted)
+
+
+async def test_submit_whose_twin_was_rolled_back_is_inserted(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    job = a_job(idempotency_key="k")
+    await run(rival, "insert_jobs", *_insert_columns([job._replace(id=a_job().id)]))
+
+    submitting = await blocked(connection, postgres.repo.insert_jobs([job]))
+    await rival.execute("ROLLBACK")
+
+    assert await submitting == [Submitted(job.id, False)]

@@ -1,0 +1,102 @@
+"""A throw-away Postgres cluster for a test run, and quick databases in it."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from pulse_server.embedded import EmbeddedPostgres
+
+# Nothing here must survive a crash of the machine, and no vacuum may pass by while a plan is tested.
+FAST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "autovacuum": "off",
+    "max_connections": "300",
+}
+
+
+class ThrowawayCluster:
+    """A server in a temporary directory, which goes with it."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="pulse-tests-"))
+        self._postgres = EmbeddedPostgres(self._directory / "cluster", settings=FAST_SETTINGS)
+        try:
+            self._postgres.start()
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+
+    @property
+    def dsn(self) -> str:
+        """Where to connect: a maintenance database, as a superuser."""
+        return self._postgres.dsn
+
+    def stop(self) -> None:
+        """Stop the server and remove every trace of it."""
+        self._postgres.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class Databases:
+    """Creates and drops databases from synchronous code, over one connection kept for the session."""
+
+    def __init__(self, cluster_dsn: str) -> None:
+        self._cluster_dsn = cluster_dsn
+        # A loop of its own, never made the current one: pytest-asyncio has that for the tests.
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._connection = self._runner.run(_connect(cluster_dsn))
+        self._numbers = itertools.count(1)
+
+    def create(self, template: str | None = None) -> str:
+        """Create a database, empty or like the one that the template's DSN names. Returns its DSN."""
+        name = f"pulse_test_{os.getpid()}_{next(self._numbers)}"
+        source = f" TEMPLATE {_name_in(template)}" if template else ""
+        self._runner.run(self._connection.execute(f"CREATE DATABASE {name}{source}"))
+        parts = urllib.parse.urlsplit(self._cluster_dsn)
+        return urllib.parse.urlunsplit(parts._replace(path=f"/{name}"))
+
+    def drop(self, dsn: str) -> None:
+        """Drop the database, whoever is still connected to it."""
+        drop = f"DROP DATABASE IF EXISTS {_name_in(dsn)} WITH (FORCE)"
+        self._runner.run(self._connection.execute(drop))
+
+    @contextmanager
+    def temporary(self, template: str | None = None) -> Iterator[str]:
+        """Create a database for the length of a block."""
+        dsn = self.create(template)
+        try:
+            yield dsn
+        finally:
+            self.drop(dsn)
+
+    def run(self, action: Callable[[str], Awaitable[Any]], dsn: str) -> None:
+        """Run an asynchronous action on a database, such as its migrations."""
+
+        async def act() -> None:
+            await action(dsn)
+
+        self._runner.run(act())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._runner.run(self._connection.close())
+        self._runner.close()
+
+
+async def _connect(dsn: str) -> "asyncpg.Connection[asyncpg.Record]":
+    return await asyncpg.connect(dsn, timeout=30, command_timeout=60)
+
+
+def _name_in(dsn: str) -> str:
+    return urllib.parse.urlsplit(dsn).path.removeprefix("/")

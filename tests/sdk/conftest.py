@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+
+import pytest
+
+import pulse
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+
+Running = Callable[[pulse.Pulse], AbstractAsyncContextManager["asyncio.Task[None]"]]
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PULSE_ADDR", "PULSE_USER", "PULSE_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakePulsed]:
+    pulsed = FakePulsed().start()
+    yield pulsed
+    pulsed.stop()
+
+
+@pytest.fixture
+async def p(fake: FakePulsed) -> AsyncIterator[pulse.Pulse]:
+    async with pulse.Pulse(fake.address, concurrency=2, drain_timeout=timedelta(seconds=5)) as client:
+        yield client
+
+
+@pytest.fixture
+def running() -> Running:
+    """Run a worker for the length of a block; leaving it cancels and drains."""
+
+    @contextlib.asynccontextmanager
+    async def run(client: pulse.Pulse) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(client.run(handle_signals=False))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task}, timeout=PATIENCE_SECONDS)
+            assert task.done()
+
+    return run

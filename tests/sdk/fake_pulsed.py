@@ -1,0 +1,240 @@
+"""A small pulsed without a database, for tests of what the SDK does on the wire.
+
+It runs in threads of its own, so that a test may block its event loop. Every fact that it has seen can be
+awaited with `until`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1 import pulse_pb2_grpc
+
+PATIENCE_SECONDS = 20.0
+
+
+class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
+    """Remembers what it was told, and answers as the test says."""
+
+    def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
+        self.lease_seconds = lease_seconds
+        self.heartbeat_seconds = heartbeat_seconds
+        self.changed = threading.Condition()
+        self.metadata: list[dict[str, str]] = []
+        # Producers.
+        self.stored: dict[str, pb.SubmitJobRequest] = {}
+        self.submit_sizes: list[int] = []
+        self.submit_may_answer = threading.Event()
+        self.submit_may_answer.set()
+        self.lose_answers = 0
+        self.refused_topics: dict[str, tuple[grpc.StatusCode, str]] = {}
+        # Workers.
+        self.opened: list[pb.StreamJobsRequest] = []
+        self.streams: list[queue.Queue[pb.StreamJobsResponse | None]] = []
+        self.results: dict[str, pb.Result] = {}
+        self.result_count = 0
+        self.capacities: list[int] = []
+        self.refused_results: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.beats: list[tuple[str, int]] = []
+        self.beats_fail = False
+        self.disowned: set[str] = set()
+        self.released: list[str] = []
+        self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
+        self._waiting: list[pb.StreamJobsResponse] = []
+        self.port = 0
+        self._server: grpc.Server | None = None
+
+    # ------------------------------------------------------------ lifetime
+
+    def start(self) -> FakePulsed:
+        self._server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        pulse_pb2_grpc.add_PulseServiceServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.start()
+        return self
+
+    def stop(self) -> None:
+        """Vanish; the port stays known, so that `start` comes back at the same address."""
+        self.submit_may_answer.set()
+        with self.changed:
+            for stream in self.streams:
+                stream.put(None)
+            self.streams.clear()
+        assert self._server is not None
+        self._server.stop(grace=0).wait()
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    @property
+    def clock_seconds(self) -> float:
+        """What this server's clock shows; it began at another time than the worker's."""
+        return time.monotonic() + 1_000_000
+
+    # ------------------------------------------------------------ what tests use
+
+    def until(self, fact: Callable[[], Any]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(fact, PATIENCE_SECONDS), "this never came true"
+
+    async def until_async(self, fact: Callable[[], Any]) -> None:
+        await asyncio.to_thread(self.until, fact)
+
+    def deliver(self, *job_ids: str, topic: str = "work", age_seconds: float = 0.0, **fields: Any) -> None:
+        """Send jobs to the worker, as if they had been claimed so long ago."""
+        assignments = [
+            pb.JobAssignment(
+                **{
+                    "job_id": job_id,
+                    "topic": topic,
+                    "attempt": 1,
+                    "max_attempts": 3,
+                    "payload": b"",
+                    **fields,
+                }
+            )
+            for job_id in job_ids
+        ]
+        claimed_at = self.clock_seconds - age_seconds
+        self.send(pb.StreamJobsResponse(assignments=assignments, clock_seconds=claimed_at))
+
+    def send(self, message: pb.StreamJobsResponse) -> None:
+        """Send to the worker that is connected, or to the next one that connects."""
+        with self.changed:
+            if self.streams:
+                self.streams[-1].put(message)
+            else:
+                self._waiting.append(message)
+
+    @contextlib.contextmanager
+    def _change(self, context: grpc.ServicerContext) -> Iterator[None]:
+        with self.changed:
+            self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+            yield
+            self.changed.notify_all()
+
+    # ------------------------------------------------------------ the service
+
+    def SubmitJobs(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:  # noqa: N802
+        with self._change(context):
+            self.submit_sizes.append(len(request.jobs))
+            results = [self._store(job) for job in request.jobs]
+            is_lost = self.lose_answers > 0
+            self.lose_answers -= is_lost
+        assert self.submit_may_answer.wait(PATIENCE_SECONDS)
+        if is_lost:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+        return pb.SubmitJobsResponse(results=results)
+
+    def _store(self, job: pb.SubmitJobRequest) -> pb.SubmitResult:
+        if job.topic in self.refused_topics:
+            code, sentence = self.refused_topics[job.topic]
+            return pb.SubmitResult(refusal=pb.Refusal(code=code.value[0], message=sentence))
+        for known in self.stored.values():
+            if job.idempotency_key and known.idempotency_key == job.idempotency_key:
+                return pb.SubmitResult(job_id=known.job_id, duplicate=True)
+        is_known = job.job_id in self.stored
+        self.stored[job.job_id] = job
+        return pb.SubmitResult(job_id=job.job_id, duplicate=is_known)
+
+    def GetJob(self, request: pb.GetJobRequest, context: Any) -> pb.GetJobResponse:  # noqa: N802
+        with self._change(context):
+            job = self.stored.get(request.job_id)
+        if job is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"There is no job {request.job_id}.")
+        view = pb.JobView(
+            job_id=job.job_id, status="PENDING", topic=job.topic, payload=job.payload, metadata=job.metadata
+        )
+        view.submitted_at.GetCurrentTime()
+        return pb.GetJobResponse(job=view)
+
+    def ListJobs(self, request: pb.ListJobsRequest, context: Any) -> pb.ListJobsResponse:  # noqa: N802
+        begin = int(request.page_token or 0)
+        ids = sorted(self.stored, reverse=True)
+        end = begin + request.limit
+        return pb.ListJobsResponse(
+            jobs=[pb.JobView(job_id=job_id, status="PENDING") for job_id in ids[begin:end]],
+            next_page_token=str(end) if end < len(ids) else "",
+        )
+
+    def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.CancelJobResponse:  # noqa: N802
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The job is COMPLETED, which cannot be cancelled.")
+
+    def StreamJobs(  # noqa: N802
+        self, request: pb.StreamJobsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamJobsResponse]:
+        if self.stream_refusal is not None:
+            context.abort(*self.stream_refusal)
+        stream: queue.Queue[pb.StreamJobsResponse | None] = queue.Queue()
+        context.add_callback(lambda: self._end(stream))
+        welcome = pb.StreamWelcome()
+        welcome.lease_ttl.FromNanoseconds(int(self.lease_seconds * 1e9))
+        welcome.heartbeat_interval.FromNanoseconds(int(self.heartbeat_seconds * 1e9))
+        yield pb.StreamJobsResponse(welcome=welcome, clock_seconds=self.clock_seconds)
+        with self._change(context):
+            self.opened.append(request)
+            self.streams.append(stream)
+            while self._waiting:
+                stream.put(self._waiting.pop(0))
+        while (message := stream.get()) is not None:
+            yield message
+
+    def _end(self, stream: queue.Queue[pb.StreamJobsResponse | None]) -> None:
+        with self.changed:
+            if stream in self.streams:
+                self.streams.remove(stream)
+            stream.put(None)
+
+    def ReportResults(self, request: pb.ReportResultsRequest, context: Any) -> pb.ReportResultsResponse:  # noqa: N802
+        response = pb.ReportResultsResponse()
+        with self._change(context):
+            if request.capacity:
+                self.capacities.append(request.capacity)
+            for index, result in enumerate(request.results):
+                self.result_count += 1
+                if result.job_id in self.refused_results:
+                    code, sentence = self.refused_results[result.job_id]
+                    response.refused.add(
+                        index=index, refusal=pb.Refusal(code=code.value[0], message=sentence)
+                    )
+                else:
+                    self.results[result.job_id] = result
+        return response
+
+    def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
+        with self._change(context):
+            self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)
+        if self.beats_fail:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "The database is away.")
+        return pb.HeartbeatsResponse(
+            stop=[claim for claim in request.claims if claim.job_id in self.disowned]
+        )
+
+    def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:  # noqa: N802
+        with self._change(context):
+            self.released.extend(claim.job_id for claim in request.claims)
+        return pb.ReleaseResponse(released=len(request.claims))
+
+
+def wait_for(event: threading.Event) -> None:
+    """Block until the event is set, within the patience of the tests."""
+    assert event.wait(PATIENCE_SECONDS), "this never happened"
+
+
+async def eventually(fact: Callable[[], Any]) -> None:
+    """Return once a fact that only this process knows is true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not fact():
+        assert time.monotonic() < deadline, "this never came true"
+        await asyncio.sleep(0.005)

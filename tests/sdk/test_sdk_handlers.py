@@ -1,0 +1,328 @@
+"""From a function's signature to a payload, and back to a call."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from uuid import UUID
+
+import msgspec
+import pydantic
+import pytest
+
+import pulse
+from pulse.handlers import Handler
+from pulse.payload import UndecodableArgs, decode_json, encode
+
+if TYPE_CHECKING:
+    from somewhere import Unimportable  # type: ignore[import-not-found]
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Everything:
+    when: datetime
+    id: UUID
+    price: Decimal
+    blob: bytes
+    color: Color
+    tags: list[str] = field(default_factory=list)
+
+
+class Struct(msgspec.Struct):
+    to: str
+    count: int = 1
+
+
+class Model(pydantic.BaseModel):
+    to: str
+    count: int = 1
+
+
+class Typed(TypedDict):
+    to: str
+    count: NotRequired[int]
+
+
+@dataclass
+class Holder:
+    model: Model
+
+
+def served(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return what the function returns when it is called through a payload."""
+    handler = Handler("t", function, {})
+    return handler.call(handler.decode(handler.encode_call(args, kwargs)), pulse.Context(job_id="j"))
+
+
+def received(function: Callable[..., Any], payload: bytes) -> Any:
+    handler = Handler("t", function, {})
+    return handler.call(handler.decode(payload), pulse.Context(job_id="j"))
+
+
+def test_annotated_values_come_back_as_they_were() -> None:
+    def handle(args: Everything) -> Everything:
+        return args
+
+    given = Everything(datetime(2030, 1, 1, tzinfo=UTC), UUID(int=7), Decimal("1.10"), b"\x00\xff", Color.RED)
+    assert served(handle, given) == given
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "expected"),
+    [
+        (Struct, Struct("a"), Struct("a")),
+        (Model, Model(to="a"), Model(to="a")),
+        (Typed, {"to": "a"}, {"to": "a"}),
+        (dict, {"to": "a"}, {"to": "a"}),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (Any, [1, "x"], [1, "x"]),
+        (bytes, b"\x00raw", b"\x00raw"),
+        (Struct | None, Struct("a"), Struct("a")),
+        (Struct | None, None, None),
+        (Annotated[Struct, "note"], Struct("a"), Struct("a")),
+        (Holder, Holder(Model(to="a")), Holder(Model(to="a"))),
+    ],
+)
+def test_one_document_of_any_kind(annotation: Any, given: Any, expected: Any) -> None:
+    def handle(document):  # type: ignore[no-untyped-def]
+        return document
+
+    handle.__annotations__["document"] = annotation
+    assert served(handle, given) == expected
+    assert served(handle, document=given) == expected
+
+
+def test_parameter_named_args_is_a_document_whatever_its_type() -> None:
+    def numbers(args: list[int]) -> list[int]:
+        return args
+
+    def plain(numbers: list[int]) -> list[int]:
+        return numbers
+
+    assert received(numbers, b"[1,2]") == [1, 2]
+    assert received(plain, b'{"numbers":[1,2]}') == [1, 2]
+    assert served(plain, [3]) == [3]
+
+
+def test_plain_parameters_with_defaults() -> None:
+    def handle(to: str, copies: int = 2, *, when: datetime | None = None) -> tuple[object, ...]:
+        return to, copies, when
+
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    assert served(handle, "a") == ("a", 2, None)
+    assert served(handle, "a", 3, when=at) == ("a", 3, at)
+    assert received(handle, b'{"to":"a","added_by_a_newer_producer":1}') == ("a", 2, None)
+
+
+def test_context_stands_where_the_handler_likes() -> None:
+    def first(ctx: pulse.Context, args: Struct) -> object:
+        return ctx.job_id, args.to
+
+    def last(args: Struct, ctx: pulse.Context) -> object:
+        return ctx.job_id, args.to
+
+    def by_name(args: Struct, *, ctx) -> object:  # type: ignore[no-untyped-def]
+        return ctx.job_id, args.to
+
+    def named_otherwise(context: pulse.Context | None, args: Struct) -> object:
+        assert context is not None
+        return context.job_id, args.to
+
+    def plain(to: str, context: pulse.Context, copies: int = 1) -> object:
+        return context.job_id, to
+
+    def positional(ctx, /, to: str) -> object:  # type: ignore[no-untyped-def]
+        return ctx.job_id, to
+
+    for function in (first, last, by_name, named_otherwise):
+        assert served(function, Struct("a")) == ("j", "a")
+    for function in (plain, positional):
+        assert served(function, "a") == ("j", "a")
+
+    def alone(ctx: pulse.Context) -> object:
+        return ctx.job_id
+
+    assert received(alone, b"") == "j"
+    assert received(lambda: "nothing", b'{"ignored":1}') == "nothing"
+
+
+def test_empty_payload_means_no_arguments() -> None:
+    def document(args: Struct) -> Struct:
+        return args
+
+    def with_default(args: Struct = Struct("default")) -> Struct:  # noqa: B008
+        return args
+
+    def optional(args: Struct | None) -> object:
+        return args
+
+    def anything(args) -> object:  # type: ignore[no-untyped-def]
+        return args
+
+    def mapping(args: dict[str, int]) -> object:
+        return args
+
+    with pytest.raises(UndecodableArgs, match=r"no arguments.*`to`"):
+        received(document, b"")
+    assert received(with_default, b"") == Struct("default")
+    assert served(with_default) == Struct("default")
+    assert received(optional, b"") is None
+    assert received(anything, b"") is None
+    assert received(mapping, b"") == {}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "payload", "field"),
+    [
+        (Struct, b'{"to":1}', r"\$\.to"),
+        (Model, b'{"to":1}', r"\$\.to"),
+        (Holder, b'{"model":{"to":1}}', r"\$\.to"),
+        (Struct, b"{", "truncated"),
+        (Struct, b"\xff\xfe", "malformed"),
+        (Typed, b"[]", "object"),
+    ],
+)
+def test_arguments_that_do_not_fit_name_the_field(annotation: Any, payload: bytes, field: str) -> None:
+    def handle(args):  # type: ignore[no-untyped-def]
+        raise AssertionError("must not run")
+
+    handle.__annotations__["args"] = annotation
+    with pytest.raises(UndecodableArgs, match=field):
+        received(handle, payload)
+
+
+class Opaque:
+    pass
+
+
+def _star(*args: int) -> None: ...
+def _double_star(**kwargs: int) -> None: ...
+def _two_documents(one: Struct, two: Model) -> None: ...
+def _document_and_more(args: Struct, urgent: bool) -> None: ...
+def _two_contexts(ctx: pulse.Context, other: pulse.Context) -> None: ...
+def _positional(to: str, copies: int, /) -> None: ...
+def _opaque(args: Opaque) -> None: ...
+def _unknown_type(args: Unimportable) -> None: ...
+def _generator(args: Struct) -> Any:
+    yield args
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (_star, r"takes \*args"),
+        (_double_star, r"takes \*\*kwargs"),
+        (_two_documents, "other parameters besides"),
+        (_document_and_more, "other parameters besides"),
+        (_two_contexts, "two contexts"),
+        (_positional, "by position only"),
+        (_opaque, "JSON cannot be read as"),
+        (_unknown_type, "Unimportable"),
+        (_generator, "generator"),
+        ("not a function", "has to be a function"),
+    ],
+)
+def test_signature_that_no_payload_serves_is_refused_at_registration(function: Any, sentence: str) -> None:
+    with pytest.raises(pulse.InvalidHandler, match=sentence):
+        pulse.Pulse().register("t", function)
+
+
+def test_return_annotation_for_the_type_checker_only_is_no_obstacle() -> None:
+    def handle(to: str) -> Unimportable:
+        return to
+
+    assert served(handle, "a") == "a"
+
+
+def test_types_local_to_a_function_are_found() -> None:
+    @dataclass
+    class Local:
+        to: str
+
+    p = pulse.Pulse()
+
+    @p.job("t")
+    def handle(args: Local) -> str:
+        return args.to
+
+    assert handle(Local("a")) == "a"
+
+
+def test_topic_is_served_once() -> None:
+    p = pulse.Pulse()
+    p.register("t", lambda: None)
+    with pytest.raises(pulse.InvalidHandler, match="has a handler already"):
+        p.register("t", lambda: None)
+
+
+def test_decorator_without_a_topic_says_what_to_write() -> None:
+    with pytest.raises(pulse.InvalidHandler, match=r"write @p\.job"):
+        pulse.Pulse().job(lambda: None)  # type: ignore[arg-type]
+    with pytest.raises(pulse.InvalidArgument, match="needs a topic"):
+        pulse.Pulse().register("", lambda: None)
+
+
+async def test_job_is_still_the_function_it_was() -> None:
+    p = pulse.Pulse()
+
+    @p.job("t")
+    async def greet(name: str) -> str:
+        """Greet somebody."""
+        return f"hello {name}"
+
+    assert await greet("you") == "hello you"
+    assert (greet.topic, greet.__name__, greet.__doc__) == ("t", "greet", "Greet somebody.")
+    assert repr(greet) == "<Job 't'>"
+
+
+def test_callables_of_other_kinds_are_handlers() -> None:
+    class Sender:
+        async def __call__(self, to: str) -> str:
+            return to
+
+        async def method(self, to: str) -> str:
+            return to
+
+    def plain(greeting: str, to: str) -> str:
+        return greeting + to
+
+    assert Handler("t", Sender(), {}).is_async
+    assert Handler("t", Sender().method, {}).is_async
+    partial = functools.partial(plain, "hi ")
+    assert not Handler("t", partial, {}).is_async
+    assert served(partial, to="you") == "hi you"
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "sentence"),
+    [
+        ((), {}, "needs to"),
+        (("a", 1, 2), {}, "2 arguments by position, but 3"),
+        (("a",), {"to": "b"}, "given to twice"),
+        (("a",), {"cc": "b"}, "does not take cc"),
+    ],
+)
+def test_enqueue_with_arguments_that_do_not_fit_is_refused(args: Any, kwargs: Any, sentence: str) -> None:
+    def handle(to: str, copies: int = 1) -> None: ...
+
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        served(handle, *args, **kwargs)
+
+
+def test_payload_of_nothing_is_empty_and_bytes_are_sent_as_they_are() -> None:
+    assert (encode(None), encode(b"\x00"), encode({"a": 1})) == (b"", b"\x00", b'{"a":1}')
+    assert encode([Model(to="a")]) == b'[{"to":"a","count":1}]'
+    assert (decode_json(b""), decode_json(b"[1]")) == (None, [1])
+    with pytest.raises(pulse.InvalidArgument, match="not JSON"):
+        decode_json(b"\xff")
+    with pytest.raises(pulse.InvalidArgument, match="Opaque"):
+        encode({"x": Opaque()})

@@ -1,0 +1,486 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed, eventually, wait_for
+
+
+@dataclass
+class Email:
+    to: str
+    copies: int = 1
+
+
+async def test_handler_gets_its_arguments_and_context(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    seen: list[Any] = []
+
+    @p.job("work")
+    async def handle(args: Email, ctx: pulse.Context) -> None:
+        assert pulse.current() is ctx
+        seen.append((args, ctx.job_id, ctx.attempt, ctx.max_attempts, ctx.topic, ctx.priority))
+        seen.append((ctx.metadata, ctx.idempotency_key, ctx.cancelled, ctx.is_last_attempt))
+
+    async with running(p):
+        fields = {"attempt": 2, "priority": 5, "metadata": {"m": "n"}, "idempotency_key": "k"}
+        fake.deliver("j1", payload=b'{"to":"a@b.c"}', **fields)
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert seen == [(Email("a@b.c"), "j1", 2, 3, "work", 5), ({"m": "n"}, "k", False, False)]
+    result = fake.results["j1"]
+    assert (result.success, result.attempt, result.error) == (True, 2, "")
+
+
+async def _boom() -> None:
+    raise ValueError("bad \x00 thing " + "x" * 10_000)
+
+
+async def _retry() -> None:
+    raise pulse.Retry(after=timedelta(seconds=90), reason="the API is busy")
+
+
+async def _discard() -> None:
+    raise pulse.Discard("no such user")
+
+
+async def _cancelled_inside() -> None:
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+
+
+async def _needs(to: str) -> None:
+    raise AssertionError("must not run")
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "seconds", "discard"),
+    [
+        (_boom, "ValueError: bad  thing xxx", 0, False),
+        (_retry, "the API is busy", 90, False),
+        (_discard, "no such user", 0, True),
+        (_cancelled_inside, "CancelledError", 0, False),
+        (_needs, "The arguments cannot be decoded: Expected `str`, got `int` - at `$.to`", 0, False),
+    ],
+)
+async def test_failure_is_reported_for_what_it_is(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    handler: Callable[..., Any],
+    error: str,
+    seconds: int,
+    discard: bool,
+) -> None:
+    p.register("work", handler)
+    async with running(p):
+        fake.deliver("j1", payload=b'{"to":1}')
+        await fake.until_async(lambda: "j1" in fake.results)
+    result = fake.results["j1"]
+    assert result.error.startswith(error)
+    assert "\x00" not in result.error
+    assert len(result.error.encode()) <= 8192
+    assert (result.success, result.retry_after.seconds, result.discard) == (False, seconds, discard)
+
+
+def test_handler_that_exits_is_reported_and_ends_the_worker(fake: FakePulsed) -> None:
+    p = pulse.Pulse(fake.address)
+
+    @p.job("work")
+    async def handle() -> None:
+        raise SystemExit(3)
+
+    fake.deliver("j1")
+    with pytest.raises(SystemExit, match="3"):
+        asyncio.run(p.run(handle_signals=False))
+    assert fake.results["j1"].error.startswith("SystemExit: 3")
+
+
+async def test_sync_handler_runs_in_a_thread_with_its_contextvars(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    seen: list[Any] = []
+
+    @p.job("work")
+    def handle(to: str, ctx: pulse.Context) -> None:
+        seen.append((to, threading.current_thread() is threading.main_thread(), pulse.current() is ctx))
+
+    async with running(p):
+        fake.deliver("j1", payload=b'{"to":"x"}')
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert seen == [("x", False, True)]
+    assert fake.results["j1"].success
+
+
+async def test_contextvars_of_one_job_do_not_reach_the_next(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="clean")
+    seen: list[str] = []
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        seen.append(variable.get())
+        variable.set("dirty")
+
+    async with running(p):
+        fake.deliver(*(f"j{number}" for number in range(10)))
+        await fake.until_async(lambda: len(fake.results) == 10)
+    assert seen == ["clean"] * 10
+
+
+async def test_no_more_than_concurrency_run_at_once_in_order(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    order: list[str] = []
+    now = most = 0
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        order.append(ctx.job_id)
+        await asyncio.sleep(0.001)
+        now -= 1
+
+    ids = [f"j{number}" for number in range(20)]
+    async with running(p):
+        fake.deliver(*ids)
+        await fake.until_async(lambda: len(fake.results) == 20)
+    assert most == 2
+    assert order == ids
+
+
+async def test_second_delivery_of_a_held_attempt_is_ignored(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    runs = 0
+    go = asyncio.Event()
+
+    @p.job("work")
+    async def handle() -> None:
+        nonlocal runs
+        runs += 1
+        await go.wait()
+
+    async with running(p):
+        fake.deliver("j1")
+        fake.deliver("j1", "j2")
+        await eventually(lambda: runs == 2)
+        go.set()
+        await fake.until_async(lambda: len(fake.results) == 2)
+    assert runs == 2
+
+
+async def test_job_to_confirm_is_beaten_before_it_starts(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    beats_at_start: list[list[tuple[str, int]]] = []
+
+    @p.job("work")
+    async def handle() -> None:
+        beats_at_start.append(list(fake.beats))
+
+    fake.disowned = {"gone"}
+    async with running(p):
+        fake.deliver("j1", "gone", confirm=True)
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert beats_at_start == [[("j1", 1), ("gone", 1)]]
+    assert "gone" not in fake.results
+
+
+async def test_delivery_that_lay_about_is_confirmed_before_it_starts(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    ran: list[str] = []
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        ran.append(ctx.job_id)
+
+    fake.disowned = {"reaped meanwhile"}
+    async with running(p):
+        fake.deliver("fresh")
+        fake.deliver("late", "reaped meanwhile", age_seconds=fake.lease_seconds / 2)
+        await fake.until_async(lambda: {"fresh", "late"} <= set(fake.results))
+    assert fake.beats == [("late", 1), ("reaped meanwhile", 1)]
+    assert sorted(ran) == ["fresh", "late"]
+
+
+async def test_stop_from_the_server_cancels_and_reports_nothing(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        if ctx.job_id == "after":
+            return
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert ctx.cancelled
+            stopped.set()
+
+    async with running(p):
+        fake.deliver("j1")
+        await started.wait()
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=7)]))  # not this attempt
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        await stopped.wait()
+        fake.deliver("after")
+        await fake.until_async(lambda: "after" in fake.results)
+    assert "j1" not in fake.results
+    assert fake.released == []
+
+
+async def test_blocked_event_loop_keeps_its_leases(running: Running) -> None:
+    fake = FakePulsed(lease_seconds=1.0, heartbeat_seconds=0.1).start()
+    async with pulse.Pulse(fake.address, concurrency=2) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            fake.until(lambda: fake.beats.count(("j1", 1)) >= 3)  # blocks the loop, on purpose
+
+        async with running(p):
+            fake.deliver("j1")
+            await fake.until_async(lambda: "j1" in fake.results)
+    assert fake.results["j1"].success
+    fake.stop()
+
+
+async def test_jobs_that_wait_are_beaten_too(running: Running) -> None:
+    fake = FakePulsed(lease_seconds=2.0, heartbeat_seconds=0.1).start()
+    async with pulse.Pulse(fake.address, concurrency=1) as p:
+        go = asyncio.Event()
+
+        @p.job("work")
+        async def handle() -> None:
+            await go.wait()
+
+        async with running(p):
+            fake.deliver("j1", "waits")
+            await fake.until_async(lambda: {("j1", 1), ("waits", 1)} <= set(fake.beats))
+            go.set()
+            await fake.until_async(lambda: len(fake.results) == 2)
+    fake.stop()
+
+
+async def test_heartbeat_that_says_stop_reaches_a_sync_handler(running: Running) -> None:
+    fake = FakePulsed(lease_seconds=2.0, heartbeat_seconds=0.1).start()
+    raised = threading.Event()
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        def handle(ctx: pulse.Context) -> None:
+            while not ctx.cancelled:
+                time.sleep(0.001)
+            with pytest.raises(pulse.Cancelled):
+                ctx.raise_if_cancelled()
+            raised.set()
+
+        async with running(p):
+            fake.disowned = {"j1"}
+            fake.deliver("j1")
+            await asyncio.to_thread(wait_for, raised)
+    assert fake.results == {}
+    fake.stop()
+
+
+async def test_lease_that_cannot_be_defended_is_given_up(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    cancelled = asyncio.Event()
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        async with running(p):
+            fake.beats_fail = True
+            fake.deliver("j1")
+            await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
+    assert fake.results == {}
+    assert "1 jobs are given up" in caplog.text
+    fake.stop()
+
+
+async def test_worker_comes_back_after_a_restart_with_what_it_holds(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pulse.worker")
+    go = asyncio.Event()
+    runs = 0
+
+    @p.job("work")
+    async def handle() -> None:
+        nonlocal runs
+        runs += 1
+        await go.wait()
+
+    async with running(p):
+        fake.deliver("j1")
+        await eventually(lambda: runs == 1)
+        await asyncio.to_thread(fake.stop)
+        go.set()  # finishes while nobody is there to hear it
+        await asyncio.to_thread(fake.start)
+        await fake.until_async(lambda: len(fake.opened) == 2 and "j1" in fake.results)
+        fake.deliver("j2")
+        await fake.until_async(lambda: "j2" in fake.results)
+    assert runs == 2
+    assert fake.opened[0].worker_id == fake.opened[1].worker_id
+    assert fake.opened[0].capacity == 2
+    said = [
+        record.message.split(" pulsed at")[0]
+        for record in caplog.records
+        if "connect" in record.message.lower()
+    ]
+    assert said == ["Connected to", "Lost the connection to", "Connected to"]
+    assert not any(record.exc_info for record in caplog.records)
+
+
+async def test_reconnecting_worker_tells_what_it_still_runs(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    go = asyncio.Event()
+
+    @p.job("work")
+    async def handle() -> None:
+        await go.wait()
+
+    async with running(p):
+        fake.deliver("j1", attempt=2)
+        fake.send(pb.StreamJobsResponse(draining=True))
+        await fake.until_async(lambda: len(fake.opened) == 2)
+        go.set()
+    assert list(fake.opened[1].held) == [pb.Claim(job_id="j1", attempt=2)]
+    assert fake.results["j1"].success
+
+
+async def test_refused_report_is_said_once_and_over(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    @p.job("work")
+    async def handle() -> None:
+        pass
+
+    fake.refused_results["j1"] = (grpc.StatusCode.FAILED_PRECONDITION, "The lease was lost.")
+    fake.refused_results["later"] = (grpc.StatusCode.UNAVAILABLE, "The database is away.")
+    async with running(p):
+        fake.deliver("j1", "later")
+        await fake.until_async(lambda: fake.result_count >= 3)
+        del fake.refused_results["later"]
+        await fake.until_async(lambda: "later" in fake.results)
+    assert caplog.text.count("was refused: The lease was lost.") == 1
+
+
+async def test_draining_hands_back_the_unstarted_and_finishes_the_running(
+    fake: FakePulsed, p: pulse.Pulse
+) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @p.job("work")
+    async def handle() -> None:
+        started.set()
+        await go.wait()
+
+    task = asyncio.create_task(p.run(handle_signals=False))
+    fake.deliver("j1", "j2", "j3", "j4")
+    await started.wait()
+    task.cancel()
+    await fake.until_async(lambda: len(fake.released) == 2)
+    assert not task.done()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.released == ["j3", "j4"]
+    assert set(fake.results) == {"j1", "j2"}
+    assert fake.capacities[-1] == 1
+
+
+async def test_second_cancellation_gives_back_what_still_runs(fake: FakePulsed, p: pulse.Pulse) -> None:
+    started = asyncio.Event()
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(p.run(handle_signals=False))
+    fake.deliver("j1")
+    await started.wait()
+    task.cancel()
+    await fake.until_async(lambda: fake.capacities)  # it drains
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert fake.released == ["j1"]
+    assert fake.results == {}
+
+
+async def test_handler_may_enqueue(fake: FakePulsed, p: pulse.Pulse, running: Running) -> None:
+    @p.job("work")
+    async def handle(number: int) -> None:
+        await p.enqueue("next", number + 1)
+
+    async with running(p):
+        fake.deliver("j1", payload=b'{"number":1}')
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert [job.payload for job in fake.stored.values()] == [b"2"]
+
+
+async def test_fast_handlers_widen_the_window(fake: FakePulsed, p: pulse.Pulse, running: Running) -> None:
+    @p.job("work")
+    async def handle() -> None:
+        pass
+
+    async with running(p):
+        fake.deliver("j1", "j2")
+        await fake.until_async(lambda: fake.capacities)
+    assert fake.capacities[0] > 2
+
+
+async def test_server_that_refuses_the_worker_ends_run(fake: FakePulsed, p: pulse.Pulse) -> None:
+    p.register("work", _boom)
+    fake.stream_refusal = (grpc.StatusCode.UNAUTHENTICATED, "Who are you?")
+    with pytest.raises(pulse.Unauthenticated, match="Who are you"):
+        await p.run(handle_signals=False)
+
+
+async def test_nothing_to_run_is_an_error(p: pulse.Pulse) -> None:
+    with pytest.raises(pulse.InvalidHandler, match="nothing to run"):
+        await p.run()
+
+
+async def test_topics_are_settled_while_the_worker_runs(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    p.register("work", _boom)
+    async with running(p):
+        await fake.until_async(lambda: fake.opened)
+        with pytest.raises(pulse.InvalidHandler, match="register it before"):
+            p.register("late", _boom)
+        with pytest.raises(pulse.InvalidHandler, match="already running"):
+            await p.run()
+    assert list(fake.opened[0].topics) == ["work"]

@@ -1,0 +1,65 @@
+"""A Postgres that a test may stop, start again and freeze, always at the same address."""
+
+import os
+import signal
+import sys
+import tempfile
+import urllib.parse
+from pathlib import Path
+
+from pulse_server.embedded import EmbeddedPostgres
+from pulse_server.embedded.postmaster import read_postmaster
+from tests.postgres_cluster import FAST_SETTINGS
+
+CAN_FREEZE = sys.platform.startswith("linux")
+
+
+class OutagePostgres:
+    """Its socket is found through a link, which follows it from start to start."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._postgres = EmbeddedPostgres(directory, settings=FAST_SETTINGS)
+        # Short, whatever the test's own directory is called: a socket's path is.
+        self._links = tempfile.TemporaryDirectory(prefix="pulse-link-")
+        self._frozen: list[int] = []
+
+    @property
+    def dsn(self) -> str:
+        query = urllib.parse.urlencode({"host": self._links.name, "port": 5432})
+        return f"postgresql://pulse@/pulse?{query}"
+
+    def start(self) -> None:
+        self._postgres.start()
+        (sockets,) = urllib.parse.parse_qs(urllib.parse.urlsplit(self._postgres.dsn).query)["host"]
+        link = Path(self._links.name) / ".s.PGSQL.5432"
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(sockets) / link.name)
+
+    def stop(self) -> None:
+        self._postgres.stop()
+
+    def freeze(self) -> None:
+        """Stop every process of the server where it stands: connections stay open and say nothing more."""
+        server = read_postmaster(self._directory.resolve() / "postgres")
+        assert server is not None
+        self._frozen = [server.pid]
+        os.kill(server.pid, signal.SIGSTOP)  # first, so that no child is born meanwhile
+        self._frozen += _children_of(server.pid)
+        for pid in self._frozen[1:]:
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGCONT)
+        self._frozen = []
+
+    def close(self) -> None:
+        self.thaw()
+        self.stop()
+        self._links.cleanup()
+
+
+def _children_of(parent: int) -> list[int]:
+    threads = Path(f"/proc/{parent}/task")
+    return [int(child) for thread in threads.iterdir() for child in (thread / "children").read_text().split()]

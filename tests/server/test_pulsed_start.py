@@ -1,0 +1,138 @@
+"""How pulsed starts, and with which sentence it does not."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.server.pulsed_process import caller_of, pulsed, run_pulsed
+
+
+def sentence_of(errors: str) -> str:
+    """The one line that pulsed ended with."""
+    (sentence,) = errors.splitlines()
+    assert sentence.startswith("pulsed: ")
+    return sentence
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("form", ["0", "localhost:0"])
+async def test_serving_line_tells_the_address_that_takes_calls(database_dsn: str, form: str) -> None:
+    async with pulsed(database_dsn, PULSE_GRPC_ADDR=form) as server, caller_of(server) as stub:
+        host, _, port = server.address.rpartition(":")
+        assert host == ("localhost" if "localhost" in form else "127.0.0.1")
+        assert int(port) > 0
+        answer = await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))
+        assert answer.job_id
+        serving = server.events[-1]
+        assert serving["pid"] == server.process.pid
+        assert serving["embedded"] is False
+
+
+async def test_port_in_use_is_told(database_dsn: str, taken_port: int) -> None:
+    code, _, errors = await run_pulsed("--grpc-addr", f":{taken_port}", DB_HOST=database_dsn)
+    assert code == 1
+    assert f"127.0.0.1:{taken_port}" in sentence_of(errors)
+    assert "PULSE_GRPC_ADDR" in errors
+
+
+async def test_database_that_does_not_exist_is_told(database_dsn: str) -> None:
+    missing = urlunsplit(urlsplit(database_dsn)._replace(path="/not_there"))
+    answers = await asyncio.gather(run_pulsed(DB_HOST=missing), run_pulsed("migrate", DB_HOST=missing))
+    for code, _, errors in answers:
+        assert code == 1
+        assert "not_there" in sentence_of(errors)
+
+
+async def test_schema_that_is_behind_is_refused_with_the_command_to_run(empty_database_dsn: str) -> None:
+    code, _, errors = await run_pulsed(DB_HOST=empty_database_dsn)
+    assert code == 1
+    assert "behind" in sentence_of(errors)
+    assert "pulsed migrate" in errors
+    assert "pulsed --migrate" in errors
+
+
+async def test_migrate_applies_once_and_status_tells_what_is_applied(empty_database_dsn: str) -> None:
+    async def migrate(*arguments: str) -> str:
+        code, output, errors = await run_pulsed("migrate", *arguments, DB_HOST=empty_database_dsn)
+        assert code == 0, errors
+        return output
+
+    before = await migrate("status")
+    assert "0001_jobs" in before
+    assert all("not applied" in line for line in before.splitlines())
+    assert (await migrate()).startswith("applied 0001_jobs")
+    assert await migrate() == "the schema is up to date\n"
+    after = await migrate("status")
+    assert "not applied" not in after
+    assert len(after.splitlines()) == len(before.splitlines())
+
+
+async def test_pulsed_that_migrates_at_start_serves(empty_database_dsn: str) -> None:
+    async with pulsed(empty_database_dsn, "--migrate") as server, caller_of(server) as stub:
+        assert (await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
+        assert "migration_applied" in {line["event"] for line in server.events}
+
+
+async def test_two_that_migrate_at_the_same_time_both_serve(empty_database_dsn: str) -> None:
+    async def serves() -> bool:
+        async with pulsed(empty_database_dsn, "--migrate") as server, caller_of(server) as stub:
+            return bool((await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id)
+
+    assert all(await asyncio.gather(serves(), serves()))
+
+
+async def test_schema_that_is_newer_is_refused_and_shown(database_dsn: str) -> None:
+    connection = await asyncpg.connect(database_dsn)
+    await connection.execute("INSERT INTO pulse.schema_migrations VALUES (9999, '9999_from_the_future', 'x')")
+    await connection.close()
+    calls: list[tuple[str, ...]] = [(), ("--migrate",), ("migrate",), ("migrate", "status")]
+    *refused, shown = await asyncio.gather(*(run_pulsed(*call, DB_HOST=database_dsn) for call in calls))
+    for code, _, errors in refused:
+        assert code == 1
+        assert "newer than this server" in sentence_of(errors)
+        assert "9999_from_the_future" in errors
+    code, output, _ = shown
+    assert code == 0
+    assert "9999_from_the_future" in output
+
+
+async def test_database_that_is_away_ends_pulsed_within_ten_seconds() -> None:
+    """One port that nobody listens on, one where connections are taken and never answered."""
+    with socket.socket() as free, socket.socket() as black_hole:
+        free.bind(("127.0.0.1", 0))  # bound, but not listening: connections are refused
+        black_hole.bind(("127.0.0.1", 0))
+        black_hole.listen()
+        urls = [
+            f"postgres://pulse:secret@127.0.0.1:{listener.getsockname()[1]}/pulse"
+            for listener in (free, black_hole)
+        ]
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*(run_pulsed(DB_HOST=url) for url in urls))
+    for code, _, errors in answers:
+        assert code == 1
+        assert "database does not answer" in sentence_of(errors)
+        assert "secret" not in errors
+
+
+async def test_second_pulsed_on_a_port_fails_instead_of_sharing_it(database_dsn: str) -> None:
+    async with pulsed(database_dsn) as server:
+        code, _, errors = await run_pulsed("--grpc-addr", server.address, DB_HOST=database_dsn)
+        assert code == 1
+        assert server.address in sentence_of(errors)
+        async with caller_of(server) as stub:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetJob(pb.GetJobRequest(job_id="0190f3a0-0000-7000-8000-00000000dead"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND

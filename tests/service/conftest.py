@@ -1,0 +1,12 @@
+"""A server's store, line and dispatcher, in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.replica import Replica
+
+
+@pytest.fixture
+def replica() -> Replica:
+    return Replica()

@@ -1,0 +1,114 @@
+"""Looking at jobs, calling them off, sending them round again."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse_server.domain.errors import InvalidTransition, JobNotFound
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.status import JobStatus
+from pulse_server.service.jobs import Jobs
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+
+@pytest.fixture
+def jobs(replica: Replica) -> Jobs:
+    return Jobs(replica.repo, replica.signals)
+
+
+async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
+    job_id = new_job_id()
+
+    for verb in (jobs.get(job_id), jobs.cancel(job_id, ""), jobs.retry(job_id, 1)):
+        with pytest.raises(JobNotFound, match=job_id):
+            await verb
+
+
+async def test_get_tells_everything(replica: Replica, jobs: Jobs) -> None:
+    job_id = await replica.store.reach(JobStatus.RETRYING, payload=b"p")
+
+    job = await jobs.get(job_id)
+
+    assert (job.payload, len(job.history)) == (b"p", 1)
+
+
+async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(replica: Replica, jobs: Jobs) -> None:
+    claim = await replica.store.start()
+
+    job = await jobs.cancel(claim.job_id, "stop")
+
+    assert job.status is JobStatus.CANCELED
+    assert replica.dispatcher.stopped == [claim]
+    assert replica.line.ended == [{claim}]
+
+
+async def test_cancel_of_a_waiting_job_stops_nobody(replica: Replica, jobs: Jobs) -> None:
+    (job_id,) = await replica.store.submit(a_job())
+
+    assert (await jobs.cancel(job_id, "")).status is JobStatus.CANCELED
+    assert (replica.dispatcher.stopped, replica.line.ended) == ([], [])
+
+
+async def test_second_cancel_answers_like_the_first_and_changes_nothing(replica: Replica, jobs: Jobs) -> None:
+    claim = await replica.store.start()
+    first = await jobs.cancel(claim.job_id, "first")
+
+    assert await jobs.cancel(claim.job_id, "second") == first
+    assert replica.dispatcher.stopped == [claim]
+
+
+@pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.DEAD_LETTERED])
+async def test_cancel_of_a_finished_job_is_refused(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+    job_id = await replica.store.reach(status)
+
+    with pytest.raises(InvalidTransition, match=f"is {status}"):
+        await jobs.cancel(job_id, "")
+
+
+@pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
+async def test_retry_wakes_dispatch(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+    job_id = await replica.store.reach(status)
+
+    assert (await jobs.retry(job_id, 2)).status is JobStatus.PENDING
+    assert replica.dispatcher.woken == [{"email"}]
+
+
+@pytest.mark.parametrize(
+    "status", [JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING, JobStatus.COMPLETED]
+)
+async def test_retry_of_any_other_job_is_refused_with_its_status(
+    replica: Replica, jobs: Jobs, status: JobStatus
+) -> None:
+    job_id = await replica.store.reach(status)
+
+    with pytest.raises(InvalidTransition, match=f"is {status}"):
+        await jobs.retry(job_id, 2)
+    assert replica.dispatcher.woken == []
+
+
+async def test_pages_lead_through_the_whole_list_while_jobs_arrive(replica: Replica, jobs: Jobs) -> None:
+    ids = await replica.store.submit(*[a_job() for _ in range(7)])
+    seen, token = [], ""
+    while True:
+        page = await jobs.list(JobFilter(), limit=3, offset=0, token=token)
+        seen.extend(job.id for job in page.jobs)
+        token = page.next_token
+        if not token:
+            break
+        await replica.store.submit(a_job())
+
+    assert seen == ids[::-1]
+
+
+@pytest.mark.parametrize(("count", "has_next"), [(2, False), (3, False), (4, True)])
+async def test_token_is_given_only_if_there_is_more(
+    replica: Replica, jobs: Jobs, count: int, has_next: bool
+) -> None:
+    await replica.store.submit(*[a_job() for _ in range(count)])
+
+    page = await jobs.list(JobFilter(), limit=3, offset=0, token="")
+
+    assert len(page.jobs) == min(count, 3)
+    assert bool(page.next_token) is has_next

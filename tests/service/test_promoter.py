@@ -1,0 +1,81 @@
+"""The promoter: wakes dispatch, and sleeps no longer than it may."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import Promotion
+from pulse_server.service.promoter import Promoter
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+INTERVAL = timedelta(milliseconds=500)
+SHORTEST = tuning.PROMOTE_SHORTEST_SLEEP
+
+
+class RepoThatIsNextDue(InMemoryJobRepo):
+    def __init__(self, next_due_in: timedelta | None) -> None:
+        super().__init__()
+        self.next_due_in = next_due_in
+
+    async def promote_due(self, limit: int) -> Promotion:
+        return Promotion(0, frozenset(), self.next_due_in)
+
+
+@pytest.mark.parametrize(
+    ("next_due_in", "sleep"),
+    [
+        (None, INTERVAL),
+        (timedelta(hours=1), INTERVAL),
+        (timedelta(milliseconds=120), timedelta(milliseconds=120)),
+        (SHORTEST / 2, SHORTEST),
+        (timedelta(0), SHORTEST),
+    ],
+)
+async def test_sleep_lasts_until_the_next_job_is_due_within_bounds(
+    next_due_in: timedelta | None, sleep: timedelta
+) -> None:
+    replica = Replica(repo=(repo := RepoThatIsNextDue(next_due_in)))
+
+    assert await Promoter(repo, replica.signals, interval=INTERVAL).tick() == sleep
+
+
+async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
+    due, later = a_job("email", delay=timedelta(hours=1)), a_job("sms", delay=timedelta(hours=1))
+    await replica.store.submit(due, later)
+    await replica.store.time.make_due(due.id)
+
+    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+
+    assert replica.dispatcher.woken == [{"email"}]
+
+
+async def test_nothing_due_wakes_nobody(replica: Replica) -> None:
+    await replica.store.submit(a_job(delay=timedelta(hours=1)))
+
+    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+
+    assert replica.dispatcher.woken == []
+
+
+async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "PROMOTE_BATCH", 2)
+    ids = await replica.store.submit(*[a_job(delay=timedelta(hours=1)) for _ in range(5)])
+    await replica.store.time.make_due(*ids)
+
+    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+
+    assert replica.repo.calls.count("promote_due") == 3
+    assert all(job.ready for job in replica.repo.jobs.values())
+
+
+async def test_outage_is_raised_for_the_loop_to_meet_again(replica: Replica) -> None:
+    replica.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()

@@ -1,0 +1,148 @@
+"""Taking results in: what counts, what is a repeat, what comes too late."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.status import JobStatus
+from pulse_server.service.reports import Reports
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job, failure, success
+
+
+async def test_success_completes_and_failure_retries(replica: Replica) -> None:
+    await replica.store.submit(a_job(), a_job())
+    first, second = await replica.store.claim(count=2)
+
+    assert await Reports(replica.repo).report([failure(first), success(second)]) == [None, None]
+    assert await replica.store.status(first.job_id) is JobStatus.RETRYING
+    assert await replica.store.status(second.job_id) is JobStatus.COMPLETED
+
+
+async def test_results_that_all_count_need_no_look_up(replica: Replica) -> None:
+    claim = await replica.store.start()
+    replica.repo.calls.clear()
+
+    await Reports(replica.repo).report([success(claim)])
+
+    assert replica.repo.calls == ["complete_jobs"]
+
+
+@pytest.mark.parametrize("result", [success, failure])
+async def test_repeat_of_a_report_counts(replica: Replica, result: object) -> None:
+    reports = Reports(replica.repo)
+    claim = await replica.store.start()
+    report = result(claim)  # type: ignore[operator]
+    await reports.report([report])
+    before = await replica.store.job(claim.job_id)
+
+    assert await reports.report([report]) == [None]
+    assert await replica.store.job(claim.job_id) == before
+
+
+@pytest.mark.parametrize("result", [success, failure])
+async def test_same_report_twice_in_one_batch_counts_twice(replica: Replica, result: object) -> None:
+    claim = await replica.store.start()
+    report = result(claim)  # type: ignore[operator]
+
+    assert await Reports(replica.repo).report([report, report]) == [None, None]
+
+
+async def test_discard_that_is_repeated_counts(replica: Replica) -> None:
+    reports = Reports(replica.repo)
+    claim = await replica.store.start()
+
+    for _ in range(2):
+        assert await reports.report([failure(claim, discard=True)]) == [None]
+
+
+async def test_other_outcome_for_a_reported_attempt_is_refused(replica: Replica) -> None:
+    reports = Reports(replica.repo)
+    completed, failed = await replica.store.start(), await replica.store.start()
+    await reports.report([success(completed), failure(failed)])
+
+    answers = await reports.report([failure(completed), success(failed)])
+
+    assert [type(answer) for answer in answers] == [InvalidTransition, InvalidTransition]
+
+
+async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> None:
+    claim = await replica.store.start()
+
+    answers = await Reports(replica.repo).report([failure(claim), success(claim)])
+
+    assert answers[1] is None
+    assert isinstance(answers[0], InvalidTransition)
+    assert await replica.store.status(claim.job_id) is JobStatus.COMPLETED
+
+
+async def test_unknown_job_is_not_found(replica: Replica) -> None:
+    claim = Claim(new_job_id(), "A", 1)
+
+    (answer,) = await Reports(replica.repo).report([success(claim)])
+
+    assert isinstance(answer, JobNotFound)
+    assert answer.job_id == claim.job_id
+
+
+async def test_zombie_is_told_which_attempt_runs(replica: Replica) -> None:
+    zombie = await replica.store.start("A")
+    await replica.store.time.lapse_leases(zombie.job_id)
+    await replica.repo.reap_expired(1)
+    await replica.store.claim_again(zombie.job_id, "B")
+
+    (answer,) = await Reports(replica.repo).report([success(zombie)])
+
+    assert isinstance(answer, InvalidTransition)
+    assert "attempt 2" in str(answer)
+
+
+async def test_mixture_is_answered_in_order(replica: Replica) -> None:
+    reports = Reports(replica.repo)
+    repeated, held, cancelled = [await replica.store.start() for _ in range(3)]
+    await reports.report([success(repeated)])
+    await replica.repo.cancel_jobs([cancelled.job_id], "")
+
+    answers = await reports.report(
+        [success(cancelled), success(repeated), failure(held), success(Claim(new_job_id(), "A", 1))]
+    )
+
+    assert isinstance(answers[0], InvalidTransition)
+    assert "CANCELED" in str(answers[0])
+    assert answers[1:3] == [None, None]
+    assert isinstance(answers[3], JobNotFound)
+
+
+async def test_original_contract_may_report_by_job_alone_and_repeat_it(replica: Replica) -> None:
+    claim = await replica.store.start()
+    bare = Claim(claim.job_id, None, None)
+
+    for _ in range(2):
+        assert await Reports(replica.repo).report([success(bare)]) == [None]
+
+
+async def test_outage_is_raised(replica: Replica) -> None:
+    claim = await replica.store.start()
+    replica.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await Reports(replica.repo).report([success(claim)])
+
+
+async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "REPORT_BATCH", 2)
+    await replica.store.submit(*[a_job() for _ in range(5)])
+    claims = await replica.store.claim(count=5)
+    await replica.repo.cancel_jobs([claims[3].job_id], "")
+    replica.repo.calls.clear()
+
+    answers = await Reports(replica.repo).report([success(claim) for claim in claims])
+
+    assert [answer is None for answer in answers] == [True, True, True, False, True]
+    assert replica.repo.calls.count("complete_jobs") == 3

@@ -1,0 +1,116 @@
+"""Taking jobs in: durable first, told second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.service.submissions import Submissions
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+
+class SlowRepo(InMemoryJobRepo):
+    """Inserts only once the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.may_insert = asyncio.Event()
+        self.batches: list[int] = []
+
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+        self.batches.append(len(jobs))
+        self.is_asked.set()
+        await self.may_insert.wait()
+        return await super().insert_jobs(jobs)
+
+
+async def test_submitted_jobs_are_in_the_store(replica: Replica) -> None:
+    jobs = [a_job(), a_job()]
+
+    answers = await Submissions(replica.repo, replica.signals).submit(jobs)
+
+    assert answers == [Submitted(job.id, False) for job in jobs]
+    assert set(replica.repo.jobs) == {job.id for job in jobs}
+
+
+async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: Replica) -> None:
+    await Submissions(replica.repo, replica.signals).submit([a_job("email"), a_job("sms"), a_job("email")])
+
+    assert replica.dispatcher.woken == [{"email", "sms"}]
+
+
+async def test_dispatch_is_woken_only_after_the_commit() -> None:
+    replica = Replica(repo=(repo := SlowRepo()))
+    submitting = asyncio.create_task(Submissions(repo, replica.signals).submit([a_job()]))
+    await repo.is_asked.wait()
+
+    assert replica.dispatcher.woken == []
+    repo.may_insert.set()
+    await submitting
+    assert replica.dispatcher.woken == [{"email"}]
+
+
+async def test_delayed_jobs_wake_nobody(replica: Replica) -> None:
+    jobs = [a_job(delay=timedelta(hours=1)), a_job("sms")]
+
+    await Submissions(replica.repo, replica.signals).submit(jobs)
+    await Submissions(replica.repo, replica.signals).submit([a_job(delay=timedelta(hours=1))])
+
+    assert replica.dispatcher.woken == [{"sms"}]
+
+
+async def test_each_job_is_answered_for_itself(replica: Replica) -> None:
+    submissions = Submissions(replica.repo, replica.signals)
+    taken = a_job()
+    await submissions.submit([taken])
+    fresh = a_job()
+
+    refused, duplicate, inserted = await submissions.submit([taken._replace(payload=b"x"), taken, fresh])
+
+    assert isinstance(refused, AlreadyExists)
+    assert duplicate == Submitted(taken.id, True)
+    assert inserted == Submitted(fresh.id, False)
+
+
+async def test_outage_is_raised_and_wakes_nobody(replica: Replica) -> None:
+    replica.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await Submissions(replica.repo, replica.signals).submit([a_job()])
+    assert replica.dispatcher.woken == []
+
+
+async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tuning, "SUBMIT_BATCH", 10)
+    replica = Replica(repo=(repo := SlowRepo()))
+    repo.may_insert.set()
+    jobs = [a_job() for _ in range(25)]
+
+    answers = await Submissions(repo, replica.signals).submit(jobs)
+
+    assert answers == [Submitted(job.id, False) for job in jobs]
+    assert repo.batches == [10, 10, 5]
+
+
+async def test_nothing_is_submitted_for_nothing(replica: Replica) -> None:
+    assert await Submissions(replica.repo, replica.signals).submit([]) == []
+    assert replica.repo.calls == []
+
+
+async def test_job_with_a_start_time_wakes_dispatch_for_only_the_database_knows_whether_it_has_come(
+    replica: Replica,
+) -> None:
+    await Submissions(replica.repo, replica.signals).submit([a_job(run_at=datetime(2001, 1, 1, tzinfo=UTC))])
+
+    assert replica.dispatcher.woken == [{"email"}]

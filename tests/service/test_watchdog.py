@@ -1,0 +1,159 @@
+"""The watchdog: patient after every silence, thorough otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.status import JobStatus
+from pulse_server.service.watchdog import Watchdog
+from tests.fakes.clock import Seconds
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+INTERVAL, TTL = 10, 30
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def watchdog(replica: Replica, seconds: Seconds) -> Watchdog:
+    return Watchdog(
+        replica.repo,
+        replica.signals,
+        interval=timedelta(seconds=INTERVAL),
+        lease_ttl=timedelta(seconds=TTL),
+        clock=seconds,
+    )
+
+
+async def tick_for(watchdog: Watchdog, seconds: Seconds, duration: int) -> None:
+    """Tick at every interval of the duration, its start included."""
+    await watchdog.tick()
+    for _ in range(duration // INTERVAL):
+        seconds.advance(INTERVAL)
+        await watchdog.tick()
+
+
+async def test_nothing_is_reaped_before_the_server_has_run_for_a_lease(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert "reap_expired" not in replica.repo.calls
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
+
+
+@pytest.mark.parametrize("start", [0.0, 5.0, 1e9])
+async def test_patience_at_the_start_does_not_depend_on_the_clocks_zero(
+    replica: Replica, start: float
+) -> None:
+    watchdog = Watchdog(
+        replica.repo,
+        replica.signals,
+        interval=timedelta(seconds=INTERVAL),
+        lease_ttl=timedelta(seconds=TTL),
+        clock=(seconds := Seconds(start)),
+    )
+
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert "reap_expired" not in replica.repo.calls
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_nothing_is_reaped_within_a_lease_after_an_outage(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    await tick_for(watchdog, seconds, TTL)
+    replica.repo.is_away = True
+    seconds.advance(INTERVAL)
+    with pytest.raises(Unavailable):
+        await watchdog.tick()
+    replica.repo.is_away = False
+    replica.repo.calls.clear()
+
+    seconds.advance(INTERVAL)
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert "reap_expired" not in replica.repo.calls
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_nothing_is_reaped_within_a_lease_after_a_freeze(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    await tick_for(watchdog, seconds, TTL)
+    replica.repo.calls.clear()
+    seconds.advance(3 * INTERVAL)  # the process was stopped: ticks are missing
+
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert "reap_expired" not in replica.repo.calls
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_tick_that_is_merely_late_does_not_start_the_wait_over(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    await tick_for(watchdog, seconds, TTL)
+    replica.repo.calls.clear()
+    seconds.advance(INTERVAL * 1.5)
+
+    await watchdog.tick()
+
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_full_batches_are_followed_at_once_until_nothing_is_left(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "REAP_BATCH", 2)
+    await replica.store.submit(*[a_job() for _ in range(5)])
+    claims = await replica.store.claim(count=5)
+    await replica.store.time.lapse_leases(*[claim.job_id for claim in claims])
+
+    await tick_for(watchdog, seconds, TTL)
+
+    assert replica.repo.calls.count("reap_expired") == 3
+    assert {await replica.store.status(claim.job_id) for claim in claims} == {JobStatus.RETRYING}
+
+
+async def test_ended_claims_are_told_to_dispatch_and_to_the_other_replicas(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    claim = await replica.store.start()
+    healthy = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+
+    await tick_for(watchdog, seconds, TTL)
+
+    assert replica.dispatcher.stopped == [claim]
+    assert replica.line.ended == [{claim}]
+    assert await replica.repo.current_claims([healthy]) == {healthy}
+
+
+async def test_nothing_to_reap_is_nothing_to_tell(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    await replica.store.start()
+
+    await tick_for(watchdog, seconds, TTL)
+
+    assert (replica.dispatcher.stopped, replica.line.ended) == ([], [])

@@ -1,0 +1,40 @@
+"""pulsed killed and restarted under a running worker and a producing application."""
+
+import pulse
+from tests.system.journal import started_after_completion
+from tests.system.producer import producing
+from tests.system.stage import STEADY, Stage, all_completed
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+
+KILLS = 4
+
+
+async def test_kills_of_the_server_lose_nothing_and_repeat_nothing(stage: Stage, table: JobsTable) -> None:
+    """More kills than a job has attempts. Every handler here succeeds, so no job may end otherwise."""
+    server = await stage.pulsed(**STEADY)
+    address = server.address
+    worker = await stage.worker(address, "work", "sync-work", "gated")
+    gate = stage.gate("held")
+    async with pulse.Pulse(address) as p, producing(address, max_attempts=3) as producer:
+        held = await p.enqueue("gated", Errand(gate=gate), max_attempts=3)
+        await stage.started(held.id)
+        for _ in range(KILLS):
+            await producer.acknowledged(20)
+            server.kill()
+            server = await stage.pulsed(address, **STEADY)
+        await producer.acknowledged(20)
+        stage.open(gate)
+        await stage.wrote(held.id, "end")
+    await all_completed(table, [held, *producer.handles])
+    row = await table.row(held.id)
+    assert (row["attempts"], row["finished_by"], row["history"]) == (1, worker.name, None)
+    # What was lost between claim and delivery has cost an attempt, but no handler: no lease of a job that had
+    # reached the worker was shorter than an outage. So each ran once.
+    doubled = {
+        job: starts for job, starts in stage.by_job([held, *producer.handles]).items() if len(starts) != 1
+    }
+    assert not doubled
+    assert not await started_after_completion(table, stage.executions())
+    assert await table.count() == len(producer.handles) + 1
+    assert worker.is_running

@@ -1,0 +1,82 @@
+"""Workers that are killed: their jobs go on elsewhere, and a job that kills its workers comes to an end."""
+
+import asyncio
+import functools
+import signal
+
+import pulse
+from tests.system.stage import Stage, Worker, eventually, finished
+from tests.system.worker_program import Errand
+
+
+async def test_job_of_a_killed_worker_is_recovered_by_another(stage: Stage) -> None:
+    server = await stage.pulsed()
+    killed = await stage.worker(server.address, "patient")
+    async with pulse.Pulse(server.address) as p:
+        handle = await p.enqueue("patient", Errand("mid-job"))
+        await stage.started(handle.id)
+        killed.kill()
+        other = await stage.worker(server.address, "patient")
+        job = await finished(p, handle.id)
+    assert (job.status, job.attempts, job.worker_id) == ("COMPLETED", 2, other.name)
+    assert job.last_error == "worker lease expired"
+    (lost,) = job.history
+    assert (lost.attempt, lost.worker_id, lost.outcome) == (1, killed.name, "lease_expired")
+    assert [(start.attempt, start.pid) for start in stage.executions(handle.id)] == [
+        (1, killed.pid),
+        (2, other.pid),
+    ]
+
+
+async def test_job_that_kills_its_workers_ends_in_the_dead_letters(stage: Stage) -> None:
+    """Neither before its attempts are used up nor never, whether or not the next worker has the same name."""
+    server = await stage.pulsed()
+    cases = [(1, ""), (2, ""), (1, "pod-0"), (2, "pod-1")]
+    async with pulse.Pulse(server.address) as p:
+        supervisors = []
+        handles = []
+        for attempts, worker_id in cases:
+            topic = f"die-{attempts}-{worker_id}"
+            handles.append(await p.enqueue(topic, max_attempts=attempts))
+            supervising = _keep_alive(stage, server.address, f"{topic}=die", worker_id)
+            supervisors.append(asyncio.create_task(supervising))
+        try:
+            jobs = [await finished(p, handle.id) for handle in handles]
+        finally:
+            for supervisor in supervisors:
+                supervisor.cancel()
+    for (attempts, _), job in zip(cases, jobs, strict=True):
+        assert (job.status, job.attempts) == ("DEAD_LETTERED", attempts)
+        assert job.last_error == "worker lease expired"
+        assert [past.outcome for past in job.history] == ["lease_expired"] * attempts
+        starts = [start.attempt for start in stage.executions(job.id)]
+        assert starts == list(range(1, attempts + 1))
+
+
+async def _keep_alive(stage: Stage, address: str, topic: str, worker_id: str) -> None:
+    """Start a worker, and another one whenever it dies: what an init system or Kubernetes does."""
+    while True:
+        worker = stage.start_worker(address, topic, worker_id=worker_id)
+        await eventually(functools.partial(_has_died, worker), f"{worker.name} dies", patience_seconds=60)
+
+
+def _has_died(worker: Worker) -> bool:
+    return not worker.is_running
+
+
+async def test_killed_worker_that_held_many_loses_none(stage: Stage) -> None:
+    """Its prefetched jobs run elsewhere, too."""
+    server = await stage.pulsed()
+    killed = await stage.worker(server.address, "gated", concurrency=3)
+    gate = stage.gate("many")
+    async with pulse.Pulse(server.address) as p:
+        handles = await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(12)])
+        await eventually(lambda: len(stage.executions()) == 3, "three of them run")
+        killed.signal(signal.SIGKILL)
+        stage.open(gate)
+        await stage.worker(server.address, "gated", concurrency=3)
+        jobs = [await finished(p, handle.id) for handle in handles]
+    assert {job.status for job in jobs} == {pulse.JobStatus.COMPLETED}
+    ran_before = {start.job_id for start in stage.executions() if start.pid == killed.pid}
+    for job in jobs:
+        assert job.attempts == (2 if job.id in ran_before else 1)

@@ -1,0 +1,16 @@
+"""A server for each test of the transport."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pulse_server import tuning
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
+
+
+@pytest.fixture
+async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
+    """A server whose promoter is quick, so that a retry is due when its time has come."""
+    monkeypatch.setattr(tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
+    async with server_under_test(database_dsn) as running:
+        yield running

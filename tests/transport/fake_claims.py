@@ -1,0 +1,68 @@
+"""A stand-in for the claims service, for tests of what the hub asks of it and when."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.repos.jobs import Slots
+
+
+class FakeClaims:
+    """Jobs wait in lines, one per topic. Every call of the hub is recorded."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, deque[str]] = {}
+        self.claims_made: list[tuple[frozenset[str], Slots]] = []
+        self.probes_made: list[frozenset[str]] = []
+        self.released: list[Claim] = []
+        self.gone: set[Claim] = set()
+        self.error: Exception | None = None
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self._calls = 0
+        self._called = asyncio.Condition()
+
+    def add_jobs(self, topic: str, *job_ids: str) -> None:
+        self.lines.setdefault(topic, deque()).extend(job_ids)
+
+    async def wait_for_calls(self, count: int) -> None:
+        """Return once the hub has made that many claims and probes in all."""
+        async with asyncio.timeout(5), self._called:
+            await self._called.wait_for(lambda: self._calls >= count)
+
+    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
+        self.claims_made.append((frozenset(topics), slots))
+        await self._answer()
+        ready = [(topic, line) for topic in sorted(topics) if (line := self.lines.get(topic))]
+        found = [(topic, line.popleft()) for topic, line in ready for _ in range(len(line))]
+        for topic, job_id in found[len(slots.order) :]:
+            self.lines[topic].append(job_id)
+        return [
+            claimed(job_id, slots.workers[index], topic=topic)
+            for (topic, job_id), index in zip(found, slots.order, strict=False)
+        ]
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        self.probes_made.append(frozenset(topics))
+        await self._answer()
+        return {topic for topic in topics if self.lines.get(topic)}
+
+    async def release(self, claims: Sequence[Claim]) -> int:
+        self.released.extend(claims)
+        return len(claims)
+
+    async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
+        return set(claims) - self.gone
+
+    async def _answer(self) -> None:
+        async with self._called:
+            self._calls += 1
+            self._called.notify_all()
+        await self.may_answer.wait()
+        if self.error is not None:
+            raise self.error
+
+
+def claimed(job_id: str, worker_id: str, *, topic: str = "mail", attempt: int = 1) -> ClaimedJob:
+    return ClaimedJob(job_id, topic, b"", attempt, 0, 5, None, None, worker_id, False)

@@ -1,0 +1,44 @@
+"""The rows behind the calls: what a test compares before and after, and what it waits for."""
+
+import asyncio
+from typing import Any
+
+import asyncpg
+
+_PATIENCE_SECONDS = 10
+_POLL_SECONDS = 0.01
+
+
+class JobsTable:
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        self.connection = connection
+
+    async def row(self, job_id: str) -> dict[str, Any]:
+        row = await self.connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", job_id)
+        assert row is not None, f"there is no job {job_id}"
+        return dict(row)
+
+    async def count(self, condition: str = "true") -> int:
+        return int(await self.connection.fetchval(f"SELECT count(*) FROM pulse.jobs WHERE {condition}"))
+
+    async def everything(self) -> list[str]:
+        """Every row as text: equal before and after means that nothing was changed."""
+        rows = await self.connection.fetch("SELECT job::text AS job FROM pulse.jobs AS job ORDER BY id")
+        return [row["job"] for row in rows]
+
+    async def wait_until(self, job_id: str, **columns: Any) -> dict[str, Any]:
+        """Return the row once it has these values."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                row = await self.row(job_id)
+                if columns.items() <= row.items():
+                    return row
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def wait_for_count(self, count: int, condition: str) -> None:
+        """Return once exactly that many rows meet the condition."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                if await self.count(condition) == count:
+                    return
+                await asyncio.sleep(_POLL_SECONDS)

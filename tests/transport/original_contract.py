@@ -1,0 +1,85 @@
+"""The first wire contract, and nothing else, as a client generated from it would know it."""
+
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, message_factory, timestamp_pb2
+
+# message -> (number, name, type); a capitalised type is a message, `*` marks a repeated field.
+MESSAGES: dict[str, list[tuple[int, str, str]]] = {
+    "SubmitJobRequest": [(1, "topic", "string"), (2, "payload", "bytes"), (3, "priority", "int32")],
+    "SubmitJobResponse": [(1, "job_id", "string")],
+    "GetJobRequest": [(1, "job_id", "string")],
+    "GetJobResponse": [(1, "job", "JobView")],
+    "JobView": [(1, "job_id", "string"), (2, "status", "string")],
+    "StreamJobsRequest": [(1, "topics", "string*"), (2, "worker_id", "string")],
+    "StreamJobsResponse": [(1, "assignment", "JobAssignment")],
+    "JobAssignment": [
+        (1, "job_id", "string"),
+        (2, "topic", "string"),
+        (3, "payload", "bytes"),
+        (4, "attempt", "int32"),
+        (5, "priority", "int32"),
+    ],
+    "ReportResultRequest": [(1, "job_id", "string"), (2, "success", "bool"), (3, "error", "string")],
+    "ReportResultResponse": [],
+    "HeartbeatRequest": [(1, "job_id", "string"), (2, "worker_id", "string")],
+    "HeartbeatResponse": [(1, "should_stop", "bool")],
+}
+UNARY = ["SubmitJob", "GetJob", "ReportResult", "Heartbeat"]
+STREAMING = ["StreamJobs"]
+
+
+def _contract() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="original.proto", package="pulse.v1", syntax="proto3")
+    for message_name, fields in MESSAGES.items():
+        message = file.message_type.add(name=message_name)
+        for number, name, kind in fields:
+            field = message.field.add(number=number, name=name)
+            field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+            kind = kind.removesuffix("*")
+            if kind in MESSAGES:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".pulse.v1.{kind}"
+            else:
+                field.type = getattr(field, f"TYPE_{kind.upper()}")
+    return file
+
+
+def _classes() -> dict[str, Any]:
+    pool = descriptor_pool.DescriptorPool()  # of its own: the names are those of the generated stubs
+    for known in (timestamp_pb2, duration_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    pool.Add(_contract())
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"pulse.v1.{name}"))
+        for name in MESSAGES
+    }
+
+
+CLASSES = _classes()
+
+
+class OriginalClient:
+    """Speaks the first contract only."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    async def call(self, method: str, **fields: Any) -> Any:
+        """One unary call. Returns its response, as the first contract knows it."""
+        assert method in UNARY
+        return await self._multicallable(self._channel.unary_unary, method)(
+            CLASSES[f"{method}Request"](**fields), timeout=10
+        )
+
+    def stream(self, **fields: Any) -> Any:
+        """StreamJobs."""
+        make = self._channel.unary_stream
+        return self._multicallable(make, "StreamJobs")(CLASSES["StreamJobsRequest"](**fields), timeout=20)
+
+    def _multicallable(self, make: Any, method: str) -> Any:
+        return make(
+            f"/pulse.v1.PulseService/{method}",
+            request_serializer=CLASSES[f"{method}Request"].SerializeToString,
+            response_deserializer=CLASSES[f"{method}Response"].FromString,
+        )

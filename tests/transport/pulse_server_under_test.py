@@ -1,0 +1,82 @@
+"""A real server in the test's own process, on a database of its own, with everything a test asks of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse_server.app import App, running_app
+from pulse_server.settings import Settings
+from tests.transport.jobs_table import JobsTable
+from tests.transport.streaming_worker import StreamingWorker
+
+SECOND = timedelta(seconds=1)
+
+
+def settings_of_test(**overrides: Any) -> Settings:
+    """A free port; a tick so long that only a wake-up can explain a delivery; a short drain."""
+    chosen: dict[str, Any] = {
+        "grpc_address": "127.0.0.1:0",
+        "database_url": None,
+        "dispatch_interval": 60 * SECOND,
+        "drain_timeout": 0.2 * SECOND,
+    }
+    return Settings(**(chosen | overrides))
+
+
+@dataclass(frozen=True)
+class ServerUnderTest:
+    app: App
+    address: str
+    channel: grpc.aio.Channel
+    stub: Any
+    table: JobsTable
+
+    async def submit(self, topic: str = "mail", payload: bytes = b"", **fields: Any) -> str:
+        """Submit one job. Returns its id."""
+        request = pb.SubmitJobRequest(topic=topic, payload=payload, **fields)
+        return str((await self.stub.SubmitJob(request)).job_id)
+
+    async def submit_many(self, count: int, topic: str = "mail", **fields: Any) -> list[str]:
+        """Submit that many jobs in one call. Returns their ids, in order."""
+        request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic=topic, **fields)] * count)
+        return [result.job_id for result in (await self.stub.SubmitJobs(request)).results]
+
+    async def get(self, job_id: str) -> pb.JobView:
+        view: pb.JobView = (await self.stub.GetJob(pb.GetJobRequest(job_id=job_id))).job
+        return view
+
+    def worker(self, worker_id: str = "w1", **request: Any) -> StreamingWorker:
+        return StreamingWorker(self.stub, worker_id, **request)
+
+    async def dispatch_settles(self) -> None:
+        """Return once the hub has looked at every group that was there when this was called.
+
+        It serves the groups in the order in which they came: when the last one has its job, the others had
+        their turn.
+        """
+        async with self.worker("the-barrier", topics=["the-barrier"], capacity=1) as barrier:
+            await self.submit("the-barrier")
+            (job,) = await barrier.take(1)
+            await barrier.complete(job)
+
+
+@asynccontextmanager
+async def server_under_test(dsn: str, **settings: Any) -> AsyncIterator[ServerUnderTest]:
+    """Run a server on the database for the length of the block."""
+    async with (
+        running_app(settings_of_test(**settings), dsn) as (app, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        connection = await asyncpg.connect(dsn)
+        try:
+            stub = PulseServiceStub(channel)
+            yield ServerUnderTest(app, address, channel, stub, JobsTable(connection))
+        finally:
+            await connection.close()

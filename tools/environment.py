@@ -1,0 +1,71 @@
+"""The virtual environment of this checkout, and processes that run in it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+
+# What another virtual environment or a shell profile may have set, and what sends pip's packages elsewhere.
+FOREIGN_VARIABLES = frozenset(
+    {
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "MYPYPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"),
+        *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON"),
+    }
+)
+
+
+class Problem(Exception):
+    """What went wrong and what to do next, in words for the person at the terminal."""
+
+
+def say(line: str) -> None:
+    """Print a line at once, so that it stands before the output of the process that follows."""
+    print(line, flush=True)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables for a child process: this process's, less what belongs to other environments."""
+    variables = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
+    variables["PATH"] = f"{PYTHON.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    # Settings that pip may have for the user's own installs, and that a virtual environment refuses.
+    return variables | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
+def call(
+    command: Sequence[str | Path], *, limit: timedelta | None = None, lock: int | None = None
+) -> tuple[int, str]:
+    """Run a command to its end in the checkout. Returns its exit code and what it printed.
+
+    A lock given here is held by the command too: when this process is killed, the next one waits for the
+    orphan instead of working against it.
+    """
+    try:
+        result = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=limit.total_seconds() if limit else None,
+            pass_fds=() if lock is None else (lock,),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return result.returncode, result.stdout
+
+
+def become(*arguments: str) -> NoReturn:
+    """Replace this process with .venv's Python, so that signals and the exit code need no forwarding."""
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(PYTHON, [str(PYTHON), *arguments], child_environment())
