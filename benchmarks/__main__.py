@@ -6,19 +6,21 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import Figure, environment, tell
-from benchmarks.scenarios import bulk, claim, drain, idle, submit
+from benchmarks.scenarios import bulk, claim, drain, fires, idle, submit
 from benchmarks.stand import Stand
 
-SCENARIOS: dict[str, Callable[[Stand], Awaitable[list[Figure]]]] = {
+SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "submit": submit.measure,
     "bulk": bulk.measure,
     "drain": drain.measure,
     "idle": idle.measure,
     "claim": claim.measure,
+    "fires": fires.measure,
 }
 
 

@@ -11,10 +11,11 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -24,6 +25,8 @@ from pulse_server.embedded import EmbeddedPostgres
 from pulse_server.postgres.migrations.runner import apply_migrations
 
 _PATIENCE_SECONDS = 60
+
+Found = TypeVar("Found")
 
 
 class Stand:
@@ -120,7 +123,8 @@ async def _serving_address(process: subprocess.Popen[bytes], log: Path) -> str:
     return str(await _until(serving))
 
 
-async def _until(condition):  # type: ignore[no-untyped-def]  # a poll returns whatever it polls
+async def _until(condition: Callable[[], Found]) -> Found:
+    """Return what the condition returns, once that is true."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if found := condition():

@@ -1,1 +1,1 @@
-"""Programs to read and to copy: a worker, two producers, a slow job, and the demo."""
+"""Programs to read and to copy: a worker, two producers, a slow job, schedules, a pause, and the demo."""

@@ -7,6 +7,8 @@
     @p.job("send-email")
     async def send_email(to: str, subject: str = "Hello") -> None: ...
 
+    p.cron("send-email", "0 9 * * 1-5", {"to": "a@b.c"}, tz="Europe/Paris")
+
     await send_email.enqueue("a@b.c")
     await p.run()
 
@@ -15,6 +17,8 @@
 
 from pulse.client import Pulse
 from pulse.context import Context, current
+from pulse.declarations import Declaration
+from pulse.dispatch import DispatchStatus, TopicPause
 from pulse.errors import (
     AlreadyExists,
     ClientClosed,
@@ -34,16 +38,28 @@ from pulse.errors import (
 from pulse.jobs import Job, SyncJob
 from pulse.models import Attempt, JobHandle, JobInfo, JobStatus, Page
 from pulse.outcomes import Cancelled, Discard, Retry
+from pulse.schedule_models import CatchUp, FirePage, ScheduleFire, ScheduleInfo, SchedulePage
+from pulse.schedules import Schedules
+from pulse.specs import After, At, Cron, Every
 from pulse.sync import SyncPulse
+from pulse.sync_schedules import SyncSchedules
 
 __all__ = [
+    "After",
     "AlreadyExists",
+    "At",
     "Attempt",
     "Cancelled",
+    "CatchUp",
     "ClientClosed",
     "Context",
+    "Cron",
     "DeadlineExceeded",
+    "Declaration",
     "Discard",
+    "DispatchStatus",
+    "Every",
+    "FirePage",
     "InternalError",
     "InvalidArgument",
     "InvalidHandler",
@@ -60,8 +76,14 @@ __all__ = [
     "PulseError",
     "ResourceExhausted",
     "Retry",
+    "ScheduleFire",
+    "ScheduleInfo",
+    "SchedulePage",
+    "Schedules",
     "SyncJob",
     "SyncPulse",
+    "SyncSchedules",
+    "TopicPause",
     "Unauthenticated",
     "Unavailable",
     "current",

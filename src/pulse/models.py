@@ -127,11 +127,11 @@ def job_info(view: pb.JobView) -> JobInfo:
         priority=view.priority,
         attempts=view.attempts,
         max_attempts=view.max_attempts,
-        submitted_at=_time(view, "submitted_at"),
-        next_run_at=_time(view, "next_run_at"),
-        started_at=_time(view, "started_at"),
-        finished_at=_time(view, "finished_at"),
-        lease_until=_time(view, "lease_until"),
+        submitted_at=time_of(view, "submitted_at"),
+        next_run_at=time_of(view, "next_run_at"),
+        started_at=time_of(view, "started_at"),
+        finished_at=time_of(view, "finished_at"),
+        lease_until=time_of(view, "lease_until"),
         worker_id=view.worker_id or None,
         last_error=view.last_error or None,
         idempotency_key=view.idempotency_key or None,
@@ -142,8 +142,8 @@ def job_info(view: pb.JobView) -> JobInfo:
             Attempt(
                 attempt=past.attempt,
                 worker_id=past.worker_id,
-                started_at=_time(past, "started_at"),
-                ended_at=_time(past, "ended_at"),
+                started_at=time_of(past, "started_at"),
+                ended_at=time_of(past, "ended_at"),
                 outcome=past.outcome,
                 error=past.error,
             )
@@ -152,7 +152,8 @@ def job_info(view: pb.JobView) -> JobInfo:
     )
 
 
-def _time(message: Any, field: str) -> datetime | None:
+def time_of(message: Any, field: str) -> datetime | None:
+    """Return a time off the wire, aware and in UTC, or None where it is not set."""
     if not message.HasField(field):
         return None
     stamp: Timestamp = getattr(message, field)

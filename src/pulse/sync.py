@@ -5,29 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 from pulse import tuning
+from pulse.blocking import Blocking
 from pulse.client import Pulse
 from pulse.connection import Connection
+from pulse.enqueuing import SyncEnqueuing
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.jobs import SyncJob, SyncJobDecorator
-from pulse.models import JobHandle, JobInfo, JobStatus, Page
-from pulse.portal import LoopThread
+from pulse.operating import SyncOperating
+from pulse.scheduling import SyncScheduling
 from pulse.worker import Worker
 
-V = ParamSpec("V")
-Result = TypeVar("Result")
 
-
-class SyncPulse:
+class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
     Nothing connects, and no thread starts, before the first call. Make it before a fork if you like
@@ -56,11 +52,8 @@ class SyncPulse:
             timeout=timeout,
             drain_timeout=drain_timeout,
         )
-        self._is_closed = False
+        self._blocking = Blocking(self._pulse._caller)
         self._stop_worker: Callable[[], object] | None = None
-        self._lock = threading.Lock()
-        self._thread: LoopThread | None = None
-        _clients.add(self)
 
     @property
     def address(self) -> str:
@@ -89,7 +82,7 @@ class SyncPulse:
     def run(self, *, handle_signals: bool = True) -> None:
         """Take jobs and run their handlers until SIGTERM or SIGINT, or until `close()`; drain, then return.
 
-        Blocks this thread. See `Pulse.run` for how it drains.
+        Blocks this thread. See `Pulse.run` for declared schedules, and for how it drains.
         """
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
@@ -100,8 +93,9 @@ class SyncPulse:
         # A loop and a connection of its own, in the caller's thread: only the main thread sees signals, and
         # a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
-        connection = Connection(self._pulse._endpoint)
-        worker = Worker(connection, self._pulse._registry, self._pulse._worker_settings)
+        pulse = self._pulse
+        connection = Connection(pulse._caller.endpoint)
+        worker = Worker(connection, pulse._registry, pulse._declarations, pulse._worker_settings)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
             await worker.run(handle_signals)
@@ -109,121 +103,16 @@ class SyncPulse:
             self._stop_worker = None
             await connection.close()
 
-    # ------------------------------------------------------------ producing
-
-    def enqueue(
-        self,
-        topic: str,
-        args: object = None,
-        *,
-        priority: int = 0,
-        delay: timedelta | None = None,
-        run_at: datetime | None = None,
-        max_attempts: int | None = None,
-        key: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        job_id: str | None = None,
-        timeout: timedelta | None = None,
-    ) -> JobHandle:
-        """Store a job and return its handle once it is safe in the database. See `Pulse.enqueue`."""
-        return self._call(
-            self._pulse.enqueue,
-            topic,
-            args,
-            priority=priority,
-            delay=delay,
-            run_at=run_at,
-            max_attempts=max_attempts,
-            key=key,
-            metadata=metadata,
-            job_id=job_id,
-            timeout=timeout,
-        )
-
-    def enqueue_many(
-        self,
-        topic: str,
-        items: Iterable[object],
-        *,
-        priority: int = 0,
-        delay: timedelta | None = None,
-        run_at: datetime | None = None,
-        max_attempts: int | None = None,
-        metadata: Mapping[str, str] | None = None,
-        timeout: timedelta | None = None,
-    ) -> list[JobHandle]:
-        """Store a job for each item, in batches, and return their handles. See `Pulse.enqueue_many`."""
-        return self._call(
-            self._pulse.enqueue_many,
-            topic,
-            list(items),  # a generator of the caller's has to run in the caller's thread
-            priority=priority,
-            delay=delay,
-            run_at=run_at,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            timeout=timeout,
-        )
-
-    # ------------------------------------------------------------ looking and acting
-
-    def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
-        """Return everything about a job, its attempt history included. Raises NotFound."""
-        return self._call(self._pulse.get_job, job_id, timeout=timeout)
-
-    def list_jobs(
-        self,
-        *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        timeout: timedelta | None = None,
-    ) -> Page:
-        """Return one page of jobs, newest first, without their payloads and histories."""
-        return self._call(
-            self._pulse.list_jobs, topic=topic, status=status, limit=limit, cursor=cursor, timeout=timeout
-        )
-
-    def iter_jobs(
-        self,
-        *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
-        page_size: int = 50,
-        timeout: timedelta | None = None,
-    ) -> Iterator[JobInfo]:
-        """Yield all jobs, newest first, page by page. `timeout` bounds each page."""
-        cursor: str | None = None
-        while True:
-            page = self.list_jobs(topic=topic, status=status, limit=page_size, cursor=cursor, timeout=timeout)
-            yield from page
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    def cancel(self, job_id: str, reason: str = "", *, timeout: timedelta | None = None) -> JobInfo:
-        """Cancel a job; a running handler is told to stop. Raises InvalidTransition if it has finished."""
-        return self._call(self._pulse.cancel, job_id, reason, timeout=timeout)
-
-    def retry(self, job_id: str, attempts: int | None = None, *, timeout: timedelta | None = None) -> JobInfo:
-        """Bring back a job that was dead-lettered or cancelled, with this many further attempts."""
-        return self._call(self._pulse.retry, job_id, attempts, timeout=timeout)
-
     # ------------------------------------------------------------ lifetime
 
     def close(self) -> None:
         """Close the connection and end its thread. A `run()` in another thread drains and returns."""
-        with self._lock:
-            self._is_closed = True
-            thread, self._thread = self._thread, None
         if (stop_worker := self._stop_worker) is not None:
             stop_worker()
-        if thread is not None:
-            _close(thread, self._pulse)
+        self._blocking.close()
 
     def __enter__(self) -> Self:
-        self._is_closed = False
+        self._blocking.reopen()
         return self
 
     def __exit__(
@@ -233,40 +122,3 @@ class SyncPulse:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
-
-    def _call(
-        self, verb: Callable[V, Coroutine[Any, Any, Result]], *args: V.args, **kwargs: V.kwargs
-    ) -> Result:
-        return self._open_thread().run(verb(*args, **kwargs))
-
-    def _open_thread(self) -> LoopThread:
-        with self._lock:
-            if self._is_closed:
-                raise ClientClosed("This client is closed. Make a new one, or enter it with `with`.")
-            if self._thread is None:
-                self._thread = LoopThread()
-                weakref.finalize(self, _close, self._thread, self._pulse)
-            return self._thread
-
-    def _forget_thread(self) -> None:
-        # The lock too: in a forked child it may be held by a thread that does not exist there.
-        self._lock = threading.Lock()
-        self._thread = None
-
-
-def _close(thread: LoopThread, pulse: Pulse) -> None:
-    if thread.is_over:
-        return  # the finalizer comes again at exit, after a close() by hand
-    with contextlib.suppress(Exception):
-        thread.run(pulse._close_session(), tuning.EXIT_TIMEOUT_SECONDS)
-    thread.stop()
-
-
-def _forget_threads() -> None:
-    for client in list(_clients):
-        client._forget_thread()
-
-
-_clients: weakref.WeakSet[SyncPulse] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)

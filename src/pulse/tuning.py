@@ -13,6 +13,8 @@ TRY_TIMEOUT_SECONDS = 5.0
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LONGEST_SECONDS = 1.0
 
+# What a list answers with when nobody says how much.
+PAGE_SIZE = 50
 # A page of 1,000 jobs with long errors fits; gRPC's own default of 4 MiB would not always hold it.
 MAX_RECEIVE_BYTES = 16 * MIB
 # A peer that vanished without a FIN is noticed after 30 s at most. The server has to allow pings this often.

@@ -16,6 +16,7 @@ from typing import Any
 from pulse import tuning
 from pulse.confirming import Confirmer
 from pulse.connection import Connection
+from pulse.declarations import Declarations
 from pulse.errors import InvalidArgument, InvalidHandler, PulseError
 from pulse.executing import Executor
 from pulse.handlers import Registry
@@ -48,9 +49,16 @@ class WorkerSettings:
 class Worker:
     """Runs the handlers of a registry until it is told to stop. Good for one run."""
 
-    def __init__(self, connection: Connection, registry: Registry, settings: WorkerSettings) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        registry: Registry,
+        declarations: Declarations,
+        settings: WorkerSettings,
+    ) -> None:
         self._connection = connection
         self._registry = registry
+        self._declarations = declarations
         self._settings = settings
         self._worker_id = settings.worker_id or _make_worker_id()
         terms = LeaseTerms()
@@ -103,11 +111,17 @@ class Worker:
         cancelled: asyncio.CancelledError | None = None
         self._heartbeats.start()
         intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
-        intake.add_done_callback(self._on_intake_done)
+        intake.add_done_callback(self._stop_if_failed)
+        # Beside the work: a server that is away, or slow, must not keep handlers from what it hands out.
+        declaring = asyncio.create_task(
+            self._declarations.declare_through(self._connection), name="pulse-declare"
+        )
+        declaring.add_done_callback(self._stop_if_failed)
         try:
             await self._is_told_to_stop.wait()
         except asyncio.CancelledError as error:
             cancelled = error
+        declaring.cancel()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
             try:
@@ -129,8 +143,8 @@ class Worker:
             self._is_told_to_hurry.set()
         self._is_told_to_stop.set()
 
-    def _on_intake_done(self, intake: asyncio.Task[None]) -> None:
-        if not intake.cancelled() and (error := intake.exception()) is not None:
+    def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             self._stop_because(error)
 
     def _stop_because(self, error: BaseException) -> None:

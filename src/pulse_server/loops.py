@@ -25,23 +25,30 @@ class Loop:
         self.name = name
         self._action = action
         self._interval = interval
-        self._stopping = asyncio.Event()
+        self._is_stopping = False
+        self._wake = asyncio.Event()
         self._ticks = 0
         self._ticked = asyncio.Condition()
         self._is_failing = False
 
     async def run(self) -> None:
         """Run until stop() is called."""
-        while not self._stopping.is_set():
-            pause = await self._act() or self._interval
+        while not self._is_stopping:
+            self._wake.clear()
+            pause = await self._act()
             async with self._ticked:
                 self._ticks += 1
                 self._ticked.notify_all()
-            await self._sleep(pause)
+            await self._sleep(self._interval if pause is None else pause)
 
     def stop(self) -> None:
         """End after the action that is under way."""
-        self._stopping.set()
+        self._is_stopping = True
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """Act now, or once more if it is acting now."""
+        self._wake.set()
 
     async def wait_for_ticks(self, count: int) -> None:
         """Return once that many more actions are over: the signal that tests wait for instead of sleeping."""
@@ -67,6 +74,6 @@ class Loop:
 
     async def _sleep(self, pause: timedelta) -> None:
         try:
-            await asyncio.wait_for(self._stopping.wait(), pause.total_seconds())
+            await asyncio.wait_for(self._wake.wait(), pause.total_seconds())
         except TimeoutError:
             return

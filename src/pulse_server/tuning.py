@@ -39,6 +39,20 @@ PROMOTE_INTERVAL = timedelta(milliseconds=500)
 PROMOTE_SHORTEST_SLEEP = timedelta(milliseconds=20)
 PROMOTE_BATCH = 1000
 
+# --- schedules (docs/adr/0011, 0018) ---
+
+# A fire is late by up to this; cron knows no seconds, so nobody waits for less.
+SCHEDULE_INTERVAL = timedelta(seconds=1)
+# Due schedules per statement; a backlog larger than that goes on at once.
+SCHEDULE_BATCH = 100
+# How often a change is tried again when the schedule fires in the middle of it.
+SCHEDULE_CONTENTION = 5
+
+# --- the pause switch (docs/adr/0012) ---
+
+# How long another replica may go on asking for work in vain; a claim itself sees the switch at once.
+GATE_INTERVAL = timedelta(seconds=1)
+
 # --- group commit (docs/adr/0007) ---
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.

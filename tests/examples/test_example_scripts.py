@@ -24,7 +24,7 @@ async def address(database_dsn: str) -> AsyncIterator[str]:
         yield server.address
 
 
-@pytest.mark.parametrize("script", ["worker", "producer", "sync_producer", "slow_job"])
+@pytest.mark.parametrize("script", ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause"])
 async def test_example_without_a_server_ends_with_a_sentence(script: str) -> None:
     async with program(f"examples/{script}.py", PULSE_ADDR="127.0.0.1:1") as example:
         assert await example.ends() == 1
@@ -90,6 +90,36 @@ async def test_slow_job_is_finished_by_the_next_run_after_a_kill(address: str) -
     assert "was left by an earlier run" in next_run.output
     assert "attempt 2 runs here for 2 s" in next_run.output
     assert "COMPLETED, attempt 2, last error: worker lease expired" in next_run.output
+
+
+async def test_schedules_fire_until_the_program_is_stopped(address: str) -> None:
+    async with program("examples/schedules.py", PULSE_ADDR=address) as schedules:
+        await schedules.says("work hours: Cron('0 9 * * 1-5', tz='Europe/Paris')")
+        await schedules.says("tidy-up: Every(0:00:02)")
+        await schedules.says("remind: ada, the tea is ready")
+        await schedules.says("tidy-up: run 2")
+        schedules.process.send_signal(signal.SIGINT)
+        assert await schedules.ends() == 0
+    async with pulse.Pulse(address) as p:
+        assert len(await p.schedules.list()) == 0
+        jobs = [job async for job in p.iter_jobs()]
+    assert len({job.schedule_id for job in jobs if job.topic == "tidy-up"}) == 1
+    assert [job.status for job in jobs if job.topic == "remind"] == [pulse.JobStatus.COMPLETED]
+
+
+async def test_paused_topic_waits_and_runs_when_resumed(address: str) -> None:
+    async with program("examples/pause.py", PULSE_ADDR=address) as pause:
+        assert await pause.ends() == 0
+    told = [
+        "paused: pay-out, because the bank is down",
+        "is PENDING",
+        "running: notify",
+        "resumed",
+        "running: pay-out",
+    ]
+    assert sorted(told, key=pause.output.index) == told
+    async with pulse.Pulse(address) as p:
+        assert not (await p.dispatch_status()).topics
 
 
 async def finished(p: pulse.Pulse, job_id: str) -> pulse.JobInfo:

@@ -14,9 +14,21 @@ class FakeWakeupLine:
     def __init__(self) -> None:
         self.topics: list[set[str]] = []
         self.ended: list[set[Claim]] = []
+        self.lapsed: list[set[Claim]] = []
+        self.gate_changes = 0
         self._heard: list[Callable[[Wakeup], None]] = []
 
-    def announce(self, *, topics: Collection[str] = (), ended: Collection[Claim] = ()) -> None:
+    def announce(
+        self,
+        *,
+        topics: Collection[str] = (),
+        ended: Collection[Claim] = (),
+        lapsed: Collection[Claim] = (),
+        gate_changed: bool = False,
+    ) -> None:
+        self.gate_changes += gate_changed
+        if lapsed:
+            self.lapsed.append(set(lapsed))
         if topics:
             self.topics.append(set(topics))
         if ended:
@@ -37,6 +49,7 @@ class FakeDispatcher:
         self.has_room_for = set(has_room_for)
         self.woken: list[set[str] | None] = []
         self.stopped: list[Claim] = []
+        self.lapsed: list[Claim] = []
 
     def wake(self, topics: Collection[str] | None) -> Collection[str]:
         self.woken.append(None if topics is None else set(topics))
@@ -44,3 +57,6 @@ class FakeDispatcher:
 
     def stop_claims(self, claims: Collection[Claim]) -> None:
         self.stopped.extend(claims)
+
+    def lapse_claims(self, claims: Collection[Claim]) -> None:
+        self.lapsed.extend(claims)

@@ -13,6 +13,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
 
@@ -26,9 +27,12 @@ def shared_dsn(databases: Databases, template_database: str) -> Iterator[str]:
 
 @pytest.fixture
 async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
-    """A plain connection to the shared database, which holds no job yet."""
+    """A plain connection to the shared database: no job and no schedule yet, and nothing is paused."""
     connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
-    await connection.execute("TRUNCATE pulse.jobs")
+    await connection.execute("TRUNCATE pulse.jobs, pulse.schedules, pulse.paused_topics")
+    await connection.execute(
+        "UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_at = NULL"
+    )
     yield connection
     connection.terminate()
 
@@ -47,6 +51,15 @@ async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Sto
     database = Database(shared_dsn)
     await database.open()
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    await database.close()
+
+
+@pytest.fixture
+async def planning(shared_dsn: str, connection: Connection) -> AsyncIterator[Planning]:
+    """The real schedules."""
+    database = Database(shared_dsn)
+    await database.open()
+    yield Planning(RecordingScheduleRepo(database), connection)
     await database.close()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from pulse_server.postgres.statements import statements
 from tests.postgres.sessions import Connection
 
-_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+_FILES = ("transitions.sql", "queries.sql", "schedules.sql", "dispatch.sql")
+_SQL = {name: statement for file in _FILES for name, statement in statements(file).items()}
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,20 @@ class Plan:
             yield node
             waiting.extend(node.get("Plans", ()))
 
-    def jobs_scans(self) -> list[dict[str, Any]]:
-        """The nodes that read the jobs table."""
+    def scans_of(self, table: str) -> list[dict[str, Any]]:
+        """The nodes that read the table."""
         return [
             node
             for node in self.nodes()
-            if node.get("Relation Name") == "jobs" and node["Node Type"] != "ModifyTable"
+            if node.get("Relation Name") == table and node["Node Type"] != "ModifyTable"
         ]
 
+    def indexes_of(self, table: str) -> list[str]:
+        """The access paths to the table: names of indexes, or of the scan where it uses none."""
+        return sorted(node.get("Index Name", node["Node Type"]) for node in self.scans_of(table))
+
     def jobs_indexes(self) -> list[str]:
-        """The access paths to the jobs table: names of indexes, or of the scan where it uses none."""
-        return sorted(node.get("Index Name", node["Node Type"]) for node in self.jobs_scans())
+        return self.indexes_of("jobs")
 
     def sorts_over_jobs(self) -> list[dict[str, Any]]:
         """The sorts whose input is a bare scan of the jobs table: nothing has cut it to a batch."""
@@ -47,11 +51,11 @@ class Plan:
             and any(child.get("Relation Name") == "jobs" for child in _inputs_up_to_a_limit(node))
         ]
 
-    def rows_touched(self) -> int:
-        """How many rows of the jobs table the statement really looked at."""
+    def rows_touched(self, table: str = "jobs") -> int:
+        """How many rows of the table the statement really looked at."""
         return sum(
             round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
-            for node in self.jobs_scans()
+            for node in self.scans_of(table)
         )
 
     def __str__(self) -> str:
@@ -69,7 +73,8 @@ async def explain(connection: Connection, name: str, *args: str) -> Plan:
     """Run a section with the arguments, given as SQL literals. Returns its plan and leaves no other trace."""
     await connection.execute(f"PREPARE planned AS {_SQL[name]}")
     try:
-        return await explain_text(connection, f"EXECUTE planned ({', '.join(args)})")
+        given = f" ({', '.join(args)})" if args else ""
+        return await explain_text(connection, f"EXECUTE planned{given}")
     finally:
         await connection.execute("DEALLOCATE planned")
 

@@ -62,6 +62,20 @@ async def test_only_what_is_missing_is_applied(empty_database_dsn: str) -> None:
     assert await apply_migrations(empty_database_dsn, [FIRST, SECOND]) == ["0002_second"]
 
 
+async def test_database_of_the_first_release_keeps_its_jobs_and_starts_open(empty_database_dsn: str) -> None:
+    await apply_migrations(empty_database_dsn, known_migrations()[:1])
+    await ask(
+        empty_database_dsn,
+        "INSERT INTO pulse.jobs (id, submitted_at, next_run_at, max_attempts, ready, status, topic, payload) "
+        "VALUES (gen_random_uuid(), now(), now(), 5, true, 'PENDING', 'mail', '') RETURNING id",
+    )
+
+    await apply_migrations(empty_database_dsn)
+
+    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.jobs WHERE schedule_id IS NULL") == 1
+    assert await ask(empty_database_dsn, "SELECT paused FROM pulse.dispatch_control") is False
+
+
 async def test_index_may_be_built_concurrently_while_other_servers_wait(empty_database_dsn: str) -> None:
     applied = await asyncio.gather(
         *[apply_migrations(empty_database_dsn, [FIRST, CONCURRENT]) for _ in range(3)]
@@ -106,7 +120,9 @@ async def test_newer_schema_is_refused(database_dsn: str) -> None:
 async def test_schema_that_is_behind_is_refused_with_the_command_and_left_alone(
     empty_database_dsn: str,
 ) -> None:
-    with pytest.raises(SchemaMismatch, match=r"0001_jobs not applied.*`pulsed migrate`.*`pulsed --migrate`"):
+    with pytest.raises(
+        SchemaMismatch, match=r"0001_jobs.* not applied.*`pulsed migrate`.*`pulsed --migrate`"
+    ):
         await require_current_schema(empty_database_dsn)
 
     assert await ask(empty_database_dsn, "SELECT to_regnamespace('pulse') IS NULL")

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 import pytest
 
-from pulse_server.postgres import statements
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
+from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.wakeups import WakeupLine
+from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.wakeups import FakeWakeupLine
 
 # The second half of insert_jobs.
 WITHOUT_METHOD = {"find_existing"}
+# Both ports tell the time.
+IN_TWO_FILES = {"database_now"}
+
+
+class Port(NamedTuple):
+    protocol: type
+    adapter: type
+    files: tuple[str, ...]
+    fake: type | None
+
+
+PORTS = [
+    Port(JobRepo, PostgresJobRepo, ("transitions.sql", "queries.sql"), InMemoryJobRepo),
+    Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql",), None),
+    Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
+]
+FILES = [file for port in PORTS for file in port.files]
+
+of_every_port = pytest.mark.parametrize("port", PORTS, ids=lambda port: port.protocol.__name__)
 
 
 def methods(cls: type) -> dict[str, Any]:
@@ -26,19 +51,23 @@ def methods(cls: type) -> dict[str, Any]:
     }
 
 
-def test_sections_are_named_like_the_methods_of_the_port() -> None:
-    sections = {*statements.statements("transitions.sql"), *statements.statements("queries.sql")}
+@of_every_port
+def test_sections_are_named_like_the_methods_of_the_port(port: Port) -> None:
+    sections = {name for file in port.files for name in statements(file)}
 
-    assert sections - WITHOUT_METHOD == methods(JobRepo).keys()
+    assert sections - WITHOUT_METHOD == methods(port.protocol).keys()
 
 
 def test_every_section_stands_in_one_file_only() -> None:
-    assert not statements.statements("transitions.sql").keys() & statements.statements("queries.sql").keys()
+    counts = Counter(name for file in FILES for name in statements(file))
+
+    assert {name for name, count in counts.items() if count > 1} == IN_TWO_FILES
 
 
-@pytest.mark.parametrize("store", [PostgresJobRepo, InMemoryJobRepo])
-def test_store_has_exactly_the_methods_of_the_port(store: type) -> None:
-    assert methods(store) == methods(JobRepo)
+@of_every_port
+def test_adapter_and_fake_have_exactly_the_methods_of_the_port(port: Port) -> None:
+    for store in filter(None, (port.adapter, port.fake)):
+        assert methods(store) == methods(port.protocol)
 
 
 def test_fake_line_takes_what_the_port_takes() -> None:
@@ -47,17 +76,19 @@ def test_fake_line_takes_what_the_port_takes() -> None:
     assert {name: methods(FakeWakeupLine)[name] for name in port} == port
 
 
-def test_each_method_sends_the_section_of_its_own_name() -> None:
-    for name in methods(JobRepo):
-        assert f'"{name}"' in inspect.getsource(getattr(PostgresJobRepo, name)), name
+@of_every_port
+def test_each_method_sends_the_section_of_its_own_name(port: Port) -> None:
+    for name in methods(port.protocol):
+        assert f'"{name}"' in inspect.getsource(getattr(port.adapter, name)), name
 
 
-def test_statement_tells_its_name_to_whoever_watches_the_database() -> None:
-    for name, statement in statements.statements("transitions.sql").items():
+@pytest.mark.parametrize("file", FILES)
+def test_statement_tells_its_name_to_whoever_watches_the_database(file: str) -> None:
+    for name, statement in statements(file).items():
         assert statement.startswith(f"/* pulse:{name} */ ")
         assert "--" not in statement
 
 
 def test_only_transitions_change_rows() -> None:
-    for statement in statements.statements("queries.sql").values():
+    for statement in statements("queries.sql").values():
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())

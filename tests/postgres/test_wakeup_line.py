@@ -14,6 +14,7 @@ from pulse_server.repos.wakeups import Wakeup
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True)
 
 
 class Replica:
@@ -33,7 +34,7 @@ class Replica:
 async def replicas(shared_dsn: str) -> AsyncIterator[tuple[Replica, Replica]]:
     pair = Replica(shared_dsn), Replica(shared_dsn)
     for replica in pair:
-        assert await replica.next_wakeup() == EVERYWHERE
+        assert await replica.next_wakeup() == AFTER_A_BREAK
     yield pair
     for replica in pair:
         replica.task.cancel()
@@ -47,6 +48,16 @@ async def test_other_replica_hears_of_topics_and_ended_claims(replicas: tuple[Re
     here.line.announce(topics={"email", "sms"}, ended=[claim])
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email", "sms"}), (claim,))
+
+
+async def test_other_replica_hears_that_the_pause_switch_was_turned(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    here, there = replicas
+
+    here.line.announce(gate_changed=True)
+
+    assert await there.next_wakeup() == Wakeup(gate_changed=True)
 
 
 async def test_replica_does_not_hear_itself(replicas: tuple[Replica, Replica]) -> None:
@@ -112,5 +123,5 @@ async def test_line_that_was_cut_comes_back_and_looks_everywhere(
         here.line.announce(topics={"email"})
         for replica in (here, there):
             async with asyncio.timeout(20):
-                while await replica.next_wakeup() != EVERYWHERE:
+                while await replica.next_wakeup() != AFTER_A_BREAK:
                     continue

@@ -9,7 +9,9 @@ from datetime import timedelta
 import pytest
 
 import pulse
+from pulse_server import tuning
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 Running = Callable[[pulse.Pulse], AbstractAsyncContextManager["asyncio.Task[None]"]]
 
@@ -25,6 +27,14 @@ def fake() -> Iterator[FakePulsed]:
     pulsed = FakePulsed().start()
     yield pulsed
     pulsed.stop()
+
+
+@pytest.fixture
+async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
+    """A real server, in this event loop, whose scheduler is quick."""
+    monkeypatch.setattr(tuning, "SCHEDULE_INTERVAL", timedelta(milliseconds=50))
+    async with server_under_test(database_dsn) as running:
+        yield running
 
 
 @pytest.fixture

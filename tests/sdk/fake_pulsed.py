@@ -38,6 +38,10 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.submit_may_answer.set()
         self.lose_answers = 0
         self.refused_topics: dict[str, tuple[grpc.StatusCode, str]] = {}
+        # Schedules.
+        self.definitions: list[pb.CreateScheduleRequest] = []
+        self.fired: list[str] = []
+        self.schedule_refusal: tuple[grpc.StatusCode, str] | None = None
         # Workers.
         self.opened: list[pb.StreamJobsRequest] = []
         self.streams: list[queue.Queue[pb.StreamJobsResponse | None]] = []
@@ -170,6 +174,35 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
 
     def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.CancelJobResponse:  # noqa: N802
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The job is COMPLETED, which cannot be cancelled.")
+
+    def CreateSchedule(  # noqa: N802
+        self, request: pb.CreateScheduleRequest, context: grpc.ServicerContext
+    ) -> pb.CreateScheduleResponse:
+        with self._change(context):
+            self.definitions.append(request)
+            refusal = self.schedule_refusal
+        if refusal is not None:
+            context.abort(*refusal)
+        self._lose_answer(context)
+        view = pb.ScheduleView(schedule_id="s1", name=request.name, kind="cron", cron="@daily")
+        return pb.CreateScheduleResponse(schedule_id="s1", schedule=view)
+
+    def GetSchedule(self, request: pb.GetScheduleRequest, context: Any) -> pb.GetScheduleResponse:  # noqa: N802
+        view = pb.ScheduleView(schedule_id="s1", topic="t", kind="cron", cron="@daily")
+        return pb.GetScheduleResponse(schedule=view)
+
+    def FireSchedule(self, request: pb.FireScheduleRequest, context: Any) -> pb.FireScheduleResponse:  # noqa: N802
+        with self._change(context):
+            self.fired.append(request.job_id)
+        self._lose_answer(context)
+        return pb.FireScheduleResponse(job_id=request.job_id)
+
+    def _lose_answer(self, context: grpc.ServicerContext) -> None:
+        with self.changed:
+            is_lost = self.lose_answers > 0
+            self.lose_answers -= is_lost
+        if is_lost:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
     def StreamJobs(  # noqa: N802
         self, request: pb.StreamJobsRequest, context: grpc.ServicerContext

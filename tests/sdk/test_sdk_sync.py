@@ -21,13 +21,17 @@ def p(fake: FakePulsed) -> Iterator[pulse.SyncPulse]:
 
 
 def test_blocking_client_has_the_verbs_of_the_async_one() -> None:
-    public = [name for name in dir(pulse.Pulse) if not name.startswith("_")]
-    assert public == [name for name in dir(pulse.SyncPulse) if not name.startswith("_")]
-    for name in ("__init__", *public):
-        blocking, awaited = getattr(pulse.SyncPulse, name), getattr(pulse.Pulse, name)
-        assert not inspect.iscoroutinefunction(blocking)
-        if callable(blocking):
-            assert inspect.signature(blocking).parameters == inspect.signature(awaited).parameters, name
+    for blocking, awaited, constructor in (
+        (pulse.SyncPulse, pulse.Pulse, ["__init__"]),
+        (pulse.SyncSchedules, pulse.Schedules, []),
+    ):
+        public = [name for name in dir(awaited) if not name.startswith("_")]
+        assert public == [name for name in dir(blocking) if not name.startswith("_")]
+        for name in constructor + public:
+            verb, awaited_verb = getattr(blocking, name), getattr(awaited, name)
+            assert not inspect.iscoroutinefunction(verb)
+            if callable(verb):
+                assert inspect.signature(verb).parameters == inspect.signature(awaited_verb).parameters, name
 
 
 def test_verbs_block_and_answer(fake: FakePulsed, p: pulse.SyncPulse) -> None:
@@ -126,7 +130,7 @@ def test_client_made_before_a_fork_works_in_every_child(fake: FakePulsed) -> Non
         for _ in range(2):
             child = os.fork()
             if not child:
-                print(p.enqueue("t").id, flush=True)
+                print(p.enqueue("t").id + "\\n", end="", flush=True)  # one write: two children must not mix
                 sys.exit()
             children.append(child)
         assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 USAGE = """
 from dataclasses import dataclass
+from datetime import timedelta
 import pulse
 
 p = pulse.Pulse()
@@ -36,6 +37,14 @@ async def right() -> None:
     info: pulse.JobInfo = await p.get_job(handle.id)
     async for job in p.iter_jobs(status=pulse.JobStatus.RUNNING):
         info = job
+    declared: pulse.Declaration = p.every("plain", timedelta(minutes=5))
+    schedule: pulse.ScheduleInfo = await p.cron("plain", "@daily", tz="Europe/Paris", catch_up="skip")
+    schedule = await p.schedule("plain", None, pulse.After(timedelta(1)))
+    fired: pulse.JobHandle = await p.schedules.fire(schedule)
+    schedule = s.schedules.update(schedule, spec=pulse.Cron("@hourly"))
+    paused: bool = s.dispatch_status().paused
+    async for schedule in p.schedules.iter():
+        pass
 
 async def wrong() -> None:
     await document.enqueue("a")
@@ -43,6 +52,9 @@ async def wrong() -> None:
     await plain.enqueue("a", copies="many")
     blocking.enqueue(5)
     await document.options(prioritty=3).enqueue(Email("a"))
+    await p.schedule("plain", None, timedelta(1))
+    p.every("plain", timedelta(1), catch_up="most")
+    await s.every("plain", timedelta(1))
 """
 
 

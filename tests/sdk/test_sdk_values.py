@@ -233,6 +233,8 @@ def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
         *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page"),
+        *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
+        *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
         *(
             "PulseError",
             "InvalidArgument",

@@ -218,7 +218,8 @@ async def test_delivery_that_lay_about_is_confirmed_before_it_starts(
         fake.deliver("fresh")
         fake.deliver("late", "reaped meanwhile", age_seconds=fake.lease_seconds / 2)
         await fake.until_async(lambda: {"fresh", "late"} <= set(fake.results))
-    assert fake.beats == [("late", 1), ("reaped meanwhile", 1)]
+    # More than once if a heartbeat comes by: by their age both are due for one.
+    assert set(fake.beats) == {("late", 1), ("reaped meanwhile", 1)}
     assert sorted(ran) == ["fresh", "late"]
 
 

@@ -93,7 +93,7 @@ async def test_pages_lead_through_the_whole_list_while_jobs_arrive(replica: Repl
     seen, token = [], ""
     while True:
         page = await jobs.list(JobFilter(), limit=3, offset=0, token=token)
-        seen.extend(job.id for job in page.jobs)
+        seen.extend(job.id for job in page.entries)
         token = page.next_token
         if not token:
             break
@@ -110,5 +110,5 @@ async def test_token_is_given_only_if_there_is_more(
 
     page = await jobs.list(JobFilter(), limit=3, offset=0, token="")
 
-    assert len(page.jobs) == min(count, 3)
+    assert len(page.entries) == min(count, 3)
     assert bool(page.next_token) is has_next

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import PageKey
-from pulse_server.service.jobs import decode_token, encode_token
+from pulse_server.service.paging import decode_token, encode_token
 
 ID = "0190f3a2-7b1c-7def-8123-456789abcdef"
 

@@ -144,8 +144,8 @@ async def test_ended_claims_are_told_to_dispatch_and_to_the_other_replicas(
 
     await tick_for(watchdog, seconds, TTL)
 
-    assert replica.dispatcher.stopped == [claim]
-    assert replica.line.ended == [{claim}]
+    assert replica.dispatcher.lapsed == [claim]
+    assert replica.line.lapsed == [{claim}]
     assert await replica.repo.current_claims([healthy]) == {healthy}
 
 
@@ -156,4 +156,4 @@ async def test_nothing_to_reap_is_nothing_to_tell(
 
     await tick_for(watchdog, seconds, TTL)
 
-    assert (replica.dispatcher.stopped, replica.line.ended) == ([], [])
+    assert (replica.dispatcher.lapsed, replica.line.lapsed) == ([], [])

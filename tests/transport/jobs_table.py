@@ -22,9 +22,16 @@ class JobsTable:
         return int(await self.connection.fetchval(f"SELECT count(*) FROM pulse.jobs WHERE {condition}"))
 
     async def everything(self) -> list[str]:
-        """Every row as text: equal before and after means that nothing was changed."""
-        rows = await self.connection.fetch("SELECT job::text AS job FROM pulse.jobs AS job ORDER BY id")
-        return [row["job"] for row in rows]
+        """Every row of every table as text: equal before and after means that nothing was changed."""
+        tables = ("jobs", "schedules", "dispatch_control", "paused_topics")
+        rows = [
+            row
+            for table in tables
+            for row in await self.connection.fetch(
+                f"SELECT entry::text FROM pulse.{table} AS entry ORDER BY 1"
+            )
+        ]
+        return [row["entry"] for row in rows]
 
     async def wait_until(self, job_id: str, **columns: Any) -> dict[str, Any]:
         """Return the row once it has these values."""

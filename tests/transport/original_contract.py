@@ -25,24 +25,96 @@ MESSAGES: dict[str, list[tuple[int, str, str]]] = {
     "ReportResultResponse": [],
     "HeartbeatRequest": [(1, "job_id", "string"), (2, "worker_id", "string")],
     "HeartbeatResponse": [(1, "should_stop", "bool")],
+    "CreateScheduleRequest": [
+        (1, "topic", "string"),
+        (2, "payload", "bytes"),
+        (3, "at", "Timestamp"),
+        (4, "every", "Duration"),
+        (5, "cron", "string"),
+    ],
+    "CreateScheduleResponse": [(1, "schedule_id", "string")],
+    "PauseScheduleRequest": [(1, "schedule_id", "string")],
+    "PauseScheduleResponse": [],
+    "ResumeScheduleRequest": [(1, "schedule_id", "string")],
+    "ResumeScheduleResponse": [],
+    "DeleteScheduleRequest": [(1, "schedule_id", "string")],
+    "DeleteScheduleResponse": [],
+    "ListSchedulesRequest": [],
+    "ListSchedulesResponse": [(1, "schedules", "ScheduleView*")],
+    "ScheduleView": [
+        (1, "schedule_id", "string"),
+        (2, "topic", "string"),
+        (3, "kind", "string"),
+        (4, "cron", "string"),
+        (5, "every", "Duration"),
+        (6, "next_run_at", "Timestamp"),
+        (7, "last_run_at", "Timestamp"),
+        (8, "paused", "bool"),
+    ],
+    "ListScheduleJobsRequest": [(1, "schedule_id", "string")],
+    "ListScheduleJobsResponse": [(1, "jobs", "JobView*")],
+    "ListScheduleFiresRequest": [(1, "schedule_id", "string")],
+    "ListScheduleFiresResponse": [(1, "fires", "ScheduleFire*")],
+    "ScheduleFire": [(1, "job_id", "string"), (2, "fired_at", "Timestamp")],
+    "PauseDispatchRequest": [(1, "reason", "string")],
+    "PauseDispatchResponse": [],
+    "ResumeDispatchRequest": [],
+    "ResumeDispatchResponse": [],
+    "GetDispatchStatusRequest": [],
+    "GetDispatchStatusResponse": [
+        (1, "paused", "bool"),
+        (2, "reason", "string"),
+        (3, "paused_at", "Timestamp"),
+    ],
 }
-UNARY = ["SubmitJob", "GetJob", "ReportResult", "Heartbeat"]
+# Fields of which a message has one at the most.
+ONEOFS = {("CreateScheduleRequest", name): "spec" for name in ("at", "every", "cron")}
+UNARY = [
+    "SubmitJob",
+    "GetJob",
+    "ReportResult",
+    "Heartbeat",
+    "CreateSchedule",
+    "PauseSchedule",
+    "ResumeSchedule",
+    "DeleteSchedule",
+    "ListSchedules",
+    "ListScheduleJobs",
+    "ListScheduleFires",
+    "PauseDispatch",
+    "ResumeDispatch",
+    "GetDispatchStatus",
+]
 STREAMING = ["StreamJobs"]
 
 
 def _contract() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(name="original.proto", package="pulse.v1", syntax="proto3")
+    file.dependency.extend(known.DESCRIPTOR.name for known in (timestamp_pb2, duration_pb2))
     for message_name, fields in MESSAGES.items():
         message = file.message_type.add(name=message_name)
         for number, name, kind in fields:
             field = message.field.add(number=number, name=name)
             field.label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
             kind = kind.removesuffix("*")
-            if kind in MESSAGES:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".pulse.v1.{kind}"
-            else:
-                field.type = getattr(field, f"TYPE_{kind.upper()}")
+            field.type, type_name = type_of(kind)
+            if type_name:
+                field.type_name = type_name
+            if oneof := ONEOFS.get((message_name, name)):
+                if not message.oneof_decl:
+                    message.oneof_decl.add(name=oneof)
+                field.oneof_index = 0
     return file
+
+
+def type_of(kind: str) -> tuple[int, str]:
+    """The wire type of a field, and the message it holds if it holds one."""
+    field = descriptor_pb2.FieldDescriptorProto
+    if kind in MESSAGES:
+        return field.TYPE_MESSAGE, f".pulse.v1.{kind}"
+    if kind in ("Timestamp", "Duration"):
+        return field.TYPE_MESSAGE, f".google.protobuf.{kind}"
+    return getattr(field, f"TYPE_{kind.upper()}"), ""
 
 
 def _classes() -> dict[str, Any]:

@@ -8,11 +8,13 @@ from typing import Any
 
 import asyncpg
 import grpc
+import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import App, running_app
 from pulse_server.settings import Settings
+from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 
@@ -65,6 +67,13 @@ class ServerUnderTest:
             await self.submit("the-barrier")
             (job,) = await barrier.take(1)
             await barrier.complete(job)
+
+
+async def believe_in_an_open_gate(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server hear nothing more of the pause switch: it goes on as if nobody had turned it."""
+    monkeypatch.setattr(server.app.gate, "_repo", InMemoryDispatchRepo())
+    server.app.gate.loop.nudge()
+    await server.app.gate.loop.wait_for_ticks(1)  # the look that may have been under way is over
 
 
 @asynccontextmanager

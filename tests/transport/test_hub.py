@@ -13,6 +13,7 @@ from pulse_server.domain.jobs import Claim
 from pulse_server.transport.grpc.group import Group
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.session import Parcel, Session
+from tests.fakes.dispatch import an_open_gate
 from tests.transport.fake_claims import FakeClaims
 
 SOON = timedelta(milliseconds=1)
@@ -25,7 +26,7 @@ def a_session(worker_id: str = "w1", *topics: str, capacity: int = 2, speaks_bat
 
 
 def a_hub(claims: FakeClaims, tick: timedelta = NEVER) -> Hub:
-    return Hub(cast(Any, claims), tick=tick, lease_ttl=timedelta(seconds=30))
+    return Hub(cast(Any, claims), an_open_gate(), tick=tick, lease_ttl=timedelta(seconds=30))
 
 
 @contextmanager
@@ -291,6 +292,42 @@ async def test_stop_of_another_attempt_is_not_for_this_worker(claims: FakeClaims
     hub.stop_claims([Claim("job", "w1", 2)])
     assert session.held == {}
     assert (await next_parcel(session.parcels())).stops == (Claim("job", "w1", 2),)
+
+
+@pytest.mark.parametrize("worker_id", ["w1", ""], ids=["by name", "original contract"])
+async def test_worker_that_let_a_lease_lapse_gets_one_job_at_a_time_until_it_answers(
+    claims: FakeClaims, worker_id: str
+) -> None:
+    hub = a_hub(claims)
+    session = a_session(capacity=3)
+    hub.open(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
+    hub.lapse_claims([Claim("silent", "w1", 1)])
+    assert session.free == 0, "it holds one already"
+    hub.settle([Claim("probe", "w1", 1)])
+    assert session.free == 1, "that its job ended elsewhere says nothing about it"
+    hub.open(other := a_session("w2"), [Claim("other", "w2", 1)])
+    hub.answered("w2", [Claim("other", "w2", 1)])
+    assert (session.free, other.free) == (1, 2)
+    session.held["again"] = 1
+    hub.answered(worker_id, [])
+    assert session.free == (2 if worker_id else 0)
+
+
+async def test_report_of_the_probe_ends_the_probation_of_an_original_worker(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    session = a_session(capacity=3, speaks_batches=False)
+    hub.open(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
+    hub.lapse_claims([Claim("silent", "w1", 1)])
+    hub.answered("", [Claim("probe", None, None)])
+    assert session.free == 3
+
+
+async def test_cancelled_job_puts_nobody_on_probation(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    session = a_session(capacity=3)
+    hub.open(session, [Claim("job", "w1", 1)])
+    hub.stop_claims([Claim("job", "w1", 1)])
+    assert session.free == 3
 
 
 async def test_reconcile_frees_the_slot_of_a_job_reported_elsewhere(claims: FakeClaims) -> None:

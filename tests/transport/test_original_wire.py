@@ -5,7 +5,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.transport.original_contract import MESSAGES, STREAMING, UNARY, OriginalClient
+from tests.transport.original_contract import MESSAGES, ONEOFS, STREAMING, UNARY, OriginalClient, type_of
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PulseService"]
@@ -30,11 +30,9 @@ def test_field_of_the_first_contract_is_where_it_was(message: str, number: int, 
     (field,) = (field for field in described.field if field.name == name)
     assert field.number == number
     assert (field.label == field.LABEL_REPEATED) is kind.endswith("*")
-    kind = kind.removesuffix("*")
-    if kind in MESSAGES:
-        assert (field.type, field.type_name) == (field.TYPE_MESSAGE, f".pulse.v1.{kind}")
-    else:
-        assert field.type == getattr(field, f"TYPE_{kind.upper()}")
+    assert (field.type, field.type_name) == type_of(kind.removesuffix("*"))
+    oneof = described.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else None
+    assert oneof == ONEOFS.get((message, name))
 
 
 @pytest.mark.parametrize("method", UNARY + STREAMING)

@@ -94,6 +94,76 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.ReleaseResponse.FromString,
                 _registered_method=True)
+        self.CreateSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/CreateSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/PauseSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.PauseScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.PauseScheduleResponse.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/ResumeSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ResumeScheduleResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/DeleteSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteScheduleResponse.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/pulse.v1.PulseService/ListSchedules',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.ListScheduleJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/ListScheduleJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsResponse.FromString,
+                _registered_method=True)
+        self.ListScheduleFires = channel.unary_unary(
+                '/pulse.v1.PulseService/ListScheduleFires',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresResponse.FromString,
+                _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/GetSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.GetScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetScheduleResponse.FromString,
+                _registered_method=True)
+        self.UpdateSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/UpdateSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.UpdateScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.UpdateScheduleResponse.FromString,
+                _registered_method=True)
+        self.FireSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/FireSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.FireScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.FireScheduleResponse.FromString,
+                _registered_method=True)
+        self.PreviewSchedule = channel.unary_unary(
+                '/pulse.v1.PulseService/PreviewSchedule',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
+                _registered_method=True)
+        self.PauseDispatch = channel.unary_unary(
+                '/pulse.v1.PulseService/PauseDispatch',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.PauseDispatchRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.PauseDispatchResponse.FromString,
+                _registered_method=True)
+        self.ResumeDispatch = channel.unary_unary(
+                '/pulse.v1.PulseService/ResumeDispatch',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ResumeDispatchRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ResumeDispatchResponse.FromString,
+                _registered_method=True)
+        self.GetDispatchStatus = channel.unary_unary(
+                '/pulse.v1.PulseService/GetDispatchStatus',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.FromString,
+                _registered_method=True)
 
 
 class PulseServiceServicer(object):
@@ -180,6 +250,92 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSchedule(self, request, context):
+        """Schedules. CreateSchedule to ListScheduleFires are original.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListScheduleJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListScheduleFires(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FireSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseDispatch(self, request, context):
+        """The pause switch; original.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeDispatch(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDispatchStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -242,6 +398,76 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.ReleaseRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.ReleaseResponse.SerializeToString,
+            ),
+            'CreateSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.PauseScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.PauseScheduleResponse.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ResumeScheduleResponse.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'ListScheduleJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduleJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsResponse.SerializeToString,
+            ),
+            'ListScheduleFires': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduleFires,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.GetScheduleResponse.SerializeToString,
+            ),
+            'UpdateSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.UpdateScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.UpdateScheduleResponse.SerializeToString,
+            ),
+            'FireSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.FireSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.FireScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.FireScheduleResponse.SerializeToString,
+            ),
+            'PreviewSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewSchedule,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.SerializeToString,
+            ),
+            'PauseDispatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseDispatch,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.PauseDispatchRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.PauseDispatchResponse.SerializeToString,
+            ),
+            'ResumeDispatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeDispatch,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ResumeDispatchRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ResumeDispatchResponse.SerializeToString,
+            ),
+            'GetDispatchStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDispatchStatus,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -568,6 +794,384 @@ class PulseService(object):
             '/pulse.v1.PulseService/Release',
             pulse_dot_v1_dot_pulse__pb2.ReleaseRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.ReleaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/CreateSchedule',
+            pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/PauseSchedule',
+            pulse_dot_v1_dot_pulse__pb2.PauseScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.PauseScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ResumeSchedule',
+            pulse_dot_v1_dot_pulse__pb2.ResumeScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ResumeScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/DeleteSchedule',
+            pulse_dot_v1_dot_pulse__pb2.DeleteScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.DeleteScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListSchedules',
+            pulse_dot_v1_dot_pulse__pb2.ListSchedulesRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScheduleJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListScheduleJobs',
+            pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListScheduleJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScheduleFires(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListScheduleFires',
+            pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListScheduleFiresResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/GetSchedule',
+            pulse_dot_v1_dot_pulse__pb2.GetScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.GetScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/UpdateSchedule',
+            pulse_dot_v1_dot_pulse__pb2.UpdateScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.UpdateScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FireSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/FireSchedule',
+            pulse_dot_v1_dot_pulse__pb2.FireScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.FireScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/PreviewSchedule',
+            pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseDispatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/PauseDispatch',
+            pulse_dot_v1_dot_pulse__pb2.PauseDispatchRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.PauseDispatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeDispatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ResumeDispatch',
+            pulse_dot_v1_dot_pulse__pb2.ResumeDispatchRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ResumeDispatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDispatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/GetDispatchStatus',
+            pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

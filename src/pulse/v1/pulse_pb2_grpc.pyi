@@ -59,6 +59,22 @@ class PulseServiceStub:
     """original"""
     Heartbeats: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatsRequest, _pulse_pb2.HeartbeatsResponse]
     Release: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseRequest, _pulse_pb2.ReleaseResponse]
+    CreateSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]
+    """Schedules. CreateSchedule to ListScheduleFires are original."""
+    PauseSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.PauseScheduleResponse]
+    ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.ResumeScheduleResponse]
+    DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.DeleteScheduleResponse]
+    ListSchedules: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListSchedulesRequest, _pulse_pb2.ListSchedulesResponse]
+    ListScheduleJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListScheduleJobsRequest, _pulse_pb2.ListScheduleJobsResponse]
+    ListScheduleFires: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListScheduleFiresRequest, _pulse_pb2.ListScheduleFiresResponse]
+    GetSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetScheduleRequest, _pulse_pb2.GetScheduleResponse]
+    UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.UpdateScheduleRequest, _pulse_pb2.UpdateScheduleResponse]
+    FireSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FireScheduleRequest, _pulse_pb2.FireScheduleResponse]
+    PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]
+    PauseDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]
+    """The pause switch; original."""
+    ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
+    GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -87,6 +103,22 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """original"""
     Heartbeats: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatsRequest, _pulse_pb2.HeartbeatsResponse]  # type: ignore[assignment]
     Release: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseRequest, _pulse_pb2.ReleaseResponse]  # type: ignore[assignment]
+    CreateSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]  # type: ignore[assignment]
+    """Schedules. CreateSchedule to ListScheduleFires are original."""
+    PauseSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.PauseScheduleResponse]  # type: ignore[assignment]
+    ResumeSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.ResumeScheduleResponse]  # type: ignore[assignment]
+    DeleteSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
+    ListSchedules: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListSchedulesRequest, _pulse_pb2.ListSchedulesResponse]  # type: ignore[assignment]
+    ListScheduleJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListScheduleJobsRequest, _pulse_pb2.ListScheduleJobsResponse]  # type: ignore[assignment]
+    ListScheduleFires: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListScheduleFiresRequest, _pulse_pb2.ListScheduleFiresResponse]  # type: ignore[assignment]
+    GetSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetScheduleRequest, _pulse_pb2.GetScheduleResponse]  # type: ignore[assignment]
+    UpdateSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.UpdateScheduleRequest, _pulse_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
+    FireSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FireScheduleRequest, _pulse_pb2.FireScheduleResponse]  # type: ignore[assignment]
+    PreviewSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
+    PauseDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]  # type: ignore[assignment]
+    """The pause switch; original."""
+    ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
+    GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -184,5 +216,105 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ReleaseResponse, _abc.Awaitable[_pulse_pb2.ReleaseResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateSchedule(
+        self,
+        request: _pulse_pb2.CreateScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.CreateScheduleResponse, _abc.Awaitable[_pulse_pb2.CreateScheduleResponse]]:
+        """Schedules. CreateSchedule to ListScheduleFires are original."""
+
+    @_abc_1.abstractmethod
+    def PauseSchedule(
+        self,
+        request: _pulse_pb2.PauseScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PauseScheduleResponse, _abc.Awaitable[_pulse_pb2.PauseScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ResumeSchedule(
+        self,
+        request: _pulse_pb2.ResumeScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ResumeScheduleResponse, _abc.Awaitable[_pulse_pb2.ResumeScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSchedule(
+        self,
+        request: _pulse_pb2.DeleteScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.DeleteScheduleResponse, _abc.Awaitable[_pulse_pb2.DeleteScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSchedules(
+        self,
+        request: _pulse_pb2.ListSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListSchedulesResponse, _abc.Awaitable[_pulse_pb2.ListSchedulesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListScheduleJobs(
+        self,
+        request: _pulse_pb2.ListScheduleJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListScheduleJobsResponse, _abc.Awaitable[_pulse_pb2.ListScheduleJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListScheduleFires(
+        self,
+        request: _pulse_pb2.ListScheduleFiresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListScheduleFiresResponse, _abc.Awaitable[_pulse_pb2.ListScheduleFiresResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSchedule(
+        self,
+        request: _pulse_pb2.GetScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetScheduleResponse, _abc.Awaitable[_pulse_pb2.GetScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UpdateSchedule(
+        self,
+        request: _pulse_pb2.UpdateScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.UpdateScheduleResponse, _abc.Awaitable[_pulse_pb2.UpdateScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def FireSchedule(
+        self,
+        request: _pulse_pb2.FireScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.FireScheduleResponse, _abc.Awaitable[_pulse_pb2.FireScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PreviewSchedule(
+        self,
+        request: _pulse_pb2.PreviewScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PreviewScheduleResponse, _abc.Awaitable[_pulse_pb2.PreviewScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PauseDispatch(
+        self,
+        request: _pulse_pb2.PauseDispatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PauseDispatchResponse, _abc.Awaitable[_pulse_pb2.PauseDispatchResponse]]:
+        """The pause switch; original."""
+
+    @_abc_1.abstractmethod
+    def ResumeDispatch(
+        self,
+        request: _pulse_pb2.ResumeDispatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ResumeDispatchResponse, _abc.Awaitable[_pulse_pb2.ResumeDispatchResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetDispatchStatus(
+        self,
+        request: _pulse_pb2.GetDispatchStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetDispatchStatusResponse, _abc.Awaitable[_pulse_pb2.GetDispatchStatusResponse]]: ...
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,7 +3,9 @@
 PulseError
 ├── InvalidArgument      the request itself is wrong; sending it again changes nothing
 ├── JobNotFound          no job has this id
+├── ScheduleNotFound     no schedule has this id or name
 ├── AlreadyExists        the id or the idempotency key belongs to a job with other content
+├── ScheduleExists       the name belongs to a schedule with another definition
 ├── InvalidTransition    the job's state, or another claim, forbids what was asked
 ├── ResourceExhausted    the database has no room left
 └── Unavailable          the database cannot be reached, or did not answer in time; try again
@@ -34,6 +36,19 @@ class AlreadyExists(PulseError):
         super().__init__(
             f"{named_by} already belongs to job {job_id}, which has another topic or payload. "
             "Use a new one for new work."
+        )
+
+
+class ScheduleNotFound(PulseError):
+    def __init__(self, named: str) -> None:
+        super().__init__(f"There is no schedule {named}. One that ran once is removed after its fire.")
+
+
+class ScheduleExists(PulseError):
+    def __init__(self, name: str, schedule_id: str) -> None:
+        super().__init__(
+            f"The name {name!r} belongs to schedule {schedule_id}, which is defined otherwise. "
+            "Update that one, or declare yours with replace."
         )
 
 

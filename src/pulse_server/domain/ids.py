@@ -22,9 +22,13 @@ def parse_job_id(text: str, field: str = "job_id") -> str:
     if _CANONICAL.fullmatch(text):
         return text
     if not text:
-        raise InvalidArgument(field, "is empty: give the id of a job.")
+        raise InvalidArgument(field, f"is empty: give the id of a {_noun(field)}.")
     try:
         return str(UUID(text))
     except ValueError:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-        raise InvalidArgument(field, f"{shown!r} is not a job id. Ids are UUIDs.") from None
+        raise InvalidArgument(field, f"{shown!r} is not a {_noun(field)} id. Ids are UUIDs.") from None
+
+
+def _noun(field: str) -> str:
+    return "schedule" if field == "schedule_id" else "job"

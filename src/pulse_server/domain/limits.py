@@ -20,6 +20,8 @@ MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
 MAX_PAGE_SIZE = 1000
+MAX_PREVIEW = 100
+DEFAULT_PREVIEW = 5
 MAX_OFFSET = 100_000  # an offset is walked row by row; page tokens are not
 
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
@@ -54,6 +56,16 @@ def check_key(key: str) -> str | None:
     if not key:
         return None
     return _check_text(key, "idempotency_key", MAX_KEY_LENGTH)
+
+
+def check_name(name: str) -> str | None:
+    return _check_text(name, "name", MAX_KEY_LENGTH) if name else None
+
+
+def check_preview_count(count: int) -> int:
+    if not 0 <= count <= MAX_PREVIEW:
+        raise InvalidArgument("count", f"is {count}: it must be from 0 to {MAX_PREVIEW}.")
+    return count or DEFAULT_PREVIEW
 
 
 def check_worker_id(worker_id: str) -> str:
@@ -95,9 +107,9 @@ def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
     return delay
 
 
-def check_run_at(run_at: datetime) -> datetime:
+def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:
     if not datetime(1970, 1, 1, tzinfo=UTC) <= run_at <= datetime(2200, 1, 1, tzinfo=UTC):
-        raise InvalidArgument("run_at", "must lie between the years 1970 and 2200.")
+        raise InvalidArgument(field, "must lie between the years 1970 and 2200.")
     return run_at
 
 

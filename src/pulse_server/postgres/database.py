@@ -125,10 +125,14 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
             connection = await connect(dsn, timeout=min(timedelta(seconds=2), patience))
         except (TimeoutError, OSError, asyncpg.CannotConnectNowError) as error:
             if asyncio.get_running_loop().time() >= deadline:
-                raise Unavailable(f"The database does not answer: {describe(error)}.") from error
+                raise Unavailable(
+                    f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
+                ) from error
             await asyncio.sleep(0.2)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise Unavailable(f"The database refuses the connection: {describe(error)}.") from error
+            raise Unavailable(
+                f"The database refuses the connection: {describe(error)}. Look at DB_HOST."
+            ) from error
         except ValueError:
             # Its text quotes the piece that could not be read, which may be a part of the password.
             raise Unavailable(

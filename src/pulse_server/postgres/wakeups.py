@@ -30,15 +30,26 @@ class PostgresWakeupLine:
         self._dsn = dsn
         self._topics: set[str] = set()
         self._ended: set[Claim] = set()
+        self._lapsed: set[Claim] = set()
+        self._gate_changed = False
         self._pending = asyncio.Event()
         self._heard: list[Callable[[Wakeup], None]] = []
         self._pid = 0
         self._is_down = False
 
-    def announce(self, *, topics: Collection[str] = (), ended: Collection[Claim] = ()) -> None:
+    def announce(
+        self,
+        *,
+        topics: Collection[str] = (),
+        ended: Collection[Claim] = (),
+        lapsed: Collection[Claim] = (),
+        gate_changed: bool = False,
+    ) -> None:
         self._topics.update(topics)
         self._ended.update(ended)
-        if self._topics or self._ended:
+        self._lapsed.update(lapsed)
+        self._gate_changed |= gate_changed
+        if self._topics or self._ended or self._lapsed or self._gate_changed:
             self._pending.set()
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
@@ -71,7 +82,7 @@ class PostgresWakeupLine:
                 log.info("wakeups_recovered")
                 self._is_down = False
             # Whatever was announced while the line was down is stale, but work may have been missed.
-            self._tell(Wakeup(topics=_EVERYWHERE))
+            self._tell(Wakeup(topics=_EVERYWHERE, gate_changed=True))
             while True:
                 await self._pending.wait()
                 await connection.execute(
@@ -88,10 +99,14 @@ class PostgresWakeupLine:
         self._pending.clear()
         topics, self._topics = self._topics, set()
         ended, self._ended = self._ended, set()
-        message = json.dumps({"topics": sorted(topics), "ended": sorted(ended)})
+        lapsed, self._lapsed = self._lapsed, set()
+        gate, self._gate_changed = self._gate_changed, False
+        message = json.dumps(
+            {"topics": sorted(topics), "ended": sorted(ended), "lapsed": sorted(lapsed), "gate": gate}
+        )
         if len(message) > tuning.NOTIFY_BYTES:
             # The claims that are left out are learnt from their next heartbeat.
-            message = json.dumps({"topics": _EVERYWHERE, "ended": []})
+            message = json.dumps({"topics": _EVERYWHERE, "ended": [], "lapsed": [], "gate": gate})
         return message
 
     def _on_notification(self, _connection: Any, pid: int, _channel: str, payload: object) -> None:
@@ -101,10 +116,12 @@ class PostgresWakeupLine:
             message = json.loads(str(payload))
             topics = message["topics"]
             ended = tuple(Claim(*claim) for claim in message["ended"])
+            lapsed = tuple(Claim(*claim) for claim in message.get("lapsed", ()))
+            gate_changed = bool(message.get("gate"))
         except (ValueError, KeyError, TypeError):
             log.warning("wakeup_not_understood")
             return
-        self._tell(Wakeup(_EVERYWHERE if topics is None else frozenset(topics), ended))
+        self._tell(Wakeup(_EVERYWHERE if topics is None else frozenset(topics), ended, lapsed, gate_changed))
 
     def _tell(self, wakeup: Wakeup) -> None:
         for heard in self._heard:

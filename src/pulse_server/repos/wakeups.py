@@ -11,14 +11,24 @@ from pulse_server.domain.jobs import Claim
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """What another replica has to tell: topics with new ready jobs (None: look everywhere), ended claims."""
+    """What another replica has to tell: topics with new ready jobs (None: look everywhere), ended
+    claims, and whether the pause switch was turned."""
 
     topics: frozenset[str] | None = frozenset()
     ended: tuple[Claim, ...] = ()
+    lapsed: tuple[Claim, ...] = ()
+    gate_changed: bool = False
 
 
 class WakeupLine(Protocol):
-    def announce(self, *, topics: Collection[str] = (), ended: Collection[Claim] = ()) -> None:
+    def announce(
+        self,
+        *,
+        topics: Collection[str] = (),
+        ended: Collection[Claim] = (),
+        lapsed: Collection[Claim] = (),
+        gate_changed: bool = False,
+    ) -> None:
         """Tell the other replicas soon. Never waits, never fails."""
         ...
 

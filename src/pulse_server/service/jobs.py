@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-
-from pulse_server import tuning
-from pulse_server.domain.errors import InvalidArgument, InvalidTransition, JobNotFound
-from pulse_server.domain.ids import parse_job_id
+from pulse_server.domain.errors import InvalidTransition, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.signals import Signals
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    jobs: list[Job]
-    next_token: str
 
 
 class Jobs:
@@ -34,19 +21,15 @@ class Jobs:
             raise JobNotFound(job_id)
         return job
 
-    async def list(self, wanted: JobFilter, *, limit: int, offset: int, token: str) -> Page:
-        """One page, newest first. A token goes on where the page that gave it ended, whatever came since.
-
-        A page of heavy jobs ends early: what a default gRPC client receives has a bound.
-        """
-        after = decode_token(token) if token else None
-        # One more than asked tells whether there is a next page.
-        jobs = await self._repo.list_jobs(wanted, limit=limit + 1, offset=offset, after=after)
-        count = _fitting(jobs[:limit])
-        if count == len(jobs):
-            return Page(jobs, "")
-        last = jobs[count - 1]
-        return Page(jobs[:count], encode_token(PageKey(last.submitted_at, last.id)))
+    async def list(self, wanted: JobFilter, *, limit: int, offset: int, token: str) -> Page[Job]:
+        """One page, newest first. A token goes on where the page that gave it ended, whatever came since."""
+        return await page_of(
+            lambda count, after: self._repo.list_jobs(wanted, limit=count, offset=offset, after=after),
+            limit,
+            token,
+            key=page_key,
+            weight=job_weight,
+        )
 
     async def cancel(self, job_id: str, reason: str) -> Job:
         """Call the job off. A job that is cancelled already stays so; one that is finished refuses."""
@@ -72,26 +55,9 @@ class Jobs:
         )
 
 
-def _fitting(jobs: Sequence[Job]) -> int:
-    """How many of the jobs fit into one answer; at least one."""
-    size = 0
-    for count, job in enumerate(jobs):
-        size += len(job.last_error or "") * 4 + sum(4 * len(k + v) for k, v in job.metadata.items())
-        if size > tuning.PAGE_BYTES and count:
-            return count
-    return len(jobs)
+def page_key(job: Job) -> PageKey:
+    return PageKey(job.submitted_at, job.id)
 
 
-def encode_token(key: PageKey) -> str:
-    return base64.urlsafe_b64encode(f"{key.submitted_at.isoformat()}|{key.job_id}".encode()).decode()
-
-
-def decode_token(token: str) -> PageKey:
-    try:
-        submitted_at, _, job_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
-        moment = datetime.fromisoformat(submitted_at)
-        if moment.tzinfo is None:
-            raise ValueError("no time zone")
-        return PageKey(moment.astimezone(UTC), parse_job_id(job_id))
-    except (ValueError, OverflowError, binascii.Error, InvalidArgument):
-        raise InvalidArgument("page_token", "is not one that this server gave out.") from None
+def job_weight(job: Job) -> int:
+    return text_weight(job.metadata, job.last_error)

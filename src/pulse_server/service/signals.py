@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from pulse_server.domain.jobs import Claim
@@ -18,11 +18,16 @@ class Dispatcher(Protocol):
         """Tell the workers that these claims have ended."""
         ...
 
+    def lapse_claims(self, claims: Collection[Claim]) -> None:
+        """Do the same, and trust their workers with little until they have answered for something."""
+        ...
+
 
 class Signals:
     def __init__(self, line: WakeupLine) -> None:
         self._line = line
         self._dispatcher: Dispatcher | None = None
+        self._gate_changed_elsewhere: Callable[[], None] = lambda: None
         line.listen(self._on_wakeup)
 
     def attach(self, dispatcher: Dispatcher) -> None:
@@ -44,7 +49,25 @@ class Signals:
             self._dispatcher.stop_claims(claims)
         self._line.announce(ended=claims)
 
+    def lapsed(self, claims: Collection[Claim]) -> None:
+        """These claims ended because their workers kept silent."""
+        if not claims:
+            return
+        if self._dispatcher:
+            self._dispatcher.lapse_claims(claims)
+        self._line.announce(lapsed=claims)
+
+    def gate_changed(self) -> None:
+        """The pause switch was turned on this replica; this one knows."""
+        self._line.announce(gate_changed=True)
+
+    def on_gate_changed_elsewhere(self, changed: Callable[[], None]) -> None:
+        self._gate_changed_elsewhere = changed
+
     def _on_wakeup(self, wakeup: Wakeup) -> None:
+        if wakeup.gate_changed:
+            self._gate_changed_elsewhere()
         if self._dispatcher:
             self._dispatcher.wake(wakeup.topics)
             self._dispatcher.stop_claims(wakeup.ended)
+            self._dispatcher.lapse_claims(wakeup.lapsed)

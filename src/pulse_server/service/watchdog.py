@@ -65,7 +65,7 @@ class Watchdog:
             reaped = await self._repo.reap_expired(tuning.REAP_BATCH, lapsed_before)
             for entry in reaped:
                 _log(entry)
-            self._signals.ended([entry.claim for entry in reaped])
+            self._signals.lapsed([entry.claim for entry in reaped])
             if len(reaped) < tuning.REAP_BATCH:
                 return
 

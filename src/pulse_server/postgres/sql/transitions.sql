@@ -32,13 +32,20 @@ RETURNING id;
 -- From PENDING or RETRYING, if ready, to RUNNING under a fresh lease. Each row goes to the worker that its
 -- slot names. Takes the top of each topic off the claim index and merges: with `topic = ANY(...)` in one
 -- scan the planner would sort the whole backlog. Rows locked by another claimer are skipped, so concurrent
--- claims are disjoint.
+-- claims are disjoint. Nothing is taken while dispatch, or the topic, is paused: the switches are read here,
+-- in the same statement, and not only from a replica's memory.
 --   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease
-WITH picked AS MATERIALIZED (
+WITH wanted AS MATERIALIZED (
+    SELECT asked.topic
+    FROM unnest($1::text[]) AS asked (topic)
+    WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
+),
+picked AS MATERIALIZED (
     SELECT
         candidate.id,
         row_number() OVER (ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id)::int AS slot
-    FROM unnest($1::text[]) AS wanted (topic)
+    FROM wanted
     CROSS JOIN LATERAL (
         SELECT job.id, job.priority, job.submitted_at
         FROM pulse.jobs AS job

@@ -20,7 +20,9 @@ SERVICE = "pulse.v1.PulseService"
 _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.JobNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.ScheduleNotFound: grpc.StatusCode.NOT_FOUND,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.InvalidTransition: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,

@@ -74,7 +74,7 @@ class Consumer:
 
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
         report = convert.report(request)
-        self._hub.settle([report.claim])
+        self._hub.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
         if error is not None:
             raise error
@@ -97,7 +97,7 @@ class Consumer:
         # these are being committed.
         if request.capacity:
             self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
-        self._hub.settle(report.claim for report in good)
+        self._hub.answered(request.worker_id, [report.claim for report in good])
         answers = iter(await self._reports.report(good))
         return pb.ReportResultsResponse(refused=_refused([error or next(answers) for error in errors]))
 
@@ -114,7 +114,7 @@ class Consumer:
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
-        self._hub.settle(claims)
+        self._hub.answered(request.worker_id, claims)
         return pb.ReleaseResponse(released=await self._claims.release(claims))
 
 

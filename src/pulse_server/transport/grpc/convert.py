@@ -133,11 +133,11 @@ def job_view(job: Job) -> pb.JobView:
         metadata=dict(job.metadata),
         idempotency_key=job.idempotency_key or "",
         worker_id=job.locked_by or job.finished_by or "",
-        lease_until=_timestamp(job.lease_until),
-        next_run_at=_timestamp(job.next_run_at if job.status in WAITING else None),
-        submitted_at=_timestamp(job.submitted_at),
-        started_at=_timestamp(job.started_at),
-        finished_at=_timestamp(job.finished_at),
+        lease_until=timestamp(job.lease_until),
+        next_run_at=timestamp(job.next_run_at if job.status in WAITING else None),
+        submitted_at=timestamp(job.submitted_at),
+        started_at=timestamp(job.started_at),
+        finished_at=timestamp(job.finished_at),
         history=[_attempt_view(attempt) for attempt in job.history],
         schedule_id=job.schedule_id or "",
     )
@@ -147,8 +147,8 @@ def _attempt_view(attempt: Attempt) -> pb.Attempt:
     return pb.Attempt(
         attempt=attempt.attempt,
         worker_id=attempt.worker_id,
-        started_at=_timestamp(attempt.started_at),
-        ended_at=_timestamp(attempt.ended_at),
+        started_at=timestamp(attempt.started_at),
+        ended_at=timestamp(attempt.ended_at),
         outcome=attempt.outcome.value,
         error=attempt.error,
     )
@@ -174,9 +174,11 @@ def wire_duration(span: timedelta) -> Duration:
     return message
 
 
-def _timestamp(when: datetime | None) -> Timestamp | None:
-    if when is None:
-        return None
+def timestamp(when: datetime | None) -> Timestamp | None:
+    return None if when is None else exact_timestamp(when)
+
+
+def exact_timestamp(when: datetime) -> Timestamp:
     message = Timestamp()
     message.FromDatetime(when)
     return message

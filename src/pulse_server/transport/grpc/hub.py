@@ -19,6 +19,7 @@ from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.service.claims import Claims
+from pulse_server.service.gate import Gate
 from pulse_server.transport.grpc.group import Group
 from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.grpc.session import Session
@@ -27,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class Hub:
-    def __init__(self, claims: Claims, *, tick: timedelta, lease_ttl: timedelta) -> None:
+    def __init__(self, claims: Claims, gate: Gate, *, tick: timedelta, lease_ttl: timedelta) -> None:
         self._claims = claims
+        self._gate = gate
         self._tick = tick.total_seconds()
         self._roster = Roster(lease_ttl)
         self._suspects: frozenset[Claim] = frozenset()
@@ -70,10 +72,20 @@ class Hub:
                 session.settle(claim.job_id)
                 self._wake.set()
 
+    def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        """The worker is done with these jobs. So it is alive, and its event loop runs."""
+        for claim in claims:
+            for session in self._roster.take_off(claim):
+                session.settle(claim.job_id)
+                session.is_on_probation = False
+        for session in self._roster.sessions_of(worker_id):
+            session.is_on_probation = False
+        self._wake.set()
+
     def resize(self, worker_id: str, capacity: int) -> None:
         """The worker can hold that many from now on."""
-        for session in self._roster.sessions:
-            if session.worker_id == worker_id and session.speaks_batches:
+        for session in self._roster.sessions_of(worker_id):
+            if session.speaks_batches:
                 session.capacity = capacity
                 self._wake.set()
 
@@ -92,6 +104,13 @@ class Hub:
     def stop_claims(self, claims: Collection[Claim]) -> None:
         for claim in claims:
             for session in self._roster.take_off(claim):
+                session.stop_claim(claim)
+                self._wake.set()
+
+    def lapse_claims(self, claims: Collection[Claim]) -> None:
+        for claim in claims:
+            for session in self._roster.take_off(claim):
+                session.is_on_probation = True
                 session.stop_claim(claim)
                 self._wake.set()
 
@@ -130,11 +149,11 @@ class Hub:
 
     async def _look_everywhere(self) -> None:
         """Find out which groups have work, with one small statement however many groups there are."""
-        groups = [group for group in self._roster.groups if group.has_room]
+        groups = [group for group in self._roster.groups if group.has_room and self._open_topics(group)]
         if len(groups) == 1:
             groups[0].may_have_work = True  # the claim itself is the probe
         elif groups:
-            topics = frozenset(chain.from_iterable(group.topics for group in groups))
+            topics = frozenset(chain.from_iterable(map(self._open_topics, groups)))
             ready = await self._claims.topics_with_ready_jobs(topics)
             for group in groups:
                 group.may_have_work = group.may_have_work or not group.topics.isdisjoint(ready)
@@ -142,7 +161,11 @@ class Hub:
     async def _dispatch(self) -> None:
         """Claim until every group is out of work or out of room; one batch for each in turn."""
         while not self._is_stopping:
-            groups = [group for group in self._roster.groups if group.may_have_work and group.has_room]
+            groups = [
+                group
+                for group in self._roster.groups
+                if group.may_have_work and group.has_room and self._open_topics(group)
+            ]
             if not groups:
                 return
             for group in groups:
@@ -155,13 +178,16 @@ class Hub:
         group.may_have_work = False
         claimed_at = awake_or_not()
         try:
-            jobs = await self._claims.claim(group.topics, slots)
+            jobs = await self._claims.claim(self._open_topics(group), slots)
         except PulseError:
             group.may_have_work = True
             raise
         if len(jobs) == len(slots.order):
             group.may_have_work = True
         self._hand_out(group, jobs, claimed_at)
+
+    def _open_topics(self, group: Group) -> frozenset[str]:
+        return self._gate.open_topics(group.topics)
 
     def _hand_out(self, group: Group, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         sessions = {session.worker_id: session for session in group.sessions if not session.is_closing}

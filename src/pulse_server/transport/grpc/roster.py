@@ -16,6 +16,7 @@ class Roster:
     def __init__(self, lease_ttl: timedelta) -> None:
         self._lease_ttl = lease_ttl.total_seconds()
         self._groups: dict[frozenset[str], Group] = {}
+        self._by_worker: dict[str, list[Session]] = {}
         self._holders = Holders()
         # The last stream of a worker that left with jobs, until it comes back and says what reached it.
         self._left_with: dict[str, Session] = {}
@@ -28,6 +29,9 @@ class Roster:
     def sessions(self) -> list[Session]:
         return [session for group in self._groups.values() for session in group.sessions]
 
+    def sessions_of(self, worker_id: str) -> tuple[Session, ...]:
+        return tuple(self._by_worker.get(worker_id, ()))
+
     def enter(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """Add a worker with what it says it holds. Returns the claims that were never delivered to it."""
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
@@ -37,6 +41,7 @@ class Roster:
         group = self._groups.setdefault(session.topics, Group(session.topics))
         group.sessions.append(session)
         group.may_have_work = True
+        self._by_worker.setdefault(session.worker_id, []).append(session)
         return undelivered
 
     def leave(self, session: Session) -> list[Claim]:
@@ -46,6 +51,10 @@ class Roster:
         if group is None or session not in group.sessions:
             return []  # it was replaced, or never entered
         group.sessions.remove(session)
+        others = self._by_worker[session.worker_id]
+        others.remove(session)
+        if not others:
+            del self._by_worker[session.worker_id]
         if not group.sessions:
             del self._groups[session.topics]
         for job_id in session.held:
@@ -75,8 +84,8 @@ class Roster:
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""
         undelivered: list[Claim] = []
-        for older in self.sessions:
-            if older.worker_id == session.worker_id and older.speaks_batches:
+        for older in self.sessions_of(session.worker_id):
+            if older.speaks_batches:
                 older.close()
                 undelivered += self.leave(older)
         last = self._left_with.pop(session.worker_id, None)

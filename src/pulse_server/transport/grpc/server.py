@@ -8,6 +8,7 @@ from pulse_server import tuning
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.operator import Operator
+from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 
 _OPTIONS = (
@@ -28,7 +29,9 @@ class PortInUse(Exception):
     """Its text says which address could not be had."""
 
 
-def grpc_server(producer: Producer, consumer: Consumer, operator: Operator) -> grpc.aio.Server:
+def grpc_server(
+    producer: Producer, consumer: Consumer, operator: Operator, planner: Planner
+) -> grpc.aio.Server:
     server = grpc.aio.server(options=_OPTIONS)
     server.add_generic_rpc_handlers(
         (
@@ -46,6 +49,20 @@ def grpc_server(producer: Producer, consumer: Consumer, operator: Operator) -> g
                     "Heartbeat": consumer.heartbeat,
                     "Heartbeats": consumer.heartbeats,
                     "Release": consumer.release,
+                    "CreateSchedule": planner.create_schedule,
+                    "PauseSchedule": planner.pause_schedule,
+                    "ResumeSchedule": planner.resume_schedule,
+                    "DeleteSchedule": planner.delete_schedule,
+                    "ListSchedules": planner.list_schedules,
+                    "ListScheduleJobs": planner.list_schedule_jobs,
+                    "ListScheduleFires": planner.list_schedule_fires,
+                    "GetSchedule": planner.get_schedule,
+                    "UpdateSchedule": planner.update_schedule,
+                    "FireSchedule": planner.fire_schedule,
+                    "PreviewSchedule": planner.preview_schedule,
+                    "PauseDispatch": operator.pause_dispatch,
+                    "ResumeDispatch": operator.resume_dispatch,
+                    "GetDispatchStatus": operator.get_dispatch_status,
                 }
             ),
         )

@@ -45,6 +45,7 @@ class Session:
         self.speaks_batches = speaks_batches
         self.held: dict[str, int] = {}
         self.is_closing = False
+        self.is_on_probation = False
         self._outbox: deque[tuple[float, ClaimedJob]] = deque()
         self._on_its_way: tuple[ClaimedJob, ...] = ()
         self._stops: list[Claim] = []
@@ -52,7 +53,12 @@ class Session:
 
     @property
     def free(self) -> int:
-        return 0 if self.is_closing else max(0, self.capacity - len(self.held))
+        if self.is_closing:
+            return 0
+        # Silent past a lease, yet connected: frozen, or its event loop is blocked. Given all it asks for, it
+        # would sit on one batch of jobs after another. One job at a time shows whether it is back.
+        capacity = 1 if self.is_on_probation else self.capacity
+        return max(0, capacity - len(self.held))
 
     def assign(self, job: ClaimedJob, claimed_at: float) -> None:
         self.held[job.id] = job.attempt

@@ -1,0 +1,27 @@
+"""What may be handed out: everything, nothing, or everything but some topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchState:
+    """The switches as the database last told them."""
+
+    everything: Pause | None = None
+    topics: Mapping[str, Pause] = field(default_factory=dict)
+
+    def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those of the topics that may be handed out."""
+        if self.everything is not None:
+            return frozenset()
+        return topics - self.topics.keys() if self.topics else topics

@@ -1,0 +1,105 @@
+"""The nouns of scheduling: when to fire, what to insert, and how far the cursor has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeAlias
+from uuid import UUID, uuid5
+
+# Part of every fire's identity: changing it would fire the occurrence that is due at that moment twice.
+_FIRES = UUID("6f1c8f5e-52f0-4b0a-9a1d-1f3e0a4c7b6d")
+
+
+class CatchUp(StrEnum):
+    """What becomes of occurrences that nobody was there to fire."""
+
+    ONE = "one"  # fire once, late, and go on from now
+    SKIP = "skip"  # go on from now
+    ALL = "all"  # fire each of them, up to a bound
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    interval: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    expression: str
+    time_zone: str = "UTC"
+
+
+Timetable: TypeAlias = Once | Every | Cron
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What each fire inserts."""
+
+    topic: str
+    payload: bytes
+    priority: int
+    max_attempts: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as stored. `next_run_at` is the cursor: the one place where scheduling time lives."""
+
+    id: str
+    name: str | None
+    timetable: Timetable
+    work: Work
+    catch_up: CatchUp
+    paused: bool
+    next_run_at: datetime
+    last_run_at: datetime | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None  # when its definition changed last; fires do not count
+
+    @property
+    def kind(self) -> str:
+        match self.timetable:
+            case Once():
+                return "once"
+            case Every():
+                return "interval"
+            case Cron():
+                return "cron"
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """One step of a schedule's cursor: from `occurrence` to `next_run_at` (None: it was the last one).
+
+    `job_id` is None where the occurrence is passed over without a job.
+    """
+
+    schedule_id: str
+    occurrence: datetime
+    next_run_at: datetime | None
+    job_id: str | None
+
+
+def fire_id(schedule_id: str, occurrence: datetime) -> str:
+    """The id of the job that an occurrence makes: the same for whoever fires it, so it is inserted once."""
+    return str(uuid5(_FIRES, f"{schedule_id}|{occurrence.astimezone(UTC).isoformat()}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A step that was taken. `job_id` is None where it made no new job."""
+
+    schedule_id: str
+    topic: str
+    occurrence: datetime
+    job_id: str | None

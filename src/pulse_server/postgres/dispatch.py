@@ -1,0 +1,45 @@
+"""The switches. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from pulse_server.domain.dispatch import DispatchState, Pause
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import statements
+
+_SQL = statements("dispatch.sql")
+
+
+class PostgresDispatchRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read_gate(self) -> DispatchState:
+        rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
+        if not rows:
+            raise Unavailable(
+                "The row of pulse.dispatch_control is missing. Run `pulsed migrate` on an intact database."
+            )
+        row = rows[0]
+        return DispatchState(
+            everything=Pause(row["reason"], row["paused_at"]) if row["paused"] else None,
+            topics={
+                topic: Pause(reason, datetime.fromisoformat(since))
+                for topic, reason, since in json.loads(row["topics"] or "[]")
+            },
+        )
+
+    async def pause_everything(self, reason: str) -> None:
+        await self._database.hot.fetch("pause_everything", _SQL["pause_everything"], reason)
+
+    async def resume_everything(self) -> None:
+        await self._database.hot.fetch("resume_everything", _SQL["resume_everything"])
+
+    async def pause_topic(self, topic: str, reason: str) -> None:
+        await self._database.hot.fetch("pause_topic", _SQL["pause_topic"], topic, reason)
+
+    async def resume_topic(self, topic: str) -> None:
+        await self._database.hot.fetch("resume_topic", _SQL["resume_topic"], topic)

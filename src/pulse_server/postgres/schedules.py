@@ -1,0 +1,179 @@
+"""The schedules table. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+
+from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.schedules import (
+    CatchUp,
+    Cron,
+    Every,
+    Fire,
+    Fired,
+    Once,
+    Schedule,
+    Timetable,
+    Work,
+)
+from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.rows import job_from_row, metadata_from_json, metadata_to_json
+from pulse_server.postgres.statements import statements
+
+_SQL = statements("schedules.sql")
+_MILLISECOND = timedelta(milliseconds=1)
+_ANY_ID = str(UUID(int=0))
+
+
+class PostgresScheduleRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create_schedule(self, schedule: Schedule) -> Schedule | None:
+        run_at, interval_ms, cron, zone = _spec_columns(schedule.timetable)
+        return _first(
+            await self._fetch(
+                "create_schedule",
+                schedule.id,
+                schedule.name,
+                schedule.kind,
+                run_at,
+                interval_ms,
+                cron,
+                zone,
+                schedule.catch_up.value,
+                *_work_columns(schedule.work),
+                schedule.next_run_at,
+            )
+        )
+
+    async def get_schedule(self, schedule_id: str) -> Schedule | None:
+        return _first(await self._fetch("get_schedule", schedule_id))
+
+    async def find_schedule(self, name: str) -> Schedule | None:
+        return _first(await self._fetch("find_schedule", name))
+
+    async def list_schedules(self, *, limit: int, after: PageKey | None = None) -> list[Schedule]:
+        moment, last_id = (after.submitted_at, after.job_id) if after else (None, _ANY_ID)
+        return [_schedule(row) for row in await self._fetch("list_schedules", moment, last_id, limit)]
+
+    async def due_schedules(self, limit: int) -> list[Schedule]:
+        return [_schedule(row) for row in await self._fetch("due_schedules", limit)]
+
+    async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
+        rows = await self._fetch(
+            "fire_schedules",
+            [fire.schedule_id for fire in fires],
+            [fire.occurrence for fire in fires],
+            [fire.next_run_at for fire in fires],
+            [fire.job_id for fire in fires],
+        )
+        return [
+            Fired(
+                schedule_id=str(row["schedule_id"]),
+                topic=row["topic"],
+                occurrence=row["occurrence"],
+                job_id=str(row["job_id"]) if row["is_new"] else None,
+            )
+            for row in rows
+        ]
+
+    async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
+        rows = await self._fetch("fire_now", schedule_id, job_id)
+        return rows[0]["topic"] if rows else None
+
+    async def has_fired(self, schedule_id: str, job_id: str) -> bool:
+        return bool(await self._fetch("has_fired", schedule_id, job_id))
+
+    async def update_schedule(self, schedule: Schedule, as_read: Schedule) -> Schedule | None:
+        return _first(
+            await self._fetch(
+                "update_schedule",
+                schedule.id,
+                as_read.next_run_at,
+                as_read.updated_at,
+                *_spec_columns(schedule.timetable),
+                schedule.catch_up.value,
+                *_work_columns(schedule.work),
+                schedule.next_run_at,
+            )
+        )
+
+    async def pause_schedule(self, schedule_id: str) -> Schedule | None:
+        return _first(await self._fetch("pause_schedule", schedule_id))
+
+    async def resume_schedule(
+        self, schedule_id: str, cursor: datetime, next_run_at: datetime
+    ) -> Schedule | None:
+        return _first(await self._fetch("resume_schedule", schedule_id, cursor, next_run_at))
+
+    async def delete_schedule(self, schedule_id: str) -> bool:
+        return bool(await self._fetch("delete_schedule", schedule_id))
+
+    async def list_schedule_jobs(
+        self, schedule_id: str, *, limit: int, after: PageKey | None = None
+    ) -> list[Job]:
+        moment, last_id = (after.submitted_at, after.job_id) if after else (None, _ANY_ID)
+        rows = await self._fetch("list_schedule_jobs", schedule_id, moment, last_id, limit)
+        return [job_from_row(row) for row in rows]
+
+    async def database_now(self) -> datetime:
+        rows = await self._fetch("database_now")
+        return rows[0]["now"]  # type: ignore[no-any-return]
+
+    async def _fetch(self, name: str, *args: object) -> Rows:
+        return await self._database.hot.fetch(name, _SQL[name], *args)
+
+
+def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, str | None, str]:
+    """run_at, interval_ms, cron_expr, time_zone: one of the first three is set."""
+    match timetable:
+        case Once(at):
+            return at, None, None, "UTC"
+        case Every(interval):
+            return None, interval // _MILLISECOND, None, "UTC"
+        case Cron(expression, time_zone):
+            return None, None, expression, time_zone
+
+
+def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None]:
+    return work.topic, work.payload, work.priority, work.max_attempts, metadata_to_json(work.metadata)
+
+
+def _first(rows: Rows) -> Schedule | None:
+    return _schedule(rows[0]) if rows else None
+
+
+def _schedule(row: asyncpg.Record) -> Schedule:
+    return Schedule(
+        id=str(row["id"]),
+        name=row["name"],
+        timetable=_timetable(row),
+        work=Work(
+            topic=row["topic"],
+            payload=row["payload"],
+            priority=row["priority"],
+            max_attempts=row["max_attempts"],
+            metadata=metadata_from_json(row["metadata"]) or {},
+        ),
+        catch_up=CatchUp(row["catch_up"]),
+        paused=row["paused"],
+        next_run_at=row["next_run_at"],
+        last_run_at=row["last_run_at"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+    )
+
+
+def _timetable(row: asyncpg.Record) -> Timetable:
+    match row["kind"]:
+        case "once":
+            return Once(row["run_at"])
+        case "interval":
+            return Every(row["interval_ms"] * _MILLISECOND)
+        case _:
+            return Cron(row["cron_expr"], row["time_zone"])

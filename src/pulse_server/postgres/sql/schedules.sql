@@ -1,0 +1,144 @@
+-- Schedules: their definitions, and the step that fires them. A fire is an ordinary job; from then on the
+-- statements of transitions.sql apply.
+
+-- name: create_schedule
+-- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
+INSERT INTO pulse.schedules
+    (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
+     max_attempts, metadata, next_run_at)
+VALUES ($1::uuid, $2, $3, $4::timestamptz, $5::bigint, $6, $7, $8, $9, $10, $11, $12, $13::jsonb,
+        $14::timestamptz)
+ON CONFLICT DO NOTHING
+RETURNING *;
+
+-- name: get_schedule
+SELECT * FROM pulse.schedules WHERE id = $1::uuid;
+
+-- name: find_schedule
+SELECT * FROM pulse.schedules WHERE name = $1;
+
+-- name: list_schedules
+-- Oldest first, after ($1, $2) if given. A bound that is always there, instead of `$1 IS NULL OR …`, leaves the
+-- index a place to start from.
+SELECT * FROM pulse.schedules
+WHERE (created_at, id) > (COALESCE($1::timestamptz, '-infinity'), $2::uuid)
+ORDER BY created_at, id
+LIMIT $3;
+
+-- name: due_schedules
+-- What is due, longest due first. Read without a lock: firing is guarded by itself.
+SELECT * FROM pulse.schedules
+WHERE NOT paused AND next_run_at <= now()
+ORDER BY next_run_at
+LIMIT $1;
+
+-- name: fire_schedules
+-- One step of each cursor, if it still stands at the occurrence and the schedule is not paused: insert the
+-- occurrence's job, then move the cursor, or remove the schedule if it was its last one. One statement, so
+-- there is no moment at which the job exists and the cursor has not moved. The job's id is derived from the
+-- occurrence: even a cursor that was set back could not make a second job of it. ADR-0018
+-- The sum with nothing keeps the planner off schedules_due: where many schedules share a moment, as hourly ones
+-- do, each look-up by it would walk them all.
+--   $1 schedule ids   $2 occurrences   $3 next occurrences (NULL: none)   $4 job ids (NULL: pass over)
+WITH step AS MATERIALIZED (
+    SELECT schedule.*, step.following, step.job_id
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[])
+        AS step (schedule_id, occurrence, following, job_id)
+    JOIN pulse.schedules AS schedule
+        ON schedule.id = step.schedule_id
+       AND schedule.next_run_at + interval '0' = step.occurrence
+       AND NOT schedule.paused
+    ORDER BY schedule.id
+    FOR UPDATE OF schedule SKIP LOCKED
+),
+fired AS (
+    INSERT INTO pulse.jobs
+        (id, topic, payload, priority, max_attempts, metadata, schedule_id,
+         submitted_at, next_run_at, ready, status)
+    SELECT job_id, topic, payload, priority, max_attempts, metadata, id,
+           clock_timestamp(), clock_timestamp(), true, 'PENDING'
+    FROM step
+    WHERE job_id IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+advanced AS (
+    UPDATE pulse.schedules AS schedule
+    SET next_run_at = step.following,
+        last_run_at = CASE WHEN step.job_id IS NULL THEN schedule.last_run_at ELSE step.next_run_at END
+    FROM step
+    WHERE schedule.id = step.id AND step.following IS NOT NULL
+),
+ended AS (
+    DELETE FROM pulse.schedules AS schedule
+    USING step
+    WHERE schedule.id = step.id AND step.following IS NULL
+)
+SELECT step.id AS schedule_id, step.topic, step.job_id, step.next_run_at AS occurrence,
+       fired.id IS NOT NULL AS is_new
+FROM step
+LEFT JOIN fired ON fired.id = step.job_id;
+
+-- name: fire_now
+-- A fire by hand: a job beside the cursor, which stays where it is. Paused or not.
+INSERT INTO pulse.jobs
+    (id, topic, payload, priority, max_attempts, metadata, schedule_id,
+     submitted_at, next_run_at, ready, status)
+SELECT $2::uuid, topic, payload, priority, max_attempts, metadata, id,
+       clock_timestamp(), clock_timestamp(), true, 'PENDING'
+FROM pulse.schedules
+WHERE id = $1::uuid
+ON CONFLICT DO NOTHING
+RETURNING id, topic;
+
+-- name: has_fired
+SELECT id FROM pulse.jobs WHERE id = $2::uuid AND schedule_id = $1::uuid;
+
+-- name: update_schedule
+-- Retune, if nobody moved the cursor or changed the definition since it was read: future occurrences only, jobs
+-- already made stay. Without the second guard two changes of different fields would undo each other.
+UPDATE pulse.schedules
+SET run_at = $4::timestamptz,
+    interval_ms = $5::bigint,
+    cron_expr = $6,
+    time_zone = $7,
+    catch_up = $8,
+    topic = $9,
+    payload = $10,
+    priority = $11,
+    max_attempts = $12,
+    metadata = $13::jsonb,
+    next_run_at = $14::timestamptz,
+    updated_at = clock_timestamp()
+WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
+RETURNING *;
+
+-- name: pause_schedule
+UPDATE pulse.schedules SET paused = true, updated_at = clock_timestamp()
+WHERE id = $1::uuid
+RETURNING *;
+
+-- name: resume_schedule
+-- The cursor goes to the next occurrence to come, if nobody moved it since it was read: what was missed
+-- while the schedule was paused was meant to be missed.
+UPDATE pulse.schedules SET paused = false, next_run_at = $3::timestamptz, updated_at = clock_timestamp()
+WHERE id = $1::uuid AND next_run_at = $2::timestamptz
+RETURNING *;
+
+-- name: delete_schedule
+-- The jobs that it made stay, with their lineage.
+DELETE FROM pulse.schedules WHERE id = $1::uuid
+RETURNING id;
+
+-- name: list_schedule_jobs
+-- Newest first. Without payloads and histories.
+SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
+       locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
+       schedule_id, metadata
+FROM pulse.jobs
+WHERE schedule_id = $1::uuid AND (submitted_at, id) < (COALESCE($2::timestamptz, 'infinity'), $3::uuid)
+ORDER BY submitted_at DESC, id DESC
+LIMIT $4;
+
+-- name: database_now
+SELECT clock_timestamp() AS now;

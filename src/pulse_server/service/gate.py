@@ -1,0 +1,82 @@
+"""The pause switch: what this replica remembers of it, and how it is turned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from pulse_server.domain.dispatch import DispatchState
+from pulse_server.loops import Loop
+from pulse_server.repos.dispatch import DispatchRepo
+from pulse_server.service.signals import Signals
+
+log = logging.getLogger(__name__)
+
+
+class Gate:
+    """What may be handed out, as last read. Without the database it stays as it was: a blip must neither
+    pause a queue nor let a paused one go. ADR-0012"""
+
+    def __init__(self, repo: DispatchRepo, *, interval: timedelta) -> None:
+        self._repo = repo
+        self._state = DispatchState()
+        self._changed: Callable[[], object] = lambda: None
+        self.loop = Loop("gate", self.refresh, interval)
+
+    def on_change(self, changed: Callable[[], object]) -> None:
+        self._changed = changed
+
+    @property
+    def state(self) -> DispatchState:
+        return self._state
+
+    def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
+        return self._state.open_topics(topics)
+
+    async def refresh(self) -> None:
+        """Read the switches. The first call comes before the server accepts work, and must not fail."""
+        state = await self._repo.read_gate()
+        if state == self._state:
+            return
+        self._state = state
+        log.info(
+            "dispatch_gate",
+            extra={
+                "paused": state.everything is not None,
+                "reason": state.everything.reason if state.everything else "",
+                "paused_topics": sorted(state.topics),
+            },
+        )
+        self._changed()
+
+
+class PauseControl:
+    """Turns the switches: the row first, then this replica's gate, then the others' by a wake-up."""
+
+    def __init__(self, repo: DispatchRepo, gate: Gate, signals: Signals) -> None:
+        self._repo = repo
+        self._gate = gate
+        self._signals = signals
+
+    async def pause(self, topic: str | None, reason: str) -> None:
+        if topic is None:
+            await self._repo.pause_everything(reason)
+        else:
+            await self._repo.pause_topic(topic, reason)
+        await self._tell()
+
+    async def resume(self, topic: str | None) -> None:
+        if topic is None:
+            await self._repo.resume_everything()
+        else:
+            await self._repo.resume_topic(topic)
+        await self._tell()
+
+    async def status(self) -> DispatchState:
+        """The switches as the database has them now."""
+        return await self._repo.read_gate()
+
+    async def _tell(self) -> None:
+        await self._gate.refresh()
+        self._signals.gate_changed()

@@ -1,0 +1,73 @@
+"""Pages by key: a token says after which entry the next page starts, whatever comes or goes meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from pulse_server import tuning
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import parse_job_id
+from pulse_server.domain.jobs import PageKey
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Entry]):
+    entries: list[Entry]
+    next_token: str
+
+
+async def page_of(
+    read: Callable[[int, PageKey | None], Awaitable[list[Entry]]],
+    limit: int,
+    token: str,
+    *,
+    key: Callable[[Entry], PageKey],
+    weight: Callable[[Entry], int],
+) -> Page[Entry]:
+    """Read one page. One entry more than asked tells whether there is a next one.
+
+    A page of heavy entries ends early: what a default gRPC client receives has a bound.
+    """
+    entries = await read(limit + 1, decode_token(token) if token else None)
+    count = _fitting(map(weight, entries[:limit]))
+    if count == len(entries):
+        return Page(entries, "")
+    return Page(entries[:count], encode_token(key(entries[count - 1])))
+
+
+def text_weight(metadata: Mapping[str, str], *texts: str | None) -> int:
+    """How many bytes the texts take at the most."""
+    return 4 * (sum(len(key + value) for key, value in metadata.items()) + sum(len(t or "") for t in texts))
+
+
+def _fitting(weights: Iterable[int]) -> int:
+    """How many of the entries fit into one answer; at least one."""
+    size = count = 0
+    for weight in weights:
+        size += weight
+        if size > tuning.PAGE_BYTES and count:
+            break
+        count += 1
+    return count
+
+
+def encode_token(key: PageKey) -> str:
+    return base64.urlsafe_b64encode(f"{key.submitted_at.isoformat()}|{key.job_id}".encode()).decode()
+
+
+def decode_token(token: str) -> PageKey:
+    try:
+        submitted_at, _, job_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
+        moment = datetime.fromisoformat(submitted_at)
+        if moment.tzinfo is None:
+            raise ValueError("no time zone")
+        return PageKey(moment.astimezone(UTC), parse_job_id(job_id))
+    except (ValueError, OverflowError, binascii.Error, InvalidArgument):
+        raise InvalidArgument("page_token", "is not one that this server gave out.") from None

@@ -1,0 +1,62 @@
+"""Fires what is due."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from pulse_server import tuning
+from pulse_server.domain.schedules import Fire, Schedule
+from pulse_server.domain.timetables import plan
+from pulse_server.loops import Loop
+from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.service.signals import Signals
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Reads what is due and lets the database take each step. Any number of them may run at once: a step is
+    guarded by the cursor that it starts from, so the second one to try it does nothing."""
+
+    def __init__(self, repo: ScheduleRepo, signals: Signals, *, interval: timedelta) -> None:
+        self._repo = repo
+        self._signals = signals
+        self._unreadable = 0
+        self.loop = Loop("scheduler", self.tick, interval)
+
+    async def tick(self) -> timedelta | None:
+        # What could not be read at the last tick is still the longest due: it must not fill the batch.
+        limit = tuning.SCHEDULE_BATCH + self._unreadable
+        due = await self._repo.due_schedules(limit)
+        if not due:
+            self._unreadable = 0
+            return None
+        now = await self._repo.database_now()
+        fires = [fire for schedule in due if (fire := _plan(schedule, now))]
+        self._unreadable = len(due) - len(fires)
+        done = await self._repo.fire_schedules(fires) if fires else []
+        self._signals.ready({fired.topic for fired in done if fired.job_id})
+        for fired in done:
+            if fired.job_id:
+                log.info(
+                    "schedule_fired",
+                    extra={
+                        "schedule_id": fired.schedule_id,
+                        "job_id": fired.job_id,
+                        "topic": fired.topic,
+                        "late_seconds": round((now - fired.occurrence).total_seconds(), 3),
+                    },
+                )
+        # More is due already: go on at once. Unless nothing moved, which would spin.
+        is_more_due = len(due) == limit or any(fire.next_run_at and fire.next_run_at <= now for fire in fires)
+        return timedelta(0) if done and is_more_due else None
+
+
+def _plan(schedule: Schedule, now: datetime) -> Fire | None:
+    """The step to take; None for a schedule that cannot be read, which must not stop the others."""
+    try:
+        return plan(schedule, now)
+    except Exception:
+        log.exception("schedule_skipped", extra={"schedule_id": schedule.id, "topic": schedule.work.topic})
+        return None

@@ -1,0 +1,237 @@
+"""Making, retuning and looking at schedules. A schedule is configuration; its fires are ordinary jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pulse_server import tuning
+from pulse_server.domain.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    PulseError,
+    ScheduleExists,
+    ScheduleNotFound,
+    Unavailable,
+)
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, Timetable, Work
+from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
+from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.service.jobs import job_weight, page_key
+from pulse_server.service.paging import Page, page_of, text_weight
+from pulse_server.service.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a caller wants a schedule to be."""
+
+    name: str | None
+    timetable: Timetable
+    work: Work
+    catch_up: CatchUp
+    refuse_past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a caller wants to be different; None: as it is."""
+
+    timetable: Timetable | None = None
+    topic: str | None = None
+    payload: bytes | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    metadata: dict[str, str] | None = None
+    catch_up: CatchUp | None = None
+    time_zone: str | None = None
+
+
+class Schedules:
+    def __init__(self, repo: ScheduleRepo, signals: Signals) -> None:
+        self._repo = repo
+        self._signals = signals
+
+    async def create(self, wanted: Definition, *, replace_existing: bool) -> Schedule:
+        """Store the schedule.
+
+        A name that is taken answers with the schedule that has it, if the definition is the same. Else that
+        schedule is retuned when the caller asked for it, and the call is refused when not.
+        """
+        now = await self._repo.database_now()
+        timetable = check_timetable(wanted.timetable, now)
+        if wanted.refuse_past and isinstance(timetable, Once) and timetable.at < now:
+            raise InvalidArgument("at", "lies in the past, and the request is strict about that.")
+        schedule = Schedule(
+            id=new_job_id(),
+            name=wanted.name,
+            timetable=timetable,
+            work=wanted.work,
+            catch_up=wanted.catch_up,
+            paused=False,
+            next_run_at=first_run(timetable, now),
+        )
+        created = await self._repo.create_schedule(schedule)
+        if created is not None:
+            return created
+        assert wanted.name is not None, "only a name can be taken"
+        existing = await self._repo.find_schedule(wanted.name)
+        if existing is None:
+            raise Unavailable("The schedule was removed while it was being declared. Try again.")
+        if _is_same(existing, wanted):
+            return existing
+        if not replace_existing:
+            raise ScheduleExists(wanted.name, existing.id)
+        return await self.update(existing.id, _changes_to(wanted))
+
+    async def get(self, schedule_id: str) -> Schedule:
+        schedule = await self._repo.get_schedule(schedule_id)
+        if schedule is None:
+            raise ScheduleNotFound(schedule_id)
+        return schedule
+
+    async def find(self, name: str) -> Schedule:
+        schedule = await self._repo.find_schedule(name)
+        if schedule is None:
+            raise ScheduleNotFound(repr(name))
+        return schedule
+
+    async def page(self, *, limit: int, token: str) -> Page[Schedule]:
+        """One page, oldest first."""
+        return await page_of(
+            lambda count, after: self._repo.list_schedules(limit=count, after=after),
+            limit,
+            token,
+            key=lambda schedule: PageKey(_created(schedule), schedule.id),
+            weight=lambda schedule: text_weight(schedule.work.metadata),
+        )
+
+    async def update(self, schedule_id: str, changes: Changes) -> Schedule:
+        """Retune. Occurrences to come follow the new definition; a new timetable starts from now."""
+        for _ in range(tuning.SCHEDULE_CONTENTION):
+            current = await self.get(schedule_id)
+            updated = await self._repo.update_schedule(await self._changed(current, changes), current)
+            if updated is not None:
+                return updated
+        raise _contended(schedule_id)
+
+    async def pause(self, schedule_id: str) -> Schedule:
+        schedule = await self._repo.pause_schedule(schedule_id)
+        if schedule is None:
+            raise ScheduleNotFound(schedule_id)
+        return schedule
+
+    async def resume(self, schedule_id: str) -> Schedule:
+        """Go on with the next occurrence to come. What was missed while paused stays missed; a `once` whose
+        time has passed fires now."""
+        for _ in range(tuning.SCHEDULE_CONTENTION):
+            current = await self.get(schedule_id)
+            now = await self._repo.database_now()
+            cursor = current.next_run_at
+            if current.paused and cursor <= now:
+                cursor = next_run(current.timetable, cursor, now) or cursor
+            resumed = await self._repo.resume_schedule(schedule_id, current.next_run_at, cursor)
+            if resumed is not None:
+                return resumed
+        raise _contended(schedule_id)
+
+    async def delete(self, schedule_id: str) -> None:
+        """Remove the schedule. Its jobs stay, and keep their lineage."""
+        if not await self._repo.delete_schedule(schedule_id):
+            raise ScheduleNotFound(schedule_id)
+
+    async def fire(self, schedule_id: str, job_id: str) -> str:
+        """Make a job now, beside the timetable, which goes on as before. Returns the job's id."""
+        topic = await self._repo.fire_now(schedule_id, job_id)
+        if topic is not None:
+            self._signals.ready({topic})
+        elif not await self._repo.has_fired(schedule_id, job_id):
+            await self.get(schedule_id)  # raises if there is no such schedule; else the id is another job's
+            raise AlreadyExists(f"job_id {job_id}", job_id)
+        return job_id
+
+    async def preview(self, timetable: Timetable, count: int) -> list[datetime]:
+        """When a schedule with this timetable would fire if it were made now."""
+        now = await self._repo.database_now()
+        check_timetable(timetable, now)
+        return upcoming(timetable, first_run(timetable, now), count)
+
+    async def jobs(self, schedule_id: str, *, limit: int, token: str) -> Page[Job]:
+        """The jobs that the schedule made, newest first. They outlive it."""
+        return await page_of(
+            lambda count, after: self._repo.list_schedule_jobs(schedule_id, limit=count, after=after),
+            limit,
+            token,
+            key=page_key,
+            weight=job_weight,
+        )
+
+    async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
+        timetable = _retuned(current, changes)
+        cursor = current.next_run_at
+        if timetable != current.timetable:
+            now = await self._repo.database_now()
+            cursor = first_run(check_timetable(timetable, now), now)
+        work = current.work
+        return replace(
+            current,
+            timetable=timetable,
+            next_run_at=cursor,
+            catch_up=changes.catch_up or current.catch_up,
+            work=Work(
+                topic=work.topic if changes.topic is None else changes.topic,
+                payload=work.payload if changes.payload is None else changes.payload,
+                priority=work.priority if changes.priority is None else changes.priority,
+                max_attempts=work.max_attempts if changes.max_attempts is None else changes.max_attempts,
+                metadata=work.metadata if changes.metadata is None else changes.metadata,
+            ),
+        )
+
+
+def _retuned(schedule: Schedule, changes: Changes) -> Timetable:
+    """The new timetable, of the same kind. A time zone that is not named stays."""
+    current = schedule.timetable
+    wanted = current if changes.timetable is None else changes.timetable
+    if type(wanted) is not type(current):
+        raise InvalidArgument(
+            "spec",
+            f"cannot turn a schedule of kind {schedule.kind} into another kind. Make a new schedule.",
+        )
+    if isinstance(current, Cron) and isinstance(wanted, Cron):
+        return Cron(wanted.expression, changes.time_zone or current.time_zone)
+    if changes.time_zone:
+        raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
+    return wanted
+
+
+def _is_same(existing: Schedule, wanted: Definition) -> bool:
+    return (existing.timetable, existing.work, existing.catch_up) == (
+        wanted.timetable,
+        wanted.work,
+        wanted.catch_up,
+    )
+
+
+def _changes_to(wanted: Definition) -> Changes:
+    work = wanted.work
+    return Changes(
+        timetable=wanted.timetable,
+        topic=work.topic,
+        payload=work.payload,
+        priority=work.priority,
+        max_attempts=work.max_attempts,
+        metadata=dict(work.metadata),
+        catch_up=wanted.catch_up,
+        time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
+    )
+
+
+def _created(schedule: Schedule) -> datetime:
+    assert schedule.created_at is not None, "it comes from the database"
+    return schedule.created_at
+
+
+def _contended(schedule_id: str) -> PulseError:
+    return Unavailable(f"Schedule {schedule_id} kept changing while it was being changed. Try again.")

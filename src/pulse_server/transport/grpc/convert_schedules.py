@@ -1,0 +1,106 @@
+"""Between the wire's schedules and the domain's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypeAlias
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.service.schedules import Changes, Definition
+from pulse_server.transport.grpc import convert
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.PreviewScheduleRequest
+
+
+def definition(request: pb.CreateScheduleRequest) -> Definition:
+    """The schedule that is asked for, or InvalidArgument naming the field."""
+    return Definition(
+        name=limits.check_name(request.name),
+        timetable=timetable(request, request.time_zone),
+        work=Work(
+            topic=limits.check_topic(request.topic),
+            payload=limits.check_payload(request.payload),
+            priority=request.priority,
+            max_attempts=limits.check_max_attempts(request.max_attempts)
+            if request.HasField("max_attempts")
+            else tuning.DEFAULT_MAX_ATTEMPTS,
+            metadata=limits.check_metadata(dict(request.metadata)) or {},
+        ),
+        catch_up=_catch_up(request.catch_up) or CatchUp.ONE,
+        refuse_past=request.strict,
+    )
+
+
+def changes(request: pb.UpdateScheduleRequest) -> Changes:
+    return Changes(
+        timetable=timetable(request, request.time_zone) if request.WhichOneof("spec") else None,
+        time_zone=request.time_zone if request.HasField("time_zone") else None,
+        topic=limits.check_topic(request.topic) if request.HasField("topic") else None,
+        payload=limits.check_payload(request.payload) if request.HasField("payload") else None,
+        priority=request.priority if request.HasField("priority") else None,
+        max_attempts=limits.check_max_attempts(request.max_attempts)
+        if request.HasField("max_attempts")
+        else None,
+        metadata=dict(limits.check_metadata(dict(request.metadata.entries)) or {})
+        if request.HasField("metadata")
+        else None,
+        catch_up=_catch_up(request.catch_up) if request.HasField("catch_up") else None,
+    )
+
+
+def timetable(request: WithSpec, time_zone: str) -> Timetable:
+    spec = request.WhichOneof("spec")
+    if time_zone and spec != "cron":
+        raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
+    match spec:
+        case "at":
+            return Once(limits.check_run_at(convert.moment(request.at, "at"), "at"))
+        case "every":
+            # As it is stored, so that the same request is the same definition again.
+            return Every(convert.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
+        case "cron":
+            return Cron(" ".join(request.cron.split()), time_zone or "UTC")
+    raise InvalidArgument("spec", "is missing: set one of at, every and cron.")
+
+
+def schedule_view(schedule: Schedule, *, with_payload: bool = False) -> pb.ScheduleView:
+    view = pb.ScheduleView(
+        schedule_id=schedule.id,
+        name=schedule.name or "",
+        kind=schedule.kind,
+        topic=schedule.work.topic,
+        payload=schedule.work.payload if with_payload else b"",
+        priority=schedule.work.priority,
+        max_attempts=schedule.work.max_attempts,
+        metadata=dict(schedule.work.metadata),
+        catch_up=schedule.catch_up.value,
+        paused=schedule.paused,
+        next_run_at=convert.timestamp(schedule.next_run_at),
+        last_run_at=convert.timestamp(schedule.last_run_at),
+        created_at=convert.timestamp(schedule.created_at),
+    )
+    match schedule.timetable:
+        case Once(at):
+            view.at.FromDatetime(at)
+        case Every(interval):
+            view.every.FromTimedelta(interval)
+        case Cron(expression, time_zone):
+            view.cron, view.time_zone = expression, time_zone
+    return view
+
+
+def _catch_up(text: str) -> CatchUp | None:
+    if not text:
+        return None
+    try:
+        return CatchUp(text)
+    except ValueError:
+        raise InvalidArgument(
+            "catch_up", f"{text[:40]!r} is not known; it is one of {', '.join(CatchUp)}."
+        ) from None

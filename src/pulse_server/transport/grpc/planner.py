@@ -1,0 +1,112 @@
+"""The RPCs of schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.ids import new_job_id, parse_job_id
+from pulse_server.service.schedules import Schedules
+from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc import convert_schedules as read
+
+
+class Planner:
+    def __init__(self, schedules: Schedules) -> None:
+        self._schedules = schedules
+
+    async def create_schedule(
+        self, request: pb.CreateScheduleRequest, _context: Any
+    ) -> pb.CreateScheduleResponse:
+        schedule = await self._schedules.create(read.definition(request), replace_existing=request.replace)
+        return pb.CreateScheduleResponse(
+            schedule_id=schedule.id, schedule=read.schedule_view(schedule, with_payload=True)
+        )
+
+    async def get_schedule(self, request: pb.GetScheduleRequest, _context: Any) -> pb.GetScheduleResponse:
+        if request.name and not request.schedule_id:
+            schedule = await self._schedules.find(limits.check_name(request.name) or "")
+        else:
+            schedule = await self._schedules.get(_id(request))
+        return pb.GetScheduleResponse(schedule=read.schedule_view(schedule, with_payload=True))
+
+    async def list_schedules(
+        self, request: pb.ListSchedulesRequest, _context: Any
+    ) -> pb.ListSchedulesResponse:
+        page = await self._schedules.page(limit=_page_size(request.limit), token=request.page_token)
+        return pb.ListSchedulesResponse(
+            schedules=[read.schedule_view(schedule) for schedule in page.entries],
+            next_page_token=page.next_token,
+        )
+
+    async def update_schedule(
+        self, request: pb.UpdateScheduleRequest, _context: Any
+    ) -> pb.UpdateScheduleResponse:
+        schedule = await self._schedules.update(_id(request), read.changes(request))
+        return pb.UpdateScheduleResponse(schedule=read.schedule_view(schedule, with_payload=True))
+
+    async def pause_schedule(
+        self, request: pb.PauseScheduleRequest, _context: Any
+    ) -> pb.PauseScheduleResponse:
+        await self._schedules.pause(_id(request))
+        return pb.PauseScheduleResponse()
+
+    async def resume_schedule(
+        self, request: pb.ResumeScheduleRequest, _context: Any
+    ) -> pb.ResumeScheduleResponse:
+        await self._schedules.resume(_id(request))
+        return pb.ResumeScheduleResponse()
+
+    async def delete_schedule(
+        self, request: pb.DeleteScheduleRequest, _context: Any
+    ) -> pb.DeleteScheduleResponse:
+        await self._schedules.delete(_id(request))
+        return pb.DeleteScheduleResponse()
+
+    async def fire_schedule(self, request: pb.FireScheduleRequest, _context: Any) -> pb.FireScheduleResponse:
+        job_id = parse_job_id(request.job_id) if request.job_id else new_job_id()
+        return pb.FireScheduleResponse(job_id=await self._schedules.fire(_id(request), job_id))
+
+    async def preview_schedule(
+        self, request: pb.PreviewScheduleRequest, _context: Any
+    ) -> pb.PreviewScheduleResponse:
+        fires = await self._schedules.preview(
+            read.timetable(request, request.time_zone), limits.check_preview_count(request.count)
+        )
+        return pb.PreviewScheduleResponse(fires=[convert.exact_timestamp(fire) for fire in fires])
+
+    async def list_schedule_jobs(
+        self, request: pb.ListScheduleJobsRequest, _context: Any
+    ) -> pb.ListScheduleJobsResponse:
+        page = await self._schedules.jobs(
+            _id(request), limit=_page_size(request.limit), token=request.page_token
+        )
+        return pb.ListScheduleJobsResponse(
+            jobs=[convert.job_view(job) for job in page.entries], next_page_token=page.next_token
+        )
+
+    async def list_schedule_fires(
+        self, request: pb.ListScheduleFiresRequest, _context: Any
+    ) -> pb.ListScheduleFiresResponse:
+        page = await self._schedules.jobs(
+            _id(request), limit=_page_size(request.limit), token=request.page_token
+        )
+        return pb.ListScheduleFiresResponse(
+            fires=[
+                pb.ScheduleFire(
+                    job_id=job.id, fired_at=convert.timestamp(job.submitted_at), status=job.status.value
+                )
+                for job in page.entries
+            ],
+            next_page_token=page.next_token,
+        )
+
+
+def _id(request: Any) -> str:
+    return parse_job_id(request.schedule_id, "schedule_id")
+
+
+def _page_size(limit: int) -> int:
+    # A caller of the original contract sends no limit and does not ask for a second page.
+    return limits.check_page_size(limit, default=limits.MAX_PAGE_SIZE)

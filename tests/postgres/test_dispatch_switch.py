@@ -1,0 +1,192 @@
+"""The switches in the database: what they remember, and that a claim looks at them itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from pulse_server.domain.dispatch import DispatchState
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres.database import HOT_PLANS, Database
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from tests.fakes.store import Store, a_job
+from tests.postgres import large_tables
+from tests.postgres.query_plans import explain
+from tests.postgres.sessions import Connection
+from tests.postgres.test_plans import claim
+
+
+@pytest.fixture
+async def switches(shared_dsn: str, connection: Connection) -> AsyncIterator[PostgresDispatchRepo]:
+    database = Database(shared_dsn)
+    await database.open()
+    yield PostgresDispatchRepo(database)
+    await database.close()
+
+
+async def test_new_database_is_open(switches: PostgresDispatchRepo) -> None:
+    assert await switches.read_gate() == DispatchState()
+
+
+async def test_pause_tells_its_reason_and_since_when(
+    switches: PostgresDispatchRepo, connection: Connection
+) -> None:
+    before = await connection.fetchval("SELECT clock_timestamp()")
+    await switches.pause_everything("the mail server is düwn")
+    await switches.pause_topic("mail", "quota")
+    after = await connection.fetchval("SELECT clock_timestamp()")
+
+    state = await switches.read_gate()
+
+    assert state.everything is not None
+    assert state.everything.reason == "the mail server is düwn"
+    assert state.topics["mail"].reason == "quota"
+    assert before <= state.everything.since <= state.topics["mail"].since <= after
+
+
+async def test_pausing_again_keeps_since_when_and_takes_the_new_reason(
+    switches: PostgresDispatchRepo,
+) -> None:
+    for reason in ("first", "second"):
+        await switches.pause_everything(reason)
+        await switches.pause_topic("mail", reason)
+        if reason == "first":
+            first = await switches.read_gate()
+    second = await switches.read_gate()
+
+    assert first.everything is not None
+    assert second.everything is not None
+    assert second.everything.since == first.everything.since
+    assert second.topics["mail"].since == first.topics["mail"].since
+    assert (second.everything.reason, second.topics["mail"].reason) == ("second", "second")
+
+
+async def test_pause_after_a_resume_counts_from_anew(switches: PostgresDispatchRepo) -> None:
+    await switches.pause_everything("first")
+    first = (await switches.read_gate()).everything
+    await switches.resume_everything()
+    await switches.pause_everything("second")
+    second = (await switches.read_gate()).everything
+
+    assert first is not None
+    assert second is not None
+    assert second.since > first.since
+
+
+async def test_topics_and_everything_are_switches_of_their_own(switches: PostgresDispatchRepo) -> None:
+    await switches.pause_everything("all")
+    await switches.pause_topic("mail", "one")
+    await switches.pause_topic("image", "another")
+
+    await switches.resume_topic("mail")
+    still = await switches.read_gate()
+    assert still.everything is not None
+    assert still.topics.keys() == {"image"}
+
+    await switches.resume_everything()
+    left = await switches.read_gate()
+    assert left.everything is None
+    assert left.topics.keys() == {"image"}
+
+
+async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDispatchRepo) -> None:
+    await switches.resume_everything()
+    await switches.resume_topic("mail")
+
+    assert await switches.read_gate() == DispatchState()
+
+
+async def test_switch_that_is_missing_is_told_and_nothing_is_claimed(
+    switches: PostgresDispatchRepo, postgres: Store, connection: Connection
+) -> None:
+    await postgres.submit(a_job())
+    await connection.execute("DELETE FROM pulse.dispatch_control")
+    try:
+        with pytest.raises(Unavailable, match=r"dispatch_control is missing.*`pulsed migrate`"):
+            await switches.read_gate()
+        assert await postgres.claim() == []
+    finally:
+        await connection.execute("INSERT INTO pulse.dispatch_control (id) VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO pulse.dispatch_control (id) VALUES (2)",
+        "INSERT INTO pulse.dispatch_control (id) VALUES (1)",
+        "UPDATE pulse.dispatch_control SET paused = true",
+        "UPDATE pulse.dispatch_control SET paused_at = now()",
+    ],
+)
+async def test_table_of_the_switch_is_one_row_that_tells_since_when(
+    connection: Connection, statement: str
+) -> None:
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        await connection.execute(statement)
+
+
+# --- the claim
+
+
+async def test_claim_takes_nothing_while_everything_is_paused(
+    switches: PostgresDispatchRepo, postgres: Store
+) -> None:
+    (job_id,) = await postgres.submit(a_job())
+    await switches.pause_everything("")
+
+    assert await postgres.claim() == []
+    await switches.resume_everything()
+    assert [claim.job_id for claim in await postgres.claim()] == [job_id]
+
+
+async def test_claim_passes_over_a_paused_topic_and_takes_the_others(
+    switches: PostgresDispatchRepo, postgres: Store
+) -> None:
+    mail, image = await postgres.submit(a_job("mail", priority=9), a_job("image"))
+    await switches.pause_topic("mail", "")
+
+    assert [claim.job_id for claim in await postgres.claim("A", 5, topics=["mail", "image"])] == [image]
+    await switches.resume_topic("mail")
+    assert [claim.job_id for claim in await postgres.claim("A", 5, topics=["mail", "image"])] == [mail]
+
+
+async def test_paused_dispatch_lets_everything_but_the_claim_go_on(
+    switches: PostgresDispatchRepo, postgres: Store
+) -> None:
+    running, given_back = await postgres.start(), await postgres.start()
+    await switches.pause_everything("")
+
+    assert await postgres.submit(a_job())
+    assert await postgres.repo.complete_jobs([running]) == {running}
+    assert await postgres.repo.release_jobs([given_back])
+
+
+async def test_claim_that_began_before_the_pause_was_committed_is_the_last(
+    switches: PostgresDispatchRepo, postgres: Store, second_connection: Connection
+) -> None:
+    """Who turns the switch waits for nobody: a claim that does not see it yet goes through."""
+    await postgres.submit(a_job(), a_job())
+    async with second_connection.transaction():
+        await second_connection.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now()")
+        assert len(await postgres.claim()) == 1
+
+    assert await postgres.claim() == []
+
+
+@pytest.mark.parametrize("pause", ["UPDATE pulse.dispatch_control SET paused = true, paused_at = now()", ""])
+async def test_claim_while_paused_looks_at_no_job(
+    shared_dsn: str, connection: Connection, pause: str
+) -> None:
+    await large_tables.add_backlog(connection, 2000)
+    await connection.execute(
+        pause or "INSERT INTO pulse.paused_topics SELECT 'topic-' || n FROM generate_series(0, 4) AS n"
+    )
+    planner = await asyncpg.connect(shared_dsn, timeout=10, server_settings=HOT_PLANS)
+    try:
+        plan = await explain(planner, "claim_batch", *claim(5))
+    finally:
+        planner.terminate()
+
+    assert plan.rows_touched() == 0, plan

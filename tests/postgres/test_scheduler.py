@@ -1,0 +1,299 @@
+"""One tick after another on a real database: what fires, what does not, and what a schedule leaves behind."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, fire_id
+from pulse_server.domain.timetables import MOST_REPLAYED, plan
+from tests.postgres.planning import HOUR, HOURLY, MINUTE, SECOND, Planning
+
+AT_ONCE = timedelta(0)
+
+
+async def test_due_schedule_makes_an_ordinary_job_and_moves_on(planning: Planning) -> None:
+    schedule = await planning.make(
+        overdue=SECOND, topic="report", payload=b"what", priority=7, max_attempts=3, metadata={"a": "ü"}
+    )
+
+    await planning.scheduler.tick()
+
+    (job,) = await planning.repo.list_schedule_jobs(schedule.id, limit=10)
+    assert job.id == fire_id(schedule.id, schedule.next_run_at)
+    assert (job.topic, job.priority, job.max_attempts, dict(job.metadata)) == ("report", 7, 3, {"a": "ü"})
+    assert (job.status, job.ready, job.schedule_id) == ("PENDING", True, schedule.id)
+    assert await planning.connection.fetchval("SELECT payload FROM pulse.jobs") == b"what"
+    moved = await planning.current(schedule)
+    assert moved.next_run_at == schedule.next_run_at + HOUR
+    assert moved.last_run_at == schedule.next_run_at
+    assert planning.dispatcher.woken == [{"report"}]
+
+
+async def test_nothing_due_fires_nothing_and_wakes_nobody(planning: Planning) -> None:
+    await planning.make()
+
+    assert await planning.scheduler.tick() is None
+    assert await planning.job_ids() == set()
+    assert planning.dispatcher.woken == []
+
+
+async def test_second_tick_finds_nothing_left(planning: Planning) -> None:
+    await planning.make(overdue=SECOND)
+
+    await planning.scheduler.tick()
+    await planning.scheduler.tick()
+
+    assert len(await planning.job_ids()) == 1
+
+
+async def test_once_is_gone_after_its_fire_and_its_job_keeps_the_lineage(planning: Planning) -> None:
+    schedule = await planning.make_once()
+
+    await planning.scheduler.tick()
+
+    assert await planning.repo.get_schedule(schedule.id) is None
+    page = await planning.service.jobs(schedule.id, limit=10, token="")
+    assert [(job.id, job.schedule_id) for job in page.entries] == [
+        (fire_id(schedule.id, schedule.next_run_at), schedule.id)
+    ]
+
+
+async def test_deleted_schedule_leaves_its_jobs(planning: Planning) -> None:
+    schedule = await planning.make(overdue=SECOND)
+    await planning.scheduler.tick()
+
+    await planning.service.delete(schedule.id)
+
+    assert len((await planning.service.jobs(schedule.id, limit=10, token="")).entries) == 1
+
+
+# --- steps
+
+
+async def test_stale_step_neither_fires_again_nor_moves_the_cursor_back(planning: Planning) -> None:
+    schedule = await planning.make(overdue=3 * HOUR, catch_up=CatchUp.ALL)
+    stale = plan(schedule, await planning.now())
+    while await planning.due_count():
+        await planning.scheduler.tick()
+    before, jobs = await planning.current(schedule), await planning.job_ids()
+
+    assert await planning.repo.fire_schedules([stale]) == []
+    another_way = Fire(schedule.id, schedule.next_run_at, schedule.next_run_at - HOUR, stale.job_id)
+    assert await planning.repo.fire_schedules([another_way]) == []
+
+    assert await planning.current(schedule) == before
+    assert await planning.job_ids() == jobs
+
+
+async def test_stale_step_does_not_bring_back_a_once(planning: Planning) -> None:
+    schedule = await planning.make_once()
+    stale = plan(schedule, await planning.now())
+    await planning.scheduler.tick()
+
+    assert await planning.repo.fire_schedules([stale]) == []
+    assert len(await planning.job_ids()) == 1
+
+
+async def test_cursor_set_back_by_hand_makes_no_second_job_of_an_occurrence(planning: Planning) -> None:
+    schedule = await planning.make(overdue=SECOND)
+    await planning.scheduler.tick()
+    await planning.set_cursor(schedule, schedule.next_run_at)
+
+    await planning.scheduler.tick()
+
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}
+    assert (await planning.current(schedule)).next_run_at == schedule.next_run_at + HOUR
+    first, again = planning.repo.batches
+    assert [fired.job_id for fired in first] == [fire_id(schedule.id, schedule.next_run_at)]
+    assert [fired.job_id for fired in again] == [None]
+    assert planning.dispatcher.woken == [{"mail"}]
+
+
+async def test_step_that_is_passed_over_leaves_the_last_run_as_it_was(planning: Planning) -> None:
+    schedule = await planning.make(overdue=3 * HOUR, catch_up=CatchUp.SKIP)
+
+    await planning.scheduler.tick()
+
+    moved = await planning.current(schedule)
+    assert (moved.next_run_at, moved.last_run_at) == (schedule.next_run_at + 4 * HOUR, None)
+    assert await planning.job_ids() == set()
+    assert planning.dispatcher.woken == []
+
+
+# --- catching up
+
+
+async def test_missed_occurrences_are_one_fire_and_the_phase_is_kept(planning: Planning) -> None:
+    schedule = await planning.make(Every(MINUTE), overdue=HOUR + SECOND)
+
+    assert await planning.scheduler.tick() is None
+
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}
+    assert (await planning.current(schedule)).next_run_at == schedule.next_run_at + HOUR + MINUTE
+
+
+async def test_schedule_that_replays_is_ticked_at_once_until_it_has_caught_up(planning: Planning) -> None:
+    """One step per interval would never catch up with a schedule whose own interval is as short."""
+    schedule = await planning.make(Every(MINUTE), overdue=10 * MINUTE + SECOND, catch_up=CatchUp.ALL)
+
+    pauses = [await planning.scheduler.tick() for _ in range(11)]
+
+    assert pauses == [AT_ONCE] * 10 + [None]
+    assert await planning.job_ids() == {
+        fire_id(schedule.id, schedule.next_run_at + number * MINUTE) for number in range(11)
+    }
+
+
+async def test_replay_is_bounded(planning: Planning) -> None:
+    schedule = await planning.make(Every(MINUTE), overdue=timedelta(days=30) + SECOND, catch_up=CatchUp.ALL)
+
+    while await planning.scheduler.tick() == AT_ONCE:
+        pass
+
+    assert len(await planning.job_ids()) == MOST_REPLAYED + 1
+    newest = schedule.next_run_at + timedelta(days=30)
+    assert (await planning.current(schedule)).last_run_at == newest
+
+
+# --- those that cannot be read
+
+
+async def test_unreadable_schedule_is_logged_and_skipped_and_the_others_fire(
+    planning: Planning, caplog: pytest.LogCaptureFixture
+) -> None:
+    (spoilt,) = await planning.make_unreadable()
+    good = await planning.make(overdue=SECOND)
+
+    await planning.scheduler.tick()
+
+    assert await planning.job_ids() == {fire_id(good.id, good.next_run_at)}
+    (skipped,) = (record for record in caplog.records if record.getMessage() == "schedule_skipped")
+    assert (skipped.levelno, skipped.__dict__["schedule_id"]) == (logging.ERROR, spoilt)
+
+
+async def test_zone_that_the_database_of_zones_no_longer_has_stops_its_own_schedule_only(
+    planning: Planning,
+) -> None:
+    schedule = await planning.make(Cron("@hourly", "Europe/Paris"), overdue=HOUR)
+    await planning.connection.execute("UPDATE pulse.schedules SET time_zone = 'Atlantis/Capital'")
+    good = await planning.make(overdue=SECOND)
+
+    await planning.scheduler.tick()
+
+    assert await planning.job_ids() == {fire_id(good.id, good.next_run_at)}
+    assert (await planning.current(schedule)).next_run_at == schedule.next_run_at
+
+
+async def test_more_unreadable_schedules_than_a_batch_do_not_starve_the_others(
+    planning: Planning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "SCHEDULE_BATCH", 5)
+    await planning.make_unreadable(12)
+    good = [await planning.make(overdue=SECOND) for _ in range(7)]
+
+    for _ in range(6):
+        await planning.scheduler.tick()
+
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at) for schedule in good}
+    assert await planning.scheduler.tick() is None, "with nothing but unreadable ones left it must not spin"
+
+
+# --- many
+
+
+async def test_ten_thousand_schedules_due_at_once_drain_by_batches_the_longest_due_first(
+    planning: Planning,
+) -> None:
+    await planning.connection.execute(
+        """INSERT INTO pulse.schedules (id, next_run_at, interval_ms, max_attempts, kind, topic, payload)
+        SELECT gen_random_uuid(), now() - n * interval '1 ms', 3600000, 5, 'interval', 'mail', ''
+        FROM generate_series(1, 10000) AS n"""
+    )
+
+    ticks = 1
+    while await planning.scheduler.tick() == AT_ONCE:
+        ticks += 1
+
+    assert ticks <= 102
+    assert max(map(len, planning.repo.batches)) == tuning.SCHEDULE_BATCH
+    oldest = [min(fired.occurrence for fired in batch) for batch in planning.repo.batches]
+    assert oldest == sorted(oldest)
+    assert await planning.due_count() == 0
+    assert (
+        await planning.connection.fetchval("SELECT count(DISTINCT schedule_id) FROM pulse.jobs")
+        == await planning.connection.fetchval("SELECT count(*) FROM pulse.jobs")
+        == 10_000
+    )
+
+
+# --- paused schedules
+
+
+async def test_paused_schedule_does_not_fire(planning: Planning) -> None:
+    schedule = await planning.make(overdue=SECOND)
+    await planning.service.pause(schedule.id)
+
+    await planning.scheduler.tick()
+
+    assert await planning.job_ids() == set()
+    assert (await planning.current(schedule)).next_run_at == schedule.next_run_at
+
+
+async def test_pause_between_the_look_and_the_step_wins(planning: Planning) -> None:
+    schedule = await planning.make(overdue=SECOND)
+    (due,) = await planning.repo.due_schedules(10)
+    await planning.service.pause(schedule.id)
+
+    assert await planning.repo.fire_schedules([plan(due, await planning.now())]) == []
+    assert await planning.job_ids() == set()
+
+
+@pytest.mark.parametrize("catch_up", CatchUp)
+async def test_what_was_missed_while_paused_stays_missed(planning: Planning, catch_up: CatchUp) -> None:
+    schedule = await planning.make(Every(MINUTE), overdue=HOUR + SECOND, catch_up=catch_up)
+    await planning.service.pause(schedule.id)
+
+    resumed = await planning.service.resume(schedule.id)
+    await planning.scheduler.tick()
+
+    assert not resumed.paused
+    assert resumed.next_run_at == schedule.next_run_at + HOUR + MINUTE
+    assert await planning.job_ids() == set()
+
+
+async def test_once_that_was_missed_while_paused_fires_when_it_is_resumed(planning: Planning) -> None:
+    schedule = await planning.make_once(overdue=HOUR)
+    await planning.service.pause(schedule.id)
+    await planning.scheduler.tick()
+    assert await planning.job_ids() == set()
+
+    await planning.service.resume(schedule.id)
+    await planning.scheduler.tick()
+
+    assert await planning.job_ids() == {fire_id(schedule.id, schedule.next_run_at)}
+
+
+async def test_resume_of_a_schedule_that_is_not_paused_skips_nothing(planning: Planning) -> None:
+    schedule = await planning.make(overdue=SECOND)
+
+    assert (await planning.service.resume(schedule.id)).next_run_at == schedule.next_run_at
+
+
+# --- fires by hand
+
+
+async def test_fire_by_hand_makes_a_job_and_leaves_the_timetable_alone(planning: Planning) -> None:
+    schedule = await planning.make(HOURLY)
+    await planning.service.pause(schedule.id)
+    paused = await planning.current(schedule)
+    job_id = fire_id(schedule.id, await planning.now())
+
+    assert await planning.service.fire(schedule.id, job_id) == job_id
+
+    assert await planning.job_ids(schedule) == {job_id}
+    assert await planning.current(schedule) == paused
+    assert planning.dispatcher.woken == [{"mail"}]

@@ -1,0 +1,167 @@
+"""The pause switch as a replica remembers it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.dispatch import DispatchState
+from pulse_server.domain.errors import Unavailable
+from pulse_server.repos.wakeups import Wakeup
+from pulse_server.service.gate import Gate, PauseControl
+from tests.fakes.dispatch import InMemoryDispatchRepo
+from tests.fakes.replica import Replica
+
+TOPICS = frozenset({"mail", "image"})
+NEVER = timedelta(days=1)
+AT_ONCE = timedelta(microseconds=1)
+
+
+@dataclass
+class Switchboard:
+    """A replica's gate, and the control that turns its switches."""
+
+    repo: InMemoryDispatchRepo
+    gate: Gate
+    control: PauseControl
+    changes: list[DispatchState]
+
+
+@pytest.fixture
+def board(replica: Replica) -> Switchboard:
+    repo = InMemoryDispatchRepo()
+    gate = Gate(repo, interval=NEVER)
+    changes: list[DispatchState] = []
+    gate.on_change(lambda: changes.append(gate.state))
+    return Switchboard(repo, gate, PauseControl(repo, gate, replica.signals), changes)
+
+
+async def test_gate_is_as_the_database_says_once_it_is_read(board: Switchboard) -> None:
+    await board.repo.pause_everything("maintenance")
+    assert board.gate.open_topics(TOPICS) == TOPICS, "it was not read yet"
+
+    await board.gate.refresh()
+
+    assert board.gate.open_topics(TOPICS) == frozenset()
+
+
+async def test_gate_that_cannot_be_read_at_the_start_is_an_error(board: Switchboard) -> None:
+    board.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await board.gate.refresh()
+
+
+@pytest.mark.parametrize("paused", [True, False], ids=["paused", "open"])
+async def test_lost_database_keeps_the_gate_as_it_was(board: Switchboard, paused: bool) -> None:
+    if paused:
+        await board.control.pause(None, "maintenance")
+    before = board.gate.state
+    board.repo.is_away = True
+    board.repo.state = DispatchState()
+
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await board.gate.refresh()
+
+    assert board.gate.state == before
+    assert (board.gate.open_topics(TOPICS) == TOPICS) is not paused
+
+
+async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learnt_after_it() -> None:
+    repo = InMemoryDispatchRepo()
+    gate = Gate(repo, interval=AT_ONCE)
+    running = asyncio.create_task(gate.loop.run())
+    async with asyncio.timeout(10):
+        await gate.loop.wait_for_ticks(1)
+        repo.is_away = True
+        await gate.loop.wait_for_ticks(3)
+        repo.is_away = False
+        await repo.pause_everything("meanwhile")
+        await gate.loop.wait_for_ticks(2)
+        gate.loop.stop()
+        await running
+
+    assert gate.open_topics(TOPICS) == frozenset()
+
+
+async def test_pause_of_a_topic_holds_that_one_only(board: Switchboard) -> None:
+    await board.control.pause("mail", "quota")
+
+    assert board.gate.open_topics(TOPICS) == {"image"}
+    assert board.gate.open_topics(frozenset({"mail"})) == frozenset()
+
+
+async def test_resume_of_a_topic_does_not_lift_the_pause_of_everything(board: Switchboard) -> None:
+    await board.control.pause(None, "all")
+    await board.control.pause("mail", "one")
+
+    await board.control.resume("mail")
+    assert board.gate.open_topics(TOPICS) == frozenset()
+
+    await board.control.resume(None)
+    assert board.gate.open_topics(TOPICS) == TOPICS
+
+
+async def test_resume_of_everything_does_not_lift_the_pause_of_a_topic(board: Switchboard) -> None:
+    await board.control.pause(None, "all")
+    await board.control.pause("mail", "one")
+
+    await board.control.resume(None)
+
+    assert board.gate.open_topics(TOPICS) == {"image"}
+
+
+async def test_turning_a_switch_flips_the_gate_here_and_tells_the_others(
+    board: Switchboard, replica: Replica
+) -> None:
+    await board.control.pause(None, "maintenance")
+    assert board.gate.state == board.repo.state
+    assert replica.line.gate_changes == 1
+
+    await board.control.resume(None)
+    assert board.gate.state == board.repo.state == DispatchState()
+    assert replica.line.gate_changes == 2
+
+
+@pytest.mark.parametrize("topic", [None, "mail"])
+async def test_switch_that_could_not_be_stored_is_not_turned(
+    board: Switchboard, replica: Replica, topic: str | None
+) -> None:
+    board.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await board.control.pause(topic, "")
+
+    assert board.gate.state == DispatchState()
+    assert replica.line.gate_changes == 0
+
+
+async def test_change_is_told_once_and_only_if_there_is_one(board: Switchboard) -> None:
+    await board.gate.refresh()
+    assert board.changes == []
+
+    await board.control.pause("mail", "quota")
+    await board.gate.refresh()
+
+    assert board.changes == [board.repo.state]
+
+
+async def test_status_is_what_the_database_says_and_not_what_is_remembered(board: Switchboard) -> None:
+    await board.repo.pause_topic("mail", "elsewhere")
+
+    assert (await board.control.status()).topics.keys() == {"mail"}
+
+
+async def test_wakeup_of_another_replica_asks_for_a_refresh(replica: Replica) -> None:
+    asked: list[bool] = []
+    replica.signals.on_gate_changed_elsewhere(lambda: asked.append(True))
+
+    replica.line.deliver(Wakeup(frozenset({"mail"})))
+    assert asked == []
+
+    replica.line.deliver(Wakeup(gate_changed=True))
+    assert asked == [True]
