@@ -88,8 +88,9 @@ STARTUP_PATIENCE = timedelta(seconds=6)
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 # Lists and look-ups: an operator's question may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)
-# submit lanes + report lanes (twice: completes and failures) + claim + promote + reap + release
-HOT_CONNECTIONS = 8
+# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate: no loop
+# queues behind a flood of submits.
+HOT_CONNECTIONS = 10
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
 READ_CONNECTIONS = 4

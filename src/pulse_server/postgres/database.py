@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
 
@@ -61,22 +61,17 @@ class Connections:
     async def fetch(self, name: str, statement: str, *args: object) -> Rows:
         """Run the statement and return its rows. Unavailable if that takes too long or cannot be had."""
         with translated(name):
-            return await self._run("fetch", statement, args)  # type: ignore[no-any-return]
-
-    async def execute(self, name: str, statement: str, *args: object) -> str:
-        """Run the statement and return its tag, such as 'INSERT 0 5'."""
-        with translated(name):
-            return await self._run("execute", statement, args)  # type: ignore[no-any-return]
+            return await self._fetch(statement, args)
 
     async def close(self) -> None:
         if self._pool is not None:
             self._pool.terminate()
 
-    async def _run(self, method: str, statement: str, args: tuple[object, ...]) -> Any:
+    async def _fetch(self, statement: str, args: tuple[object, ...]) -> Rows:
         assert self._pool is not None, "open() comes first"
         connection = await self._pool.acquire(timeout=self._timeout)
         try:
-            return await getattr(connection, method)(statement, *args, timeout=self._timeout)
+            return await connection.fetch(statement, *args, timeout=self._timeout)
         except (TimeoutError, asyncio.CancelledError):
             # A frozen server would not read a cancel request either: drop the connection, do not wait on it.
             connection.terminate()
