@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, environment, tell
-from benchmarks.scenarios import bulk, claim, drain, fires, idle, submit
+from benchmarks.scenarios import auth, bulk, claim, drain, fires, idle, metrics, submit
 from benchmarks.stand import Stand
 
 SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
@@ -21,6 +21,8 @@ SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "idle": idle.measure,
     "claim": claim.measure,
     "fires": fires.measure,
+    "auth": auth.measure,
+    "metrics": metrics.measure,
 }
 
 

@@ -74,10 +74,10 @@ class Stand:
             await connection.close()
 
     @asynccontextmanager
-    async def pulsed(self, dsn: str) -> AsyncIterator[str]:
-        """A server process. Yields its address."""
+    async def pulsed(self, dsn: str, **settings: str) -> AsyncIterator[str]:
+        """A server process, with these environment variables. Yields its address."""
         log = Path(self._folder.name) / f"pulsed-{uuid.uuid4().hex[:8]}.log"
-        environment = {**os.environ, "DB_HOST": dsn, "PULSE_GRPC_ADDR": "127.0.0.1:0"}
+        environment = {**os.environ, "DB_HOST": dsn, "PULSE_GRPC_ADDR": "127.0.0.1:0", **settings}
         with log.open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pulse_server.main"], env=environment, stderr=output

@@ -23,12 +23,17 @@ async def measure(stand: Stand) -> list[Figure]:
 
 async def _run(stand: Stand) -> float:
     async with stand.database() as dsn, stand.pulsed(dsn) as address:
-        await preload(address, JOBS)
-        await stand.settle(dsn)
-        async with stand.worker(address, CONCURRENCY) as recording:
-            while recording.count < JOBS:
-                await asyncio.sleep(0.005)
-            await wait_until_finished(dsn)
-            finished = time.time()
-            first = min(started for _, started in recording.pairs())
-            return JOBS / (finished - first)
+        return await drain_rate(stand, dsn, address, JOBS)
+
+
+async def drain_rate(stand: Stand, dsn: str, address: str, jobs: int) -> float:
+    """Fill the queue, then run one worker on it. Returns jobs per second."""
+    await preload(address, jobs)
+    await stand.settle(dsn)
+    async with stand.worker(address, CONCURRENCY) as recording:
+        while recording.count < jobs:
+            await asyncio.sleep(0.005)
+        await wait_until_finished(dsn)
+        finished = time.time()
+        first = min(started for _, started in recording.pairs())
+        return jobs / (finished - first)

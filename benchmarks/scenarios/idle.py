@@ -25,20 +25,21 @@ async def measure(stand: Stand) -> list[Figure]:
 
 
 async def _run(stand: Stand) -> list[float]:
-    async with (
-        stand.database() as dsn,
-        stand.pulsed(dsn) as address,
-        stand.worker(address, CONCURRENCY) as recording,
-        pulse.Pulse(address) as p,
-    ):
+    async with stand.database() as dsn, stand.pulsed(dsn) as address:
+        return await latencies(stand, address, JOBS)
+
+
+async def latencies(stand: Stand, address: str, jobs: int) -> list[float]:
+    """Submit that many jobs, one after another. Returns the milliseconds that each took to its handler."""
+    async with stand.worker(address, CONCURRENCY) as recording, pulse.Pulse(address) as p:
         for number in range(20):  # connections, prepared statements
             await p.enqueue(TOPIC, payload(number))
         while recording.count < 20:
             await asyncio.sleep(0.005)
         begin = time.time()
-        for number in range(JOBS):
+        for number in range(jobs):
             await asyncio.sleep(max(0.0, begin + number * GAP_SECONDS - time.time()))
             await p.enqueue(TOPIC, payload(number))
-        while recording.count < JOBS + 20:
+        while recording.count < jobs + 20:
             await asyncio.sleep(0.005)
         return [(started - submitted) * 1000 for submitted, started in recording.pairs()[20:]]

@@ -18,6 +18,7 @@ from pulse.handlers import Registry
 from pulse.jobs import Job, JobDecorator
 from pulse.operating import Operating
 from pulse.scheduling import Scheduling
+from pulse.tls import ClientCertificate, File
 from pulse.worker import Worker, WorkerSettings
 
 
@@ -34,6 +35,10 @@ class Pulse(Enqueuing, Operating, Scheduling):
         *,
         user: str | None = None,
         password: str | None = None,
+        tls: bool | None = None,
+        ca: File | None = None,
+        cert: ClientCertificate | None = None,
+        server_name: str | None = None,
         concurrency: int = tuning.DEFAULT_CONCURRENCY,
         worker_id: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
@@ -45,8 +50,15 @@ class Pulse(Enqueuing, Operating, Scheduling):
         `user` and `password` default to PULSE_USER and PULSE_PASSWORD. `timeout` bounds every call,
         its retries included. `concurrency` is how many handlers `run()` runs at once; `drain_timeout`
         is what they get to finish when it stops.
+
+        `tls=True` trusts the authorities that this machine trusts; `ca` is the PEM file of another one.
+        `cert` is what the client shows itself: the files (certificate, key), or one file with both. The
+        server's certificate has to be for the host of the address, or for `server_name`. Each of the three
+        turns TLS on. PULSE_TLS (on or off), PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT and PULSE_TLS_CLIENT_KEY
+        count where nothing is given.
         """
-        self._caller = Caller(make_endpoint(address, user, password), timeout)
+        endpoint = make_endpoint(address, user, password, tls=tls, ca=ca, cert=cert, server_name=server_name)
+        self._caller = Caller(endpoint, timeout)
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from typing import TypeVar
@@ -12,6 +13,7 @@ import grpc.aio
 
 from pulse import tuning
 from pulse.backoff import Backoff
+from pulse.diagnosis import Diagnosis
 from pulse.endpoint import Endpoint
 from pulse.errors import ClientClosed, DeadlineExceeded, PulseError, Unavailable, error_for_code
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
@@ -28,6 +30,9 @@ _RETRYABLE = (
 )
 # pulsed marks what it says itself; gRPC's own transport failures come under the same codes.
 _SAID_BY_PULSED = "pulse-answer"
+logger = logging.getLogger("pulse")
+
+_warned_of: set[str] = set()
 
 
 class Connection:
@@ -35,8 +40,14 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._channel = grpc.aio.insecure_channel(endpoint.target, options=channel_options(endpoint))
+        warn_of_plain_text(endpoint)
+        options = channel_options(endpoint)
+        if endpoint.tls is None:
+            self._channel = grpc.aio.insecure_channel(endpoint.target, options)
+        else:
+            self._channel = grpc.aio.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
         self.stub = PulseServiceStub(self._channel)
+        self._diagnosis = Diagnosis(endpoint)
         self._is_closed = False
 
     async def call(
@@ -64,7 +75,8 @@ class Connection:
                 wait = backoff.next_seconds()
                 may_repeat = error.code() in _RETRYABLE and (repeatable or _never_left(error))
                 if not may_repeat or deadline - time.monotonic() <= wait:
-                    raise self.translate(error) from None
+                    raise await self.explain(error) from None
+                self._find_out_why(error)
             except asyncio.CancelledError:
                 if self._is_closed and not (task and task.cancelling()):
                     raise ClientClosed("The client was closed during the call.") from None
@@ -82,17 +94,46 @@ class Connection:
         return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
 
     def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
-        """Return the error to raise instead of gRPC's."""
-        is_pulsed = any(key == _SAID_BY_PULSED for key, _ in error.trailing_metadata() or ())
-        return translate(self.endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed)
+        """Return the error to raise instead of gRPC's, with what is known so far of its cause."""
+        if self._find_out_why(error) and (sentence := self._diagnosis.sentence):
+            return Unavailable(sentence)
+        return translate(
+            self.endpoint, error.code(), error.details() or "", is_pulsed=is_said_by_pulsed(error)
+        )
+
+    async def explain(self, error: grpc.aio.AioRpcError) -> PulseError:
+        """Return the error to raise instead of gRPC's, once its cause was looked for."""
+        if self._find_out_why(error):
+            await self._diagnosis.finished()
+        return self.translate(error)
+
+    def _find_out_why(self, error: grpc.aio.AioRpcError) -> bool:
+        """Have a look at the handshake, if it may be what failed. Returns whether it may."""
+        may_be_the_handshake = (
+            error.code() is grpc.StatusCode.UNAVAILABLE
+            and not is_said_by_pulsed(error)
+            and _never_left(error)
+            and "refused" not in (error.details() or "")
+            and not self._is_closed
+        )
+        if may_be_the_handshake:
+            self._diagnosis.begin()
+        return may_be_the_handshake
 
     async def close(self) -> None:
         """Close the channel; calls that are under way fail."""
         self._is_closed = True
+        self._diagnosis.close()
         await self._channel.close()
         # gRPC still delivers the ends of cancelled calls to this loop. If it is closed by then, another
         # loop of the process meets them instead, and logs an error for each.
         await asyncio.sleep(tuning.SETTLE_SECONDS)
+
+
+def is_said_by_pulsed(error: grpc.RpcError) -> bool:
+    """True when the sentence is pulsed's own, not gRPC's."""
+    metadata = error.trailing_metadata() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None
+    return any(key == _SAID_BY_PULSED for key, *_ in metadata or ())
 
 
 def is_retryable(error: grpc.aio.AioRpcError) -> bool:
@@ -137,11 +178,26 @@ def _never_left(error: grpc.aio.AioRpcError) -> bool:
     return (error.details() or "").startswith("failed to connect")
 
 
-def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
+def warn_of_plain_text(endpoint: Endpoint) -> None:
+    """Say once per address that a password goes over the network for everyone to read."""
+    if (
+        endpoint.tls is None
+        and endpoint.metadata
+        and not endpoint.is_local
+        and endpoint.address not in _warned_of
+    ):
+        _warned_of.add(endpoint.address)
+        logger.warning(
+            "The password goes to pulsed at %s in plain text: use TLS, with tls=True or PULSE_TLS=on.",
+            endpoint.address,
+        )
+
+
+def channel_options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
     """Return the channel options that every connection of the SDK uses."""
     # gRPC prints each lost connection to stderr by default. The SDK logs that once, in words.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    options = [
+    options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
         ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
         ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
@@ -155,6 +211,8 @@ def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
         # Heartbeats must not queue behind a full stream: each channel gets a TCP connection of its own.
         ("grpc.use_local_subchannel_pool", 1),
     ]
+    if endpoint.tls is not None:
+        options.append(("grpc.default_authority", endpoint.authority))
     if endpoint.is_local:
         options.append(("grpc.enable_http_proxy", 0))
     return options

@@ -8,6 +8,7 @@ from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+from pulse.carrying import without_context
 from pulse.errors import ClientClosed
 from pulse.outcomes import Cancelled
 from pulse.v1 import pulse_pb2 as pb
@@ -78,7 +79,7 @@ class Context:
     @property
     def metadata(self) -> Mapping[str, str]:
         """The strings that were given to `enqueue(metadata=…)`."""
-        return dict(self._assignment.metadata)
+        return without_context(self._assignment.metadata)
 
     @property
     def idempotency_key(self) -> str | None:

@@ -15,14 +15,23 @@ from pulse.backoff import Backoff
 from pulse.calling import Caller
 from pulse.connection import Connection
 from pulse.definitions import create_schedule
-from pulse.errors import ClientClosed, InternalError, InvalidArgument, NotFound, PulseError, Unavailable
+from pulse.errors import (
+    ClientClosed,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    PulseError,
+    ResourceExhausted,
+    Unavailable,
+)
 from pulse.schedule_models import ScheduleInfo
 from pulse.v1 import pulse_pb2 as pb
 
 logger = logging.getLogger("pulse.worker")
 
 # What a later try may mend. NotFound: somebody deleted the schedule while it was being retuned.
-_PASSING = (Unavailable, InternalError, NotFound)
+# ResourceExhausted: too many logins at once, or no room in the database.
+_PASSING = (Unavailable, InternalError, NotFound, ResourceExhausted)
 
 
 class Declaration:

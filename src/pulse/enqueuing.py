@@ -14,6 +14,7 @@ from pulse.calling import Caller
 from pulse.errors import PartialFailure, PulseError
 from pulse.models import JobHandle
 from pulse.submitting import Submission, chunks, make_submission
+from pulse.tracing import in_enqueue_span
 
 if TYPE_CHECKING:
     from pulse.client import Pulse
@@ -55,7 +56,8 @@ class Enqueuing:
             metadata=metadata,
             job_id=job_id,
         )
-        return await self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
+        sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
+        return await in_enqueue_span(topic, [submission], sending)
 
     async def enqueue_many(
         self,
@@ -86,7 +88,8 @@ class Enqueuing:
             )
             for item in items
         ]
-        return await self._submit_all(submissions, self._caller.seconds(timeout))
+        sending = self._submit_all(submissions, self._caller.seconds(timeout))
+        return await in_enqueue_span(topic, submissions, sending)
 
     async def _submit_all(self, submissions: list[Submission], timeout_seconds: float) -> list[JobHandle]:
         submitter = self._caller.session().submitter

@@ -18,6 +18,7 @@ from pulse.held import HeldJob, LeaseTerms
 from pulse.outcomes import SUCCEEDED, Cancelled, Discard, Failed, Outcome, Retry, failure
 from pulse.payload import UndecodableArgs
 from pulse.threads import HandlerThreads
+from pulse.tracing import start_run
 from pulse.v1 import pulse_pb2 as pb
 from pulse.window import Window
 
@@ -36,6 +37,7 @@ class Executor:
         concurrency: int,
         terms: LeaseTerms,
         window: Window,
+        worker_id: str,
         *,
         confirm: Callable[[HeldJob], None],
         report: Callable[[HeldJob], None],
@@ -46,6 +48,7 @@ class Executor:
         self._concurrency = concurrency
         self._terms = terms
         self._window = window
+        self._worker_id = worker_id
         self._confirm = confirm
         self._report = report
         self._fatal = fatal
@@ -191,6 +194,8 @@ class Executor:
             self._fatal(error)
         self._running.discard(job)
         self._window.observe(perf_counter() - began)
+        if job.span is not None:
+            job.span.end(outcome, job.stop_reason)
         if outcome is not None and not job.stop_reason:
             job.outcome = outcome
             self._report(job)
@@ -206,6 +211,7 @@ class Executor:
     async def _call(self, job: HeldJob) -> None:
         handler, context = job.handler, job.context
         make_current(context)
+        job.span = start_run(job, self._worker_id)
         arguments = handler.decode(job.assignment.payload)
         if handler.is_async:
             await handler.call(arguments, context)
@@ -221,6 +227,8 @@ class Executor:
             job.is_given_back = True
             return None
         outcome = Failed(str(error)) if isinstance(error, UndecodableArgs) else failure(error)
+        if job.span is not None:
+            job.span.fail(error, outcome)
         expected = isinstance(error, UndecodableArgs | Retry | Discard)
         logger.log(
             logging.INFO if isinstance(error, Retry) else logging.WARNING,

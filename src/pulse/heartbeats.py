@@ -11,7 +11,7 @@ import grpc
 
 from pulse import tuning
 from pulse.clock import lease_clock
-from pulse.connection import channel_options
+from pulse.connection import channel_options, is_said_by_pulsed, translate
 from pulse.endpoint import Endpoint
 from pulse.held import HeldJob, LeaseTerms
 from pulse.v1 import pulse_pb2 as pb
@@ -107,13 +107,14 @@ class Heartbeats:
         timeout = max(0.2, min(tuning.BEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
         try:
             response = self._stub().Heartbeats(request, timeout=timeout, metadata=self._endpoint.metadata)
-        except grpc.RpcError:
+        except grpc.RpcError as error:
             if not self._is_failing and not self._is_over.is_set():
                 self._is_failing = True
                 logger.warning(
-                    "A heartbeat for %d jobs did not get through to pulsed at %s; trying again.",
+                    "A heartbeat for %d jobs did not get through to pulsed at %s; trying again. %s",
                     len(jobs),
                     self._endpoint.address,
+                    self._reason(error),
                 )
             return False
         self._is_failing = False
@@ -128,10 +129,18 @@ class Heartbeats:
 
     def _stub(self) -> PulseServiceStub:
         if self._channel is None:
-            self._channel = grpc.insecure_channel(
-                self._endpoint.target, options=channel_options(self._endpoint)
-            )
+            endpoint, options = self._endpoint, channel_options(self._endpoint)
+            if endpoint.tls is None:
+                self._channel = grpc.insecure_channel(endpoint.target, options)
+            else:
+                self._channel = grpc.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
         return PulseServiceStub(self._channel)
+
+    def _reason(self, error: grpc.RpcError) -> str:
+        if not isinstance(error, grpc.Call):
+            return ""
+        is_pulsed = is_said_by_pulsed(error)
+        return translate(self._endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed).message
 
     def _tell_lost(self, jobs: list[HeldJob], reason: str) -> None:
         try:

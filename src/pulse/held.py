@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pulse import tuning
 from pulse.context import context_for
 from pulse.handlers import Handler
 from pulse.outcomes import Outcome
 from pulse.v1 import pulse_pb2 as pb
+
+if TYPE_CHECKING:
+    from pulse.spans import RunSpan
 
 
 @dataclass(slots=True)
@@ -37,6 +41,7 @@ class HeldJob:
         "job_id",
         "lease_end",
         "outcome",
+        "span",
         "stop_reason",
         "task",
     )
@@ -51,6 +56,8 @@ class HeldJob:
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.outcome: Outcome | None = None
+        # Set: this run is traced.
+        self.span: RunSpan | None = None
         # Set: this claim is not ours any more, so nothing is reported for it.
         self.stop_reason = ""
         # Set: the worker stops, the handler was cancelled, and the claim waits to be released.

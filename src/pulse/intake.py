@@ -24,14 +24,10 @@ from pulse.window import Window
 logger = logging.getLogger("pulse.worker")
 
 # What trying again cannot mend.
-_FOR_GOOD = frozenset(
-    {
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.INVALID_ARGUMENT,
-        grpc.StatusCode.UNIMPLEMENTED,
-    }
-)
+_FOR_GOOD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
+# A worker that begins with these is set up wrongly, and says so by ending. One that was let in before may
+# have work under way, and its user may come back: it goes on trying.
+_NOT_LET_IN = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
 class Intake:
@@ -59,8 +55,9 @@ class Intake:
         self._welcomed = welcomed
         self._clock = ServerClock()
         self._is_connected = False
+        self._was_let_in = False
         self._is_finishing = False
-        self._was_said = False
+        self._said: str | None = None
         self._last_message_at = 0.0
 
     async def run(self) -> None:
@@ -68,16 +65,19 @@ class Intake:
         backoff = Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS)
         while not self._is_finishing:
             opened_at = time.monotonic()
+            refusal = None
             try:
                 reason = await self._stream()
             except grpc.aio.AioRpcError as error:
-                translated = self._connection.translate(error)
-                if error.code() in _FOR_GOOD:
+                is_over = error.code() in _FOR_GOOD or (error.code() in _NOT_LET_IN and not self._was_let_in)
+                refusal = error.code() if error.code() in _NOT_LET_IN else None
+                translated = await self._connection.explain(error)
+                if is_over:
                     raise translated from None
                 reason = translated.message
             except TimeoutError:
                 reason = "it accepted the connection and then said nothing"
-            self._note_lost(reason)
+            self._note_lost(reason, refusal)
             # A server that dies soon after each welcome is not one to hurry back to.
             if time.monotonic() - opened_at > tuning.RECONNECT_LONGEST_SECONDS:
                 backoff.reset()
@@ -157,20 +157,20 @@ class Intake:
             )
 
     def _note_connected(self) -> None:
-        self._is_connected = True
-        self._was_said = False
+        self._is_connected = self._was_let_in = True
+        self._said = None
         logger.info(
             "Connected to pulsed at %s as %s: %s.", self._address, self._worker_id, ", ".join(self._topics)
         )
 
-    def _note_lost(self, reason: str) -> None:
+    def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
         was_connected, self._is_connected = self._is_connected, False
-        if self._was_said or self._is_finishing:
+        if refusal is not None:
+            event = "No longer let in by"
+        else:
+            event = "Lost the connection to" if was_connected else "Cannot connect to"
+        # Once per outage, and once more if the server is back and shuts the door.
+        if self._is_finishing or (self._said is not None and (refusal is None or self._said == event)):
             return
-        self._was_said = True
-        logger.warning(
-            "%s pulsed at %s, trying until it answers: %s",
-            "Lost the connection to" if was_connected else "Cannot connect to",
-            self._address,
-            reason,
-        )
+        self._said = event
+        logger.warning("%s pulsed at %s, trying until it answers: %s", event, self._address, reason)

@@ -63,15 +63,21 @@ class Reporter:
 
     async def close(self) -> None:
         """Report nothing any more."""
-        await self._coalescer.close()
+        for job in await self._coalescer.close():
+            self._let_go(job, "the worker stopped before it was reported")
 
     async def _send(self, jobs: list[HeldJob]) -> None:
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
-        while jobs:
-            jobs = await self._try(jobs)
-            if jobs:
-                await asyncio.sleep(backoff.next_seconds())
-                jobs = self._still_ours(jobs)
+        try:
+            while jobs:
+                jobs = await self._try(jobs)
+                if jobs:
+                    await asyncio.sleep(backoff.next_seconds())
+                    jobs = self._still_ours(jobs)
+        except asyncio.CancelledError:
+            for job in jobs:
+                self._let_go(job, "the worker stopped before the server had taken it")
+            raise
 
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Report once. Returns the jobs that have to be reported again."""
@@ -102,12 +108,12 @@ class Reporter:
         for index, job in enumerate(jobs):
             refusal = refused.get(index) if refused else None
             if refusal is None:
-                self._settled(job)
+                self._let_go(job)
             elif refusal.code in _LATER:
                 again.append(job)
             else:
                 self._note_refused(job, refusal.message)
-                self._settled(job)
+                self._let_go(job, refusal.message)
         return again
 
     def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
@@ -115,7 +121,8 @@ class Reporter:
         ours = []
         for job in jobs:
             if job.stop_reason:
-                continue  # whoever stopped it has said why
+                self._let_go(job, job.stop_reason)  # whoever stopped it has said why
+                continue
             if now < job.lease_end:
                 ours.append(job)
                 continue
@@ -124,8 +131,13 @@ class Reporter:
                 job.job_id,
                 job.handler.topic,
             )
-            self._settled(job)
+            self._let_go(job, "its lease ended first")
         return ours
+
+    def _let_go(self, job: HeldJob, problem: str = "") -> None:
+        if job.span is not None:
+            job.span.reported(problem)
+        self._settled(job)
 
     def _note_failing(self, error: grpc.aio.AioRpcError) -> None:
         if not self._is_failing:

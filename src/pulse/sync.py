@@ -20,6 +20,7 @@ from pulse.errors import ClientClosed, InvalidHandler
 from pulse.jobs import SyncJob, SyncJobDecorator
 from pulse.operating import SyncOperating
 from pulse.scheduling import SyncScheduling
+from pulse.tls import ClientCertificate, File
 from pulse.worker import Worker
 
 
@@ -37,6 +38,10 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
         *,
         user: str | None = None,
         password: str | None = None,
+        tls: bool | None = None,
+        ca: File | None = None,
+        cert: ClientCertificate | None = None,
+        server_name: str | None = None,
         concurrency: int = tuning.DEFAULT_CONCURRENCY,
         worker_id: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
@@ -47,6 +52,10 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
             address,
             user=user,
             password=password,
+            tls=tls,
+            ca=ca,
+            cert=cert,
+            server_name=server_name,
             concurrency=concurrency,
             worker_id=worker_id,
             timeout=timeout,

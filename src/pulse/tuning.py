@@ -23,6 +23,10 @@ KEEPALIVE_TIMEOUT_MILLISECONDS = 10_000
 # gRPC waits up to two minutes between its own dials by default: far longer than a server takes to restart.
 REDIAL_FIRST_MILLISECONDS = 100
 REDIAL_LONGEST_MILLISECONDS = 1_000
+# What a look at a handshake that failed may take: it comes on top of the caller's timeout if that is short.
+DIAGNOSIS_SECONDS = 2.0
+# And how long its answer holds: a fleet that cannot connect must not double its attempts by asking why.
+DIAGNOSIS_GOOD_FOR_SECONDS = 10.0
 
 # ---------------------------------------------------------------- enqueueing
 
@@ -31,6 +35,9 @@ ENQUEUE_BATCH_JOBS = 1_000
 ENQUEUE_BATCH_BYTES = 1 * MIB
 # One call on its way to the server while the answer to the other comes back.
 ENQUEUES_IN_FLIGHT = 2
+# What the server takes as a job's metadata: a trace context that would not fit is left out.
+METADATA_ENTRIES = 64
+METADATA_BYTES = 16 * 1024
 
 # ---------------------------------------------------------------- taking jobs
 

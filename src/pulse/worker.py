@@ -69,6 +69,7 @@ class Worker:
             settings.concurrency,
             terms,
             window,
+            self._worker_id,
             confirm=lambda job: self._confirmer.add(job),
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,

@@ -8,17 +8,25 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
 
 from pulse_server import tuning
+from pulse_server.access.access import Access
+from pulse_server.access.users import BadUsers
+from pulse_server.domain.status import JobStatus
+from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.loops import Loop
+from pulse_server.observation import Observation
 from pulse_server.postgres.database import Database, wait_until_reachable
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.migrations.runner import apply_migrations, require_current_schema
+from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
-from pulse_server.postgres.wakeups import PostgresWakeupLine
+from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate, PauseControl
+from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
@@ -27,13 +35,19 @@ from pulse_server.service.schedules import Schedules
 from pulse_server.service.signals import Signals
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.watchdog import Watchdog
-from pulse_server.settings import Settings
+from pulse_server.settings import BadSettings, Retention, Settings
+from pulse_server.supervisor import Lifeline, longest_drain
+from pulse_server.telemetry.exporting import traces_exported
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.transport.tls import Certificates
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +57,13 @@ class App:
 
     def __init__(self, settings: Settings, dsn: str) -> None:
         self._settings = settings
-        self._database = Database(dsn)
-        self._line = PostgresWakeupLine(dsn)
+        self.certificates = Certificates(settings.tls) if settings.tls is not None else None
+        self.metrics = metrics = Metrics()
+        self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
+        self._line = wakeup_line(self._database.connector)
         repo = PostgresJobRepo(self._database)
         signals = Signals(self._line)
-        claims = Claims(repo, signals, settings.lease_ttl)
+        claims = Claims(repo, signals, settings.lease_ttl, metrics, claim_spans())
         switches = PostgresDispatchRepo(self._database)
         self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
         self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
@@ -55,40 +71,62 @@ class App:
         signals.attach(self.hub)
         signals.on_gate_changed_elsewhere(self.gate.loop.nudge)
         self.watchdog = Watchdog(
-            repo, signals, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
+            repo,
+            signals,
+            interval=settings.watchdog_interval,
+            lease_ttl=settings.lease_ttl,
+            metrics=metrics,
         )
         self.promoter = Promoter(repo, signals, interval=tuning.PROMOTE_INTERVAL)
         schedules = PostgresScheduleRepo(self._database)
-        self.scheduler = Scheduler(schedules, signals, interval=tuning.SCHEDULE_INTERVAL)
+        self.scheduler = Scheduler(schedules, signals, interval=tuning.SCHEDULE_INTERVAL, metrics=metrics)
+        self.janitor = Janitor(
+            PostgresRetentionRepo(self._database),
+            _kept(settings.retention),
+            interval=tuning.RETENTION_INTERVAL,
+            metrics=metrics,
+        )
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
+        self.access = _access(settings, metrics)
+        self.observation = Observation(settings, self._database, self.gate, self.hub, metrics)
         self._server = grpc_server(
-            Producer(Submissions(repo, signals)),
+            Producer(Submissions(repo, signals, metrics)),
             Consumer(
                 self.hub,
                 claims,
-                Reports(repo),
+                Reports(repo, metrics),
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(Jobs(repo, signals), PauseControl(switches, self.gate, signals)),
-            Planner(Schedules(schedules, signals)),
+            Operator(Jobs(repo, signals, metrics), PauseControl(switches, self.gate, signals)),
+            Planner(Schedules(schedules, signals, metrics)),
+            metrics=metrics,
+            interceptors=_doorkeepers(self.access, metrics),
+            shares_port=settings.shares_port,
+            health=self.observation.health,
+            reflection=settings.reflection,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> str:
         """Accept calls. Returns the address, with the port that was really taken."""
         await self._database.open()
+        await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
         host = self._settings.grpc_address.rpartition(":")[0]
-        port = listen(self._server, self._settings.grpc_address)
+        port = listen(self._server, self._settings.grpc_address, self.certificates)
         await self._server.start()
+        await self.observation.serve()
+        for loop in self._loops():
+            loop.report_to(self.metrics)
         runs = [self.hub.run, *(loop.run for loop in self._loops()), self._line.run]
         self._tasks = [asyncio.create_task(run()) for run in runs]
         return f"{host}:{port}"
 
     async def stop(self) -> None:
         """Stop claiming, hand back what was not delivered, let calls under way finish, then let go."""
+        self.observation.drain()
         await self.hub.drain(tuning.STREAM_GOODBYE)
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         for loop in self._loops():
@@ -99,7 +137,17 @@ class App:
         for task in loops:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.observation.close()
+        if self.access is not None:
+            self.access.close()
         await self._database.close()
+
+    def read_again(self) -> None:
+        """Take over what may change while the server runs: the file of users, and the certificate."""
+        if self.certificates is not None:
+            self.certificates.read_again()
+        if self.access is not None:
+            self.access.read_again()
 
     def _loops(self) -> tuple[Loop, ...]:
         return (
@@ -107,8 +155,20 @@ class App:
             self.promoter.loop,
             self.scheduler.loop,
             self.gate.loop,
+            self.janitor.loop,
             self._reconciler,
+            *self.observation.loops,
+            *(self.access.loops if self.access is not None else ()),
         )
+
+
+def _kept(retention: Retention) -> dict[JobStatus, timedelta]:
+    durations = {
+        JobStatus.COMPLETED: retention.completed,
+        JobStatus.CANCELED: retention.canceled,
+        JobStatus.DEAD_LETTERED: retention.dead_lettered,
+    }
+    return {status: duration for status, duration in durations.items() if duration is not None}
 
 
 @asynccontextmanager
@@ -122,30 +182,55 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
-async def serve(settings: Settings, dsn: str, *, migrate: bool) -> None:
-    """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain."""
-    await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
-    if migrate:
-        await apply_migrations(dsn)
-    else:
-        await require_current_schema(dsn)
+async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain.
+
+    The schema has to be right already. With a lifeline this is one process of several: it says to its
+    supervisor that it serves, and drains as well when that is gone.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if lifeline is not None:
+        await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
+        lifeline.when_abandoned(
+            partial(loop.call_soon_threadsafe, stopping.set), within=longest_drain(settings)
+        )
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping)
-    async with running_app(settings, dsn) as (_, address):
+    async with traces_exported(os.environ), running_app(settings, dsn) as (app, address):
+        loop.add_signal_handler(signal.SIGHUP, app.read_again)
         log.info(
-            "serving",
+            "serving" if lifeline is None else "process_serving",
             extra={
                 "address": address,
+                "http_address": app.observation.http_address,
                 "pid": os.getpid(),
                 "lease_ttl_seconds": settings.lease_ttl.total_seconds(),
                 "embedded": settings.database_url is None,
+                **doors(settings),
             },
         )
+        if lifeline is None:
+            warn_of_open_doors(settings)
+        else:
+            lifeline.say_serving(address)
         await stopping.wait()
         log.info("draining")
     log.info("stopped")
+
+
+def _access(settings: Settings, metrics: Metrics) -> Access | None:
+    """Who gets in; None if everybody may."""
+    if settings.is_open:
+        return None
+    try:
+        return Access(settings.users, settings.users_file, metrics)
+    except BadUsers as error:  # the file was changed since the settings were read
+        raise BadSettings(str(error)) from None
+
+
+def _doorkeepers(access: Access | None, metrics: Metrics) -> tuple[Doorkeeper, ...]:
+    return () if access is None else (Doorkeeper(access.authenticator, access.directory, metrics),)
 
 
 def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:

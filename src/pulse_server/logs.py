@@ -12,7 +12,14 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class JsonFormatter(logging.Formatter):
-    """The message is the event's name; what was passed as `extra` are its fields."""
+    """The message is the event's name; what was passed as `extra` are its fields.
+
+    With several processes behind one port, each line tells the number of its process.
+    """
+
+    def __init__(self, process: int | None = None) -> None:
+        super().__init__()
+        self._process = {} if process is None else {"process": process}
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -20,6 +27,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             "logger": record.name,
+            **self._process,
         }
         line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS)
         if record.exc_info:
@@ -34,9 +42,24 @@ def silence_grpc_core() -> None:
         os.environ["GRPC_VERBOSITY"] = "NONE"
 
 
-def configure_logging(level: str = "info") -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+class _WholeLines(logging.Handler):
+    """Writes each line with one system call: a buffer would cut a long one where a sibling may write."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            rest = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            while rest:
+                rest = rest[os.write(2, rest) :]
+        except OSError:  # standard error is gone: nobody reads
+            pass
+        except Exception:
+            self.handleError(record)
+
+
+def configure_logging(level: str = "info", process: int | None = None) -> None:
+    """Log from this level on. `process` is the number of this one among several that share standard error."""
+    handler = logging.StreamHandler(sys.stderr) if process is None else _WholeLines()
+    handler.setFormatter(JsonFormatter(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

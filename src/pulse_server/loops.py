@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from pulse_server.domain.errors import PulseError
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +31,23 @@ class Loop:
         self._ticks = 0
         self._ticked = asyncio.Condition()
         self._is_failing = False
+        self._metrics = Metrics()
+        self._least_pause = timedelta(0)
+
+    def report_to(self, metrics: Metrics) -> None:
+        """Count rounds that fail."""
+        self._metrics = metrics
 
     async def run(self) -> None:
         """Run until stop() is called."""
         while not self._is_stopping:
             self._wake.clear()
+            self._least_pause = timedelta(0)
             pause = await self._act()
             async with self._ticked:
                 self._ticks += 1
                 self._ticked.notify_all()
-            await self._sleep(self._interval if pause is None else pause)
+            await self._sleep(max(self._least_pause, self._interval if pause is None else pause))
 
     def stop(self) -> None:
         """End after the action that is under way."""
@@ -49,6 +57,10 @@ class Loop:
     def nudge(self) -> None:
         """Act now, or once more if it is acting now."""
         self._wake.set()
+
+    def rest(self, at_least: timedelta) -> None:
+        """Sleep no less than this after the action that is under way, even if it fails."""
+        self._least_pause = at_least
 
     async def wait_for_ticks(self, count: int) -> None:
         """Return once that many more actions are over: the signal that tests wait for instead of sleeping."""
@@ -60,11 +72,13 @@ class Loop:
         try:
             pause = await self._action()
         except PulseError as error:
+            self._metrics.loop_failures.add(self.name)
             if not self._is_failing:
                 log.warning("loop_failing", extra={"loop": self.name, "reason": str(error)})
             self._is_failing = True
             return None
         except Exception:
+            self._metrics.loop_failures.add(self.name)
             log.exception("loop_failed", extra={"loop": self.name})
             return None
         if self._is_failing:

@@ -2,65 +2,110 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from pulse_server.access.users import BadUsers
+from pulse_server.arguments import environment, given_flags, parser
 from pulse_server.domain.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres
 from pulse_server.logs import configure_logging, silence_grpc_core
+from pulse_server.ports import PortInUse
 from pulse_server.settings import BadSettings, Settings, read_settings
+from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
 
 Result = TypeVar("Result")
 
-_ENVIRONMENT = """\
-environment:
-  DB_HOST                    postgres:// URL of the database; unset: an embedded Postgres is started
-  PULSE_DATA_DIR             where the embedded Postgres keeps its data ($XDG_DATA_HOME/pulse)
-  PULSE_GRPC_ADDR            port, :port or host:port to listen on (127.0.0.1:50051)
-  PULSE_LEASE_TTL            how long a worker may be silent before its jobs are taken back (30s)
-  PULSE_HEARTBEAT_INTERVAL   how often workers are asked to beat (10s)
-  PULSE_WATCHDOG_INTERVAL    how often lapsed leases are looked for (10s)
-  PULSE_DISPATCH_INTERVAL    how long a job waits at the most if its wake-up is lost (500ms)
-  PULSE_DRAIN_TIMEOUT        how long calls under way may take after SIGTERM (10s)
-  PULSE_LOG_LEVEL            debug, info, warning or error (info)
-"""
+# Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
+_LEAST_CONNECTIONS = 100
+_SPARE_CONNECTIONS = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 could not, 2 called wrongly."""
-    options = _parser().parse_args(arguments)
+    lifeline = Lifeline.taken_from(os.environ)
+    options = parser().parse_args(arguments)
     silence_grpc_core()
-    from pulse_server.transport.grpc.server import PortInUse
-
+    migrate = getattr(options, "migrate", False)
     try:
-        settings = read_settings(_environment(options))
-        configure_logging(settings.log_level)
+        if options.command == "check":
+            from pulse_server.checks import check
+
+            return check(os.environ, given_flags(options), migrates=migrate)
+        environ = environment(options, os.environ)
+        settings = read_settings(environ)
+        configure_logging(settings.log_level, lifeline.number if lifeline is not None else None)
         if options.command == "migrate":
             return _migrate(settings, show_only=options.action == "status")
-        return _serve(settings, migrate=options.migrate)
-    except (BadSettings, EmbeddedError, PulseError, PortInUse) as error:
-        print(f"pulsed: {error}", file=sys.stderr)
-        return 1
+        if lifeline is not None:
+            return _serve_beside_others(settings, lifeline)
+        return _serve(settings, environ, migrate=migrate or settings.database_url is None)
+    except (BadSettings, BadUsers, EmbeddedError, PulseError, PortInUse, ProcessFailed) as error:
+        return _fail(str(error).splitlines(), lifeline)
     except KeyboardInterrupt:
         return 130
 
 
-def _serve(settings: Settings, *, migrate: bool) -> int:
+def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> int:
+    _check_key_pair(settings)
+    with _database(settings) as dsn:
+        _run(lambda: _prepare(dsn, migrate=migrate))
+        if settings.processes > 1:
+            return supervise(settings, environ, dsn, serve_http=_serve_http)
+        _serve_here(settings, dsn)
+    return 0
+
+
+def _serve_beside_others(settings: Settings, lifeline: Lifeline) -> int:
+    """Be one of the processes that a supervisor started; it has seen to the database."""
+    assert settings.database_url is not None
+    _serve_here(replace(settings, shares_port=True), settings.database_url, lifeline)
+    return 0
+
+
+def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
     from pulse_server.app import serve
 
-    with _database(settings) as dsn:
-        # What was imported lives as long as the process: keep the collector from walking it again and again.
-        gc.collect()
-        gc.freeze()
-        _run(lambda: serve(settings, dsn, migrate=migrate or settings.database_url is None))
-    return 0
+    # What was imported lives as long as the process: keep the collector from walking it again and again.
+    gc.collect()
+    gc.freeze()
+    _run(lambda: serve(settings, dsn, lifeline))
+
+
+def _serve_http(settings: Settings, child_sockets: Sequence[Path]) -> AbstractContextManager[None]:
+    """Answer on settings.http_address for all processes, asking each on its socket, while the block lasts."""
+    from pulse_server.gathered import gathered_http
+
+    return gathered_http(settings, child_sockets)
+
+
+def _check_key_pair(settings: Settings) -> None:
+    """Refuse a certificate that cannot serve before the schema is touched."""
+    if settings.tls is not None:
+        from pulse_server.transport.key_pair import FilesChanged, read_key_pair
+
+        with suppress(FilesChanged):  # it is being renewed at this moment; the server reads it again anyway
+            read_key_pair(settings.tls)
+
+
+async def _prepare(dsn: str, *, migrate: bool) -> None:
+    """Return once the database answers and its schema is right."""
+    from pulse_server import tuning
+    from pulse_server.postgres.database import wait_until_reachable
+    from pulse_server.postgres.migrations.runner import apply_migrations, require_current_schema
+
+    await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
+    if migrate:
+        await apply_migrations(dsn)
+    else:
+        await require_current_schema(dsn)
 
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
@@ -87,9 +132,10 @@ def _database(settings: Settings) -> Iterator[str]:
     """The database to use for as long as the block lasts: the one that was named, or an embedded one."""
     if settings.database_url is not None:
         yield settings.database_url
-    else:
-        with EmbeddedPostgres(settings.data_directory) as cluster:
-            yield cluster.dsn
+        return
+    connections = max(_LEAST_CONNECTIONS, settings.most_connections + _SPARE_CONNECTIONS)
+    with EmbeddedPostgres(settings.data_directory, settings={"max_connections": str(connections)}) as cluster:
+        yield cluster.dsn
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -100,35 +146,14 @@ def _run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     return uvloop.run(main())
 
 
-def _environment(options: argparse.Namespace) -> dict[str, str]:
-    flags = {"PULSE_GRPC_ADDR": options.grpc_addr, "PULSE_DATA_DIR": options.data_dir}
-    return {**os.environ, **{name: value for name, value in flags.items() if value is not None}}
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pulsed",
-        description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
-        epilog=_ENVIRONMENT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"pulsed {_version()}")
-    parser.add_argument("--grpc-addr", metavar="ADDR", help="instead of PULSE_GRPC_ADDR")
-    parser.add_argument("--data-dir", metavar="DIR", help="instead of PULSE_DATA_DIR")
-    parser.add_argument(
-        "--migrate", action="store_true", help="bring the schema of DB_HOST up to date before serving"
-    )
-    commands = parser.add_subparsers(dest="command", metavar="")
-    migrate = commands.add_parser("migrate", help="bring the schema up to date, or show its state")
-    migrate.add_argument("action", nargs="?", choices=["status"], help="show what is applied")
-    return parser
-
-
-def _version() -> str:
-    try:
-        return version("pulse-jobs")
-    except PackageNotFoundError:
-        return "(not installed: run from its sources)"
+def _fail(sentences: Sequence[str], lifeline: Lifeline | None) -> int:
+    if lifeline is not None:
+        # The supervisor tells it once, and not each process of many the same.
+        lifeline.say_failed(sentences)
+        return 1
+    for sentence in sentences:
+        print(f"pulsed: {sentence}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -79,21 +79,128 @@ MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 # attempts² seconds between them: five attempts outlast half a minute of trouble.
 DEFAULT_MAX_ATTEMPTS = 5
 
+# --- who gets in (docs/adr/0019) ---
+
+# A check of a bcrypt hash takes 90 to 350 ms of a core. Two at a time leave the other cores to the jobs.
+PASSWORD_THREADS = 2
+# How many checks may wait for a thread: two or three seconds' worth, less than a call of the SDK has.
+PASSWORD_LINE = 16
+# Below the threads that move jobs, so that a core that is wanted by both goes to those. Linux only.
+PASSWORD_NICENESS = 10
+# After its burst an address gets one check in this long: half a check a second, 6 to 18% of a core.
+LOGIN_INTERVAL = timedelta(seconds=2)
+# Wrong passwords in a row for one user from one address: somebody who mistypes is not locked out.
+LOGIN_BURST_PER_USER = 5
+# And for all users together, so that another name each time is no way round. Several applications may share
+# an address, each with a user of its own, and start at once.
+LOGIN_BURST_PER_PEER = 20
+# How many addresses, and how many pairs of address and user, are remembered. About 100 bytes each.
+LOGINS_REMEMBERED = 10_000
+# How long a changed file of users may go unnoticed; SIGHUP has it read at once.
+USERS_FILE_INTERVAL = timedelta(seconds=3)
+# It is read once it has looked the same for this long: an editor that writes in place takes a moment.
+USERS_FILE_SETTLE = timedelta(milliseconds=200)
+
+# --- TLS (docs/adr/0020) ---
+
+# Handshakes have the files looked at no more often than this. A renewal is used that much later.
+CERTIFICATE_LOOK_INTERVAL = timedelta(seconds=1)
+# Machines renew a month before the end: one that is due this soon has failed, or is up to a person.
+CERTIFICATE_WARNING = timedelta(days=14)
+
+# --- retention ---
+
+# Long enough to answer "what happened last week"; a dead letter waits for somebody to come back from holiday.
+RETENTION_COMPLETED = timedelta(days=7)
+RETENTION_CANCELED = timedelta(days=7)
+RETENTION_DEAD_LETTERED = timedelta(days=30)
+# Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
+RETENTION_BATCH = 1000
+# Between two passes, and with it how long a job may be kept beyond its time.
+RETENTION_INTERVAL = timedelta(minutes=5)
+# A pass goes on from where the last one ended. What it passed over, because it was not finished yet or only
+# just, is found when the walk starts over.
+RETENTION_START_OVER = timedelta(hours=1)
+# Of one connection's time, however much there is to delete: at 18 ms a batch 14,000 jobs/s, which is what one
+# server completes. And the shortest pause between two statements.
+RETENTION_SHARE = 0.25
+RETENTION_PAUSE = timedelta(milliseconds=50)
+
 # --- the database ---
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
+# Of that, for each host when the URL names several: a frozen primary must leave time to ask the next one.
+HOST_TIMEOUT = timedelta(seconds=2)
 # How long a server that starts waits for a database that does not answer yet.
 STARTUP_PATIENCE = timedelta(seconds=6)
+# And how long `pulsed check` does: somebody looks on.
+CHECK_PATIENCE = timedelta(seconds=2)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
 STATEMENT_TIMEOUT = timedelta(seconds=5)
 # Lists and look-ups: an operator's question may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)
-# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate: no loop
-# queues behind a flood of submits.
-HOT_CONNECTIONS = 10
+# Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate, janitor: no
+# loop queues behind a flood of submits.
+HOT_CONNECTIONS = 11
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
 READ_CONNECTIONS = 4
+# To sample the vitals, one statement after the other.
+WATCH_CONNECTIONS = 1
+# Whether the database answers must be known while a sample takes its time.
+PROBE_CONNECTIONS = 1
+
+# --- migrations (docs/adr/0016, 0022) ---
+
+# Below STATEMENT_TIMEOUT: whoever uses the table queues behind a change of schema that waits, and must not
+# fail for it. They get through in the pauses.
+MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
+MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
+MIGRATION_LOCK_TRIES = 10
+# Other servers may be at it, with a file that takes its time.
+MIGRATION_TURN = timedelta(minutes=5)
+# An index over a very large table takes hours; a database that froze must not hold the command for ever.
+MIGRATION_TIMEOUT = timedelta(hours=6)
+
+# --- what is observed (docs/adr/0025) ---
+
+# How old the gauges of the database may be: about what a scrape usually waits for.
+VITALS_INTERVAL = timedelta(seconds=15)
+# A sample rests this many times as long as it took: 5% of one connection, however deep the queue is.
+VITALS_REST = 20
+# How soon a load balancer hears that the database went away, or came back.
+READY_INTERVAL = timedelta(seconds=2)
+# A database that takes longer to answer `SELECT 1` is no use to a worker either.
+READY_TIMEOUT = timedelta(seconds=3)
+# The schema changes when somebody migrates; asking costs a connection.
+SCHEMA_INTERVAL = timedelta(seconds=30)
+
+# --- the HTTP port ---
+
+# What a client has to send its request, and to take the answer; nobody who is well needs it.
+HTTP_REQUEST_TIMEOUT = timedelta(seconds=5)
+HTTP_ANSWER_TIMEOUT = timedelta(seconds=10)
+# Request line and headers. A Prometheus with a long bearer token needs less than half of it.
+HTTP_REQUEST_BYTES = 8 * 1024
+# A few probes and scrapers at a time; more is a mistake, or worse.
+HTTP_CONNECTIONS = 64
+# How long a supervisor waits for what one of its processes says.
+HTTP_GATHER_TIMEOUT = timedelta(seconds=3)
+# A thousand topics make about 10 MB of metrics; a process that sends more is not well.
+HTTP_GATHER_BYTES = 64 * 1024 * 1024
+
+# --- what one connection of the gRPC port may take ---
+
+# Headers of a call: credentials and a trace's context are a few hundred bytes.
+MAX_METADATA_BYTES = 16 * 1024
+# A worker has a stream and is never idle; a producer that had nothing to say connects again unnoticed.
+CONNECTION_IDLE = timedelta(minutes=15)
+# Calls at once on one connection; a client that has more lets them wait, on its own side.
+CONNECTION_STREAMS = 1000
+# A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
+# leased already, and has to go to somebody else before the lease is over. No less than the SDK's
+# STALE_DELIVERY: a worker that reads the message after all asks first whether the jobs are still its own.
+STREAM_WRITE_SHARE = 1 / 3
 
 # --- wake-ups between replicas (docs/adr/0006) ---
 
@@ -103,6 +210,8 @@ NOTIFY_SPACING = timedelta(milliseconds=20)
 # Postgres takes payloads below 8,000 bytes; instead of a longer one "look everywhere" is sent.
 NOTIFY_BYTES = 7500
 LISTEN_RETRY = timedelta(seconds=2)
+# A line on which nothing was said for this long is tried: it may have been cut without a word.
+LISTEN_CHECK = timedelta(seconds=15)
 
 # --- stopping ---
 
@@ -110,3 +219,16 @@ LISTEN_RETRY = timedelta(seconds=2)
 DRAIN_TIMEOUT = timedelta(seconds=10)
 # How long workers may take to leave after they were told that the server is draining.
 STREAM_GOODBYE = timedelta(seconds=2)
+# What the last spans get to reach their collector; an exit that waits longer for it would look like a hang.
+TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
+
+# --- several processes on one port (docs/adr/0024) ---
+
+# What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
+DRAIN_SPARE = timedelta(seconds=5)
+# A process that dies is replaced at once, nearly: its callers have to go somewhere.
+RESTART_FIRST_WAIT = timedelta(milliseconds=100)
+# One that dies again and again must not keep a core busy with being started.
+RESTART_LONGEST_WAIT = timedelta(seconds=10)
+# Having served this long, it is not the start that kills it: the waits begin anew.
+RESTART_FORGIVEN_AFTER = timedelta(seconds=60)

@@ -24,7 +24,9 @@ async def address(database_dsn: str) -> AsyncIterator[str]:
         yield server.address
 
 
-@pytest.mark.parametrize("script", ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause"])
+@pytest.mark.parametrize(
+    "script", ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause", "tracing"]
+)
 async def test_example_without_a_server_ends_with_a_sentence(script: str) -> None:
     async with program(f"examples/{script}.py", PULSE_ADDR="127.0.0.1:1") as example:
         assert await example.ends() == 1
@@ -120,6 +122,23 @@ async def test_paused_topic_waits_and_runs_when_resumed(address: str) -> None:
     assert sorted(told, key=pause.output.index) == told
     async with pulse.Pulse(address) as p:
         assert not (await p.dispatch_status()).topics
+
+
+async def test_traced_jobs_hang_under_the_request_that_made_them(address: str) -> None:
+    async with program("examples/tracing.py", PULSE_ADDR=address) as tracing:
+        assert await tracing.ends() == 0
+    spans: dict[str, tuple[str, str, str]] = {}
+    for line in tracing.output.splitlines():
+        _, trace_id, span_id, _, parent_id, name = line.split(maxsplit=5)
+        spans[name] = (trace_id, span_id, parent_id)
+    assert len({trace_id for trace_id, _, _ in spans.values()}) == 1
+    path = ("enqueue ship", "run charge-card", "enqueue charge-card", "POST /orders")
+    above = {span_id: name for name, (_, span_id, _) in spans.items()}
+    step = "run ship"
+    for parent in path:
+        step = above[spans[step][2]]
+        assert step == parent
+    assert {"report ship", "report charge-card", "ask the bank"} < spans.keys()
 
 
 async def finished(p: pulse.Pulse, job_id: str) -> pulse.JobInfo:

@@ -12,6 +12,7 @@ from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
     ClaimedJob,
+    Ended,
     Job,
     JobFilter,
     NewJob,
@@ -54,16 +55,16 @@ class InMemoryJobRepo:
             for index, job in zip(slots.order, ready, strict=False)
         ]
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         self._answer("complete_jobs")
-        counted = set()
+        counted = {}
         for claim in claims:
             if (job := self._held(claim)) is not None:
                 self._finish(job, JobStatus.COMPLETED, finished_by=job.locked_by)
-                counted.add(claim)
+                counted[claim] = self._ended(job, JobStatus.COMPLETED)
         return counted
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")
         counted = {}
         # By id, as the store locks its rows: of two that fail together, that one is due first.
@@ -72,7 +73,8 @@ class InMemoryJobRepo:
                 outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED
                 job = with_attempt(job, outcome, report.error, self.clock.now())
                 ends = report.discard or job.attempts >= job.max_attempts
-                counted[report.claim] = self._end_attempt(job, ends, report.error, report.retry_after)
+                status = self._end_attempt(job, ends, report.error, report.retry_after)
+                counted[report.claim] = self._ended(job, status)
         return counted
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
@@ -252,6 +254,10 @@ class InMemoryJobRepo:
             changed = replace(changed, attempts=job.attempts - 1)
         status = self._end_attempt(changed, ends, _LEASE_EXPIRED, wait)
         return Reaped(claim, job.topic, status, job.delivered)
+
+    def _ended(self, job: Job, status: JobStatus) -> Ended:
+        ran = self.clock.now() - (job.started_at or self.clock.now())
+        return Ended(status, job.topic, ran.total_seconds())
 
     def _end_attempt(self, job: Job, ends: bool, error: str, wait: timedelta | None) -> JobStatus:
         delay = retry_delay(job.attempts) if wait is None else wait

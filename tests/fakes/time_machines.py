@@ -20,6 +20,10 @@ class TimeMachine(Protocol):
         """The time of these waiting jobs has come, in this order."""
         ...
 
+    async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
+        """The job was submitted that long ago, and finished that long ago if it is finished."""
+        ...
+
 
 class InMemoryTimeMachine:
     def __init__(self, repo: InMemoryJobRepo) -> None:
@@ -32,6 +36,12 @@ class InMemoryTimeMachine:
     async def make_due(self, *job_ids: str) -> None:
         for number, job_id in enumerate(job_ids):
             self._set(job_id, next_run_at=self._repo.clock.now() - _AN_HOUR + number * _A_MOMENT)
+
+    async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
+        now = self._repo.clock.now()
+        self._set(job_id, submitted_at=now - submitted)
+        if finished is not None:
+            self._set(job_id, finished_at=now - finished)
 
     def _set(self, job_id: str, **changes: Any) -> None:
         self._repo._put(self._repo.jobs[job_id], **changes)
@@ -48,6 +58,15 @@ class PostgresTimeMachine:
 
     async def make_due(self, *job_ids: str) -> None:
         await self._move("next_run_at", job_ids)
+
+    async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
+        await self._connection.execute(
+            "UPDATE pulse.jobs SET submitted_at = now() - $2::interval, finished_at = now() - $3::interval "
+            "WHERE id = $1::uuid",
+            job_id,
+            submitted,
+            finished,
+        )
 
     async def _move(self, column: str, job_ids: tuple[str, ...]) -> None:
         await self._connection.execute(

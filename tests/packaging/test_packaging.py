@@ -108,7 +108,14 @@ def test_every_package_under_src_is_in_the_wheel() -> None:
 
 
 def test_extras_are_those_promised() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"server", "cli", "ui", "embedded", "all"}
+    assert set(PROJECT["project"]["optional-dependencies"]) == {
+        "server",
+        "cli",
+        "ui",
+        "embedded",
+        "otel",
+        "all",
+    }
 
 
 def test_extra_all_is_the_sum_of_the_others() -> None:

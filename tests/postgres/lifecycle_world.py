@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Job
+from pulse_server.domain.jobs import ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -122,6 +122,12 @@ def _comparable(answer: Any) -> Any:
         return without_moments(answer)
     if isinstance(answer, PulseError):
         return type(answer), str(answer)
+    if isinstance(answer, Ended):
+        return answer._replace(ran_seconds=0.0)
+    if isinstance(answer, ClaimedJob):
+        return answer._replace(waited_seconds=0.0)
+    if isinstance(answer, dict):
+        return {key: _comparable(value) for key, value in answer.items()}
     if isinstance(answer, list):
         return [_comparable(item) for item in answer]
     return answer

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pulse_server.domain.backoff import retry_delay
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import JobStatus
-from tests.fakes.store import Store, failure
+from tests.fakes.store import Store, failure, statuses
 
 ABOUT = timedelta(seconds=1)  # between two looks at the clock within one statement
 
@@ -19,7 +19,7 @@ def wait_after_failure(job: Job) -> timedelta:
 async def test_failed_job_retries_later(store: Store) -> None:
     claim = await store.start("A")
 
-    assert await store.repo.fail_jobs([failure(claim, "no route")]) == {claim: JobStatus.RETRYING}
+    assert statuses(await store.repo.fail_jobs([failure(claim, "no route")])) == {claim: JobStatus.RETRYING}
 
     job = await store.job(claim.job_id)
     assert (job.status, job.ready, job.attempts, job.last_error) == (JobStatus.RETRYING, False, 1, "no route")
@@ -65,7 +65,9 @@ async def test_last_attempt_that_fails_goes_to_the_dead_letters_with_its_error(s
     await store.repo.fail_jobs([failure(claim, "first")])
     claim = await store.claim_again(claim.job_id, "B")
 
-    assert await store.repo.fail_jobs([failure(claim, "second")]) == {claim: JobStatus.DEAD_LETTERED}
+    assert statuses(await store.repo.fail_jobs([failure(claim, "second")])) == {
+        claim: JobStatus.DEAD_LETTERED
+    }
 
     job = await store.job(claim.job_id)
     assert (job.status, job.attempts, job.last_error, job.finished_by) == (
@@ -84,18 +86,18 @@ async def test_last_attempt_that_fails_goes_to_the_dead_letters_with_its_error(s
 async def test_retry_after_does_not_save_a_job_without_attempts(store: Store) -> None:
     claim = await store.start("A", max_attempts=1)
 
-    status = await store.repo.fail_jobs([failure(claim, retry_after=timedelta(seconds=1))])
+    failed = await store.repo.fail_jobs([failure(claim, retry_after=timedelta(seconds=1))])
 
-    assert status == {claim: JobStatus.DEAD_LETTERED}
+    assert statuses(failed) == {claim: JobStatus.DEAD_LETTERED}
 
 
 async def test_discarded_job_goes_to_the_dead_letters_at_once(store: Store) -> None:
     claim = await store.start("A", max_attempts=5)
 
-    status = await store.repo.fail_jobs([failure(claim, "no such user", discard=True)])
+    failed = await store.repo.fail_jobs([failure(claim, "no such user", discard=True)])
 
     job = await store.job(claim.job_id)
-    assert status == {claim: JobStatus.DEAD_LETTERED}
+    assert statuses(failed) == {claim: JobStatus.DEAD_LETTERED}
     assert (job.attempts, job.last_error, job.finished_by) == (1, "no such user", "A")
     assert [entry.outcome for entry in job.history] == [Outcome.DISCARDED]
 
@@ -144,5 +146,5 @@ async def test_failures_of_one_batch_are_judged_one_by_one(store: Store) -> None
         [failure(stale._replace(attempt=3)), failure(buried), failure(retried)]
     )
 
-    assert counted == {buried: JobStatus.DEAD_LETTERED, retried: JobStatus.RETRYING}
+    assert statuses(counted) == {buried: JobStatus.DEAD_LETTERED, retried: JobStatus.RETRYING}
     assert await store.status(stale.job_id) is JobStatus.RUNNING

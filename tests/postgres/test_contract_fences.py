@@ -165,7 +165,7 @@ async def test_batch_answers_with_exactly_the_claims_that_counted(store: Store) 
     await store.repo.cancel_jobs([second.job_id], "")
     asked = [fourth, second, third._replace(attempt=9), first, fourth]
 
-    assert await store.repo.complete_jobs(asked) == {first, fourth}
+    assert set(await store.repo.complete_jobs(asked)) == {first, fourth}
 
 
 async def test_two_claims_on_one_job_in_a_batch_count_once(store: Store) -> None:
@@ -189,7 +189,7 @@ async def test_zombies_report_in_the_batch_of_the_holder_is_refused_alone(store:
     await store.repo.reap_expired(10)
     holder = await store.claim_again(zombie.job_id, "B")
 
-    assert await store.repo.complete_jobs([zombie, holder]) == {holder}
+    assert set(await store.repo.complete_jobs([zombie, holder])) == {holder}
     assert (await store.job(zombie.job_id)).finished_by == "B"
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.migrations import runner
 from pulse_server.postgres.migrations.runner import (
     Migration,
@@ -19,9 +24,11 @@ from pulse_server.postgres.migrations.runner import (
     require_current_schema,
 )
 
+HASTY = timedelta(milliseconds=300)
 FIRST = Migration(1, "0001_first", "CREATE TABLE pulse.first (id integer); SELECT pg_sleep(0.05);")
 SECOND = Migration(2, "0002_second", "CREATE TABLE pulse.second (id integer);")
 BROKEN = Migration(2, "0002_broken", "CREATE TABLE pulse.second (id integer); SELECT no_such_column;")
+WIDER = Migration(2, "0002_wider", "ALTER TABLE pulse.first ADD COLUMN more integer;")
 CONCURRENT = Migration(
     2, "0002_index", "-- pulse: no transaction\nCREATE INDEX CONCURRENTLY first_id ON pulse.first (id);"
 )
@@ -161,3 +168,63 @@ async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_datab
         await dying
 
     assert await apply_migrations(empty_database_dsn, [FIRST]) == ["0001_first"]
+
+
+@asynccontextmanager
+async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+    """Somebody who did this a while ago, and has not come to an end."""
+    connection = await asyncpg.connect(dsn, timeout=10, server_settings={"application_name": "a report"})
+    await connection.execute(f"BEGIN; {statement}")
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def test_migration_that_is_blocked_lets_others_through_and_says_who_blocks_it(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_PAUSE", HASTY)
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TRIES", 2)
+    await apply_migrations(empty_database_dsn, [FIRST])
+
+    async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first") as reader:
+        migrating = asyncio.create_task(apply_migrations(empty_database_dsn, [FIRST, WIDER]))
+        # Queues behind the migration when it comes while that waits, but not for longer than it waits.
+        while not migrating.done():
+            assert (
+                await asyncio.wait_for(ask(empty_database_dsn, "SELECT count(*) FROM pulse.first"), 20) == 0
+            )
+        with pytest.raises(Unavailable, match=rf"0002_wider.*process {reader.get_server_pid()}.*a report"):
+            await migrating
+
+    assert await apply_migrations(empty_database_dsn, [FIRST, WIDER]) == ["0002_wider"]
+
+
+async def test_blocked_migration_is_applied_once_the_way_is_free(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TIMEOUT", HASTY / 10)
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_PAUSE", HASTY / 10)
+    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TRIES", 1000)
+    await apply_migrations(empty_database_dsn, [FIRST])
+
+    async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first"):
+        migrating = asyncio.create_task(apply_migrations(empty_database_dsn, [FIRST, WIDER]))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+        while not await ask(empty_database_dsn, waits):
+            assert not migrating.done()
+
+    assert await migrating == ["0002_wider"]
+
+
+async def test_turn_that_never_comes_is_given_up(
+    empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "MIGRATION_TURN", HASTY)
+    lock = f"SELECT pg_advisory_lock({runner._LOCK_KEY})"
+
+    async with long_transaction(empty_database_dsn, lock):
+        with pytest.raises(Unavailable, match="Another server has been migrating"):
+            await apply_migrations(empty_database_dsn, [FIRST])

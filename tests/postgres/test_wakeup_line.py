@@ -9,6 +9,7 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
+from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.wakeups import PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
 from tests.postgres.sessions import Connection, cut_sessions
@@ -21,7 +22,7 @@ class Replica:
     """A line that is up, and a queue of what it heard."""
 
     def __init__(self, dsn: str) -> None:
-        self.line = PostgresWakeupLine(dsn)
+        self.line = PostgresWakeupLine(Connector(dsn))
         self.heard: asyncio.Queue[Wakeup] = asyncio.Queue()
         self.line.listen(self.heard.put_nowait)
         self.task = asyncio.create_task(self.line.run())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
@@ -18,7 +19,7 @@ Running = Callable[[pulse.Pulse], AbstractAsyncContextManager["asyncio.Task[None
 
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PULSE_ADDR", "PULSE_USER", "PULSE_PASSWORD"):
+    for name in [name for name in os.environ if name.startswith("PULSE_")]:
         monkeypatch.delenv(name, raising=False)
 
 

@@ -51,9 +51,11 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.refused_results: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.beats: list[tuple[str, int]] = []
         self.beats_fail = False
+        self.beats_refusal: tuple[grpc.StatusCode, str] | None = None
         self.disowned: set[str] = set()
         self.released: list[str] = []
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
+        self.refused_streams = 0
         self._waiting: list[pb.StreamJobsResponse] = []
         self.port = 0
         self._server: grpc.Server | None = None
@@ -207,8 +209,10 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
     def StreamJobs(  # noqa: N802
         self, request: pb.StreamJobsRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamJobsResponse]:
-        if self.stream_refusal is not None:
-            context.abort(*self.stream_refusal)
+        if (refusal := self.stream_refusal) is not None:
+            with self._change(context):
+                self.refused_streams += 1
+            context.abort(*refusal)
         stream: queue.Queue[pb.StreamJobsResponse | None] = queue.Queue()
         context.add_callback(lambda: self._end(stream))
         welcome = pb.StreamWelcome()
@@ -248,6 +252,8 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):
             self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)
+        if self.beats_refusal is not None:
+            context.abort(*self.beats_refusal)
         if self.beats_fail:
             context.abort(grpc.StatusCode.UNAVAILABLE, "The database is away.")
         return pb.HeartbeatsResponse(

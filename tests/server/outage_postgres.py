@@ -5,6 +5,7 @@ import signal
 import sys
 import tempfile
 import urllib.parse
+from contextlib import suppress
 from pathlib import Path
 
 from pulse_server.embedded import EmbeddedPostgres
@@ -36,6 +37,12 @@ class OutagePostgres:
         link.unlink(missing_ok=True)
         link.symlink_to(Path(sockets) / link.name)
 
+    def lead_to(self, other: "OutagePostgres") -> None:
+        """Have this one's address lead to the other from now on."""
+        link, target = (Path(server._links.name) / ".s.PGSQL.5432" for server in (self, other))
+        link.unlink()
+        link.symlink_to(target.readlink())
+
     def stop(self) -> None:
         self._postgres.stop()
 
@@ -51,7 +58,8 @@ class OutagePostgres:
 
     def thaw(self) -> None:
         for pid in self._frozen:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # its client left, and the server was thawed before it
+                os.kill(pid, signal.SIGCONT)
         self._frozen = []
 
     def close(self) -> None:

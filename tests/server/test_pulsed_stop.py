@@ -10,6 +10,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.server.pulsed_process import caller_of, pulsed
+from tests.server.statement_waits import statement_waits
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker, claim_of
 
@@ -125,16 +126,3 @@ async def test_server_that_is_killed_leaves_nothing_that_another_cannot_finish(
     ):
         await worker.complete(job)
     assert (await table.row(job.job_id))["status"] == "COMPLETED"
-
-
-async def statement_waits(table: JobsTable, name: str) -> None:
-    """Return once a statement of this name waits for a lock."""
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-        "AND wait_event_type = 'Lock' AND query LIKE $1"
-    )
-    async with asyncio.timeout(10):
-        while not await table.connection.fetchval(query, f"/* pulse:{name} */%"):
-            await asyncio.sleep(0.01)
-            # Inside a transaction the view would show the same moment again and again.
-            await table.connection.execute("SELECT pg_stat_clear_snapshot()")

@@ -1,31 +1,33 @@
 """What an operator may set, and what is said when it is wrong."""
 
-from collections.abc import Iterator, Mapping
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from pulse_server.access.users import Role, User
 from pulse_server.main import main
-from pulse_server.settings import BadSettings, Settings, parse_address, parse_duration, read_settings
+from pulse_server.settings import (
+    OPTIONS,
+    BadSettings,
+    Retention,
+    Settings,
+    TlsFiles,
+    parse_address,
+    parse_duration,
+    read_settings,
+)
 
 URL = "postgres://pulse:secret@db.example/pulse"
+LOOPBACK = "127.0.0.1"
 
 
-class Recording(Mapping[str, str]):
-    """An environment in which nothing is set but the database, and which remembers what was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> str:
-        self.asked.add(name)
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
+def problems_of(**variables: str) -> tuple[str, ...]:
+    """What reading these variables complains about."""
+    with pytest.raises(BadSettings) as caught:
+        read_settings({"DB_HOST": URL} | variables)
+    return caught.value.problems
 
 
 def test_everything_has_a_default() -> None:
@@ -35,62 +37,156 @@ def test_everything_has_a_default() -> None:
     assert settings.heartbeat_interval == timedelta(seconds=10)
     assert settings.watchdog_interval == timedelta(seconds=10)
     assert settings.dispatch_interval == timedelta(milliseconds=500)
+    assert settings.processes == 1
+    assert settings.is_open
+    assert settings.retention == Retention(timedelta(days=7), timedelta(days=7), timedelta(days=30))
 
 
-def test_empty_values_count_as_unset() -> None:
-    names = ("PULSE_GRPC_ADDR", "PULSE_LEASE_TTL", "PULSE_LOG_LEVEL", "PULSE_DRAIN_TIMEOUT")
-    assert read_settings({"DB_HOST": URL} | dict.fromkeys(names, "")) == read_settings({"DB_HOST": URL})
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_empty_values_count_as_unset(nothing: str) -> None:
+    empty = {option.variable: nothing for option in OPTIONS}
+    assert read_settings(empty | {"DB_HOST": URL}) == read_settings({"DB_HOST": URL})
+
+
+def test_defaults_that_help_prints_are_the_ones_that_hold() -> None:
+    printed = {option.variable: option.default for option in OPTIONS if "$" not in option.default}
+    assert read_settings(printed | {"DB_HOST": URL}) == read_settings({"DB_HOST": URL})
 
 
 def test_each_setting_is_read_from_its_variable() -> None:
-    settings = read_settings(
-        {
-            "DB_HOST": URL,
-            "PULSE_GRPC_ADDR": "0.0.0.0:7000",
-            "PULSE_LEASE_TTL": "1h",
-            "PULSE_HEARTBEAT_INTERVAL": "2m",
-            "PULSE_WATCHDOG_INTERVAL": "3s",
-            "PULSE_DISPATCH_INTERVAL": "40ms",
-            "PULSE_DRAIN_TIMEOUT": "5.5",
-            "PULSE_LOG_LEVEL": "DEBUG",
-        }
-    )
-    assert settings == Settings(
+    given = {
+        "DB_HOST": URL,
+        "PULSE_DB_POOLER": "on",
+        "PULSE_DATA_DIR": "/var/lib/pulse",
+        "PULSE_GRPC_ADDR": "0.0.0.0:7000",
+        "PULSE_HTTP_ADDR": "9090",
+        "PULSE_AUTH_USERS": "ann:pa55,bob:w0rd:viewer",
+        "PULSE_METRICS_AUTH": "on",
+        "PULSE_TLS_CERT": "/tls/cert.pem",
+        "PULSE_TLS_KEY": "/tls/key.pem",
+        "PULSE_TLS_CLIENT_CA": "/tls/ca.pem",
+        "PULSE_GRPC_REFLECTION": "on",
+        "PULSE_PROCESSES": "4",
+        "PULSE_LEASE_TTL": "1h",
+        "PULSE_HEARTBEAT_INTERVAL": "2m",
+        "PULSE_WATCHDOG_INTERVAL": "3s",
+        "PULSE_DISPATCH_INTERVAL": "40ms",
+        "PULSE_DRAIN_TIMEOUT": "5.5",
+        "PULSE_LOG_LEVEL": "DEBUG",
+        "PULSE_RETENTION_COMPLETED": "1d",
+        "PULSE_RETENTION_CANCELED": "2d",
+        "PULSE_RETENTION_DEAD_LETTERED": "forever",
+    }
+    assert {option.variable for option in OPTIONS} - given.keys() == {"PULSE_AUTH_USERS_FILE"}
+    assert read_settings(given) == Settings(
         grpc_address="0.0.0.0:7000",
         database_url=URL,
+        data_directory=Path("/var/lib/pulse"),
+        behind_pooler=True,
+        http_address="[::]:9090",
+        users=(User("ann", "pa55"), User("bob", "w0rd", Role.VIEWER)),
+        metrics_need_login=True,
+        tls=TlsFiles(Path("/tls/cert.pem"), Path("/tls/key.pem"), Path("/tls/ca.pem")),
+        reflection=True,
+        processes=4,
         log_level="debug",
         lease_ttl=timedelta(hours=1),
         heartbeat_interval=timedelta(minutes=2),
         watchdog_interval=timedelta(seconds=3),
         dispatch_interval=timedelta(milliseconds=40),
         drain_timeout=timedelta(seconds=5.5),
+        retention=Retention(timedelta(days=1), timedelta(days=2), None),
     )
+
+
+def test_users_may_come_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text("# who gets in\nann:pa55:worker\n")
+    settings = read_settings({"DB_HOST": URL, "PULSE_AUTH_USERS_FILE": str(file)})
+    assert settings.users_file == file
+    assert not settings.is_open
+
+
+@pytest.mark.parametrize(
+    ("variables", "addresses"),
+    [
+        ({}, (f"{LOOPBACK}:6000", f"{LOOPBACK}:9000")),
+        ({"PULSE_AUTH_USERS": "ann:pa55"}, ("[::]:6000", "[::]:9000")),
+    ],
+)
+def test_address_without_a_host_is_loopback_until_there_are_users(
+    variables: dict[str, str], addresses: tuple[str, str]
+) -> None:
+    settings = read_settings(
+        {"DB_HOST": URL, "PULSE_GRPC_ADDR": ":6000", "PULSE_HTTP_ADDR": "9000"} | variables
+    )
+    assert (settings.grpc_address, settings.http_address) == addresses
+
+
+def test_http_may_be_a_unix_socket() -> None:
+    assert read_settings({"DB_HOST": URL, "PULSE_HTTP_ADDR": "unix:/run/pulse.sock"}).http_address == (
+        "unix:/run/pulse.sock"
+    )
+    assert "PULSE_HTTP_ADDR" in problems_of(PULSE_HTTP_ADDR="unix:pulse.sock")[0]
+
+
+def test_http_has_no_default_port() -> None:
+    assert "PULSE_HTTP_ADDR" in problems_of(PULSE_HTTP_ADDR="localhost")[0]
 
 
 @pytest.mark.parametrize(
     ("given", "address"),
     [
-        ("", "127.0.0.1:50051"),
         ("6000", "127.0.0.1:6000"),
         (":6000", "127.0.0.1:6000"),
         ("localhost", "localhost:50051"),
         ("localhost:6000", "localhost:6000"),
         ("[::1]:6000", "[::1]:6000"),
+        ("[::1]", "[::1]:50051"),
         (" 0.0.0.0:0 ", "0.0.0.0:0"),
     ],
 )
 def test_address_may_be_a_port_or_a_host_or_both(given: str, address: str) -> None:
-    assert parse_address(given) == address
+    assert parse_address(given).in_full(LOOPBACK) == address
 
 
-@pytest.mark.parametrize("address", [":", "localhost:", "localhost:http", "65536", "host:99999", "host:²"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        ":",
+        "localhost:",
+        "localhost:http",
+        "65536",
+        "host:99999",
+        "host:²",
+        "::1",
+        "::1:80",
+        "http://host:80",
+        "a b:1",
+    ],
+)
 def test_bad_address_is_named(address: str) -> None:
     with pytest.raises(BadSettings, match="PULSE_GRPC_ADDR"):
         parse_address(address)
 
 
 @pytest.mark.parametrize(
-    "duration", ["0", "0s", "-1s", "soon", "1d", "1 2", "0.0001ms", "9" * 400, "1e3", "s"]
+    ("text", "duration"),
+    [
+        ("250ms", timedelta(milliseconds=250)),
+        ("2", timedelta(seconds=2)),
+        (" 1.5S ", timedelta(seconds=1.5)),
+        ("3m", timedelta(minutes=3)),
+        ("4h", timedelta(hours=4)),
+        ("7d", timedelta(days=7)),
+    ],
+)
+def test_duration_is_written_with_its_unit(text: str, duration: timedelta) -> None:
+    assert parse_duration(text, "PULSE_LEASE_TTL") == duration
+
+
+@pytest.mark.parametrize(
+    "duration", ["0", "0s", "-1s", "soon", "1w", "1 2", "0.0001ms", "366d", "9" * 400, "1e3", "s"]
 )
 def test_bad_duration_is_named(duration: str) -> None:
     with pytest.raises(BadSettings, match="PULSE_LEASE_TTL"):
@@ -109,6 +205,18 @@ def test_bad_duration_is_named(duration: str) -> None:
         ("PULSE_DISPATCH_INTERVAL", "never"),
         ("PULSE_DRAIN_TIMEOUT", "-1"),
         ("PULSE_LOG_LEVEL", "loud"),
+        ("PULSE_DB_POOLER", "perhaps"),
+        ("PULSE_PROCESSES", "0"),
+        ("PULSE_PROCESSES", "many"),
+        ("PULSE_HTTP_ADDR", "http://0.0.0.0:80"),
+        ("PULSE_AUTH_USERS", "ann:secret,bob"),
+        ("PULSE_AUTH_USERS", "ann:secret:boss"),
+        ("PULSE_AUTH_USERS_FILE", "/not/there"),
+        ("PULSE_RETENTION_COMPLETED", "11y"),
+        ("PULSE_TLS_KEY", "/tls/key.pem"),
+        ("PULSE_TLS_CERT", "/tls/cert.pem"),
+        ("PULSE_TLS_CLIENT_CA", "/tls/ca.pem"),
+        ("PULSE_DATA_DIR", "~nobody-of-that-name/pulse"),
     ],
 )
 def test_wrong_setting_ends_pulsed_with_a_sentence_that_names_it(
@@ -125,6 +233,78 @@ def test_wrong_setting_ends_pulsed_with_a_sentence_that_names_it(
     assert "secret" not in sentence
 
 
+def test_every_problem_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = {
+        "DB_HOST": "mysql://pulse:secret@db/pulse",
+        "PULSE_GRPC_ADDR": "host:port",
+        "PULSE_AUTH_USERS": "ann:secret:boss",
+        "PULSE_TLS_KEY": "/tls/key.pem",
+        "PULSE_PROCESSES": "none",
+        "PULSE_LEASE_TTL": "5s",
+        "PULSE_LOG_LEVEL": "loud",
+    }
+    for variable, value in wrong.items():
+        monkeypatch.setenv(variable, value)
+    assert main([]) == 1
+    sentences = capsys.readouterr().err.splitlines()
+    assert len(sentences) == len(wrong)
+    for variable in wrong:
+        assert sum(variable in sentence for sentence in sentences) == 1
+    assert not any("secret" in sentence for sentence in sentences)
+
+
+def test_setting_that_is_wrong_is_not_said_to_be_missing() -> None:
+    (only,) = problems_of(PULSE_AUTH_USERS="ann", PULSE_METRICS_AUTH="on", PULSE_HTTP_ADDR="9090")
+    assert "PULSE_AUTH_USERS, entry 1" in only
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_KEY is not set"),
+        ({"PULSE_TLS_KEY": "/k"}, "PULSE_TLS_CERT is not set"),
+        ({"PULSE_TLS_CLIENT_CA": "/ca"}, "PULSE_TLS_CLIENT_CA needs"),
+        ({"PULSE_METRICS_AUTH": "on", "PULSE_HTTP_ADDR": "9090"}, "there are no users"),
+        ({"PULSE_METRICS_AUTH": "on", "PULSE_AUTH_USERS": "ann:x"}, "PULSE_HTTP_ADDR is not set"),
+        ({"PULSE_LEASE_TTL": "20s"}, "PULSE_LEASE_TTL (20s) must be longer"),
+    ],
+)
+def test_contradiction_is_told(variables: dict[str, str], told: str) -> None:
+    (only,) = problems_of(**variables)
+    assert told in only
+
+
+def test_users_of_both_kinds_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("bob:w0rd")
+    (only,) = problems_of(PULSE_AUTH_USERS="ann:pa55", PULSE_AUTH_USERS_FILE=str(tmp_path / "users"))
+    assert "both set" in only
+
+
+def test_missing_home_matters_only_to_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert read_settings({"DB_HOST": URL}).database_url == URL
+    assert read_settings({"PULSE_DATA_DIR": "/data"}).data_directory == Path("/data")
+    with pytest.raises(BadSettings, match="PULSE_DATA_DIR") as caught:
+        read_settings({"PULSE_LOG_LEVEL": "loud"})
+    assert len(caught.value.problems) == 2
+
+
+def test_secrets_do_not_show_when_settings_are_printed() -> None:
+    settings = read_settings({"DB_HOST": URL, "PULSE_AUTH_USERS": "ann:pa55w0rd"})
+    assert "secret" not in repr(settings)
+    assert "pa55w0rd" not in repr(settings)
+
+
+def test_connections_are_counted_for_every_process() -> None:
+    one, four = (read_settings({"DB_HOST": URL, "PULSE_PROCESSES": number}) for number in ("1", "4"))
+    assert four.most_connections == 4 * one.most_connections
+
+
 def test_flag_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,19 +314,38 @@ def test_flag_wins_over_the_environment(
     assert "bad:port" in capsys.readouterr().err
 
 
-def test_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = Recording()
-    read_settings(asked)
+@pytest.mark.parametrize(
+    "arguments", [["--grpc-addr", "bad:port", "migrate"], ["migrate", "--grpc-addr", "bad:port"]]
+)
+def test_flag_may_stand_on_either_side_of_the_command(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DB_HOST", URL)
+    assert main(arguments) == 1
+    assert "bad:port" in capsys.readouterr().err
+
+
+def test_help_tells_every_setting_with_its_flag_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    settings = {name for name in asked.asked if name.startswith(("PULSE_", "DB_"))}
-    assert len(settings) >= 9
-    assert settings <= listed
+    text = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for option in OPTIONS:
+        default = f" ({option.default})" if option.default else ""
+        assert f"{option.variable} {option.flag or '(no flag'}" in text
+        assert f"{option.help}{default}" in text
 
 
-@pytest.mark.parametrize("arguments", [["serve"], ["migrate", "down"], ["--port", "1"]])
+def test_secrets_have_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {option.variable for option in OPTIONS if option.flag is None} == {"DB_HOST", "PULSE_AUTH_USERS"}
+    for flag in ("--db-host", "--auth-users"):
+        with pytest.raises(SystemExit):
+            main([flag, "x"])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["serve"], ["migrate", "down"], ["--port", "1"], ["--grpc", "1"], ["check", "--grpc", "1"]]
+)
 def test_wrong_call_is_told_apart_from_a_failure(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from pulse_server import tuning
@@ -10,6 +12,7 @@ from pulse_server.domain.ids import new_job_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.reports import Reports
+from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job, failure, success
 
@@ -50,6 +53,30 @@ async def test_same_report_twice_in_one_batch_counts_twice(replica: Replica, res
     report = result(claim)  # type: ignore[operator]
 
     assert await Reports(replica.repo).report([report, report]) == [None, None]
+
+
+async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: Replica) -> None:
+    metrics = Metrics()
+    report = failure(await replica.store.start(), discard=True)
+
+    await Reports(replica.repo, metrics).report([report, report])
+
+    assert metrics.failed.values == {("email", "discarded"): 1}
+    assert metrics.dead_lettered.values == {("email",): 1}
+
+
+async def test_dead_letter_is_logged_without_its_error(
+    replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim = await replica.store.start()
+
+    with caplog.at_level(logging.DEBUG):
+        await Reports(replica.repo).report([failure(claim, "card 4711 was refused", discard=True)])
+
+    (record,) = caplog.records
+    assert record.message == "job_dead_lettered"
+    assert (record.job_id, record.worker_id, record.attempt) == claim  # type: ignore[attr-defined]
+    assert "4711" not in str(vars(record))
 
 
 async def test_discard_that_is_repeated_counts(replica: Replica) -> None:

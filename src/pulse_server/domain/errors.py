@@ -7,8 +7,11 @@ PulseError
 ├── AlreadyExists        the id or the idempotency key belongs to a job with other content
 ├── ScheduleExists       the name belongs to a schedule with another definition
 ├── InvalidTransition    the job's state, or another claim, forbids what was asked
+├── Unauthenticated      the credentials are missing or wrong
+├── PermissionDenied     the user is known, but its role does not allow this
+├── TooManyLogins        too many wrong passwords came from there; wait
 ├── ResourceExhausted    the database has no room left
-└── Unavailable          the database cannot be reached, or did not answer in time; try again
+└── Unavailable          the database or the server has no time for this now; try again
 """
 
 from __future__ import annotations
@@ -56,6 +59,23 @@ class InvalidTransition(PulseError):
     def __init__(self, job_id: str, problem: str) -> None:
         self.job_id = job_id
         super().__init__(problem)
+
+
+class Unauthenticated(PulseError):
+    pass
+
+
+class PermissionDenied(PulseError):
+    pass
+
+
+class TooManyLogins(PulseError):
+    def __init__(self, wait_seconds: int) -> None:
+        self.wait_seconds = wait_seconds
+        super().__init__(
+            f"Too many logins from this address have failed. Try again in {wait_seconds} "
+            f"{'second' if wait_seconds == 1 else 'seconds'}."
+        )
 
 
 class ResourceExhausted(PulseError):

@@ -66,6 +66,8 @@ class ClaimedJob(NamedTuple):
     idempotency_key: str | None
     worker_id: str
     confirm: bool
+    waited_seconds: float
+    """From when it was due until now."""
 
 
 class Report(NamedTuple):
@@ -76,6 +78,14 @@ class Report(NamedTuple):
     error: str = ""
     retry_after: timedelta | None = None
     discard: bool = False
+
+
+class Ended(NamedTuple):
+    """An attempt that its worker reported: where the job went, and how long after its claim."""
+
+    status: JobStatus
+    topic: str
+    ran_seconds: float
 
 
 class Outcome(StrEnum):

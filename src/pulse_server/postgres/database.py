@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeAlias
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.failures import translated
+from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.failures import describe, translated
+from pulse_server.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
 
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
 # takes sequential scans and hash joins for large batches, or the wrong partial index when statistics are
@@ -29,95 +35,187 @@ _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 Rows: TypeAlias = Sequence[asyncpg.Record]
 
 
+class PoolUse(NamedTuple):
+    opened: int
+    busy: int
+    allowed: int
+
+
 class Connections:
     """A few connections of one kind. A statement that is late is given up, and its connection with it."""
 
     def __init__(
-        self, dsn: str, *, size: int, timeout: timedelta, plans: dict[str, str] | None = None
+        self,
+        connector: Connector,
+        *,
+        size: int,
+        timeout: timedelta,
+        plans: dict[str, str] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        self._dsn = dsn
+        self._connector = connector
         self._size = size
         self._timeout = timeout.total_seconds()
-        self._settings = {
-            **_SESSION,
+        self._metrics = metrics or Metrics()
+        settings = {
             # The server gives up a little before we do: a statement must not commit after its UNAVAILABLE
             # more often than a lost answer makes it.
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
         }
+        # Of a session, or behind a pooler, where there is none to rely on, of each transaction. ADR-0022
+        self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
+        self._begin = "; ".join(
+            ["BEGIN", *(f"SET LOCAL {name} = {value}" for name, value in settings.items())]
+        )
+        # A server that lives ends a late statement by itself: one that does not is frozen, or cut off. Where
+        # little time is given, that it took too long tells nothing.
+        self._is_telling = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
         self._pool = await asyncpg.create_pool(
-            self._dsn,
             min_size=0,
             max_size=self._size,
             max_inactive_connection_lifetime=0,
             reset=_keep_as_it_is,
-            timeout=tuning.CONNECT_TIMEOUT.total_seconds(),
-            server_settings=self._settings,
+            connect=self._connect,
         )
 
     async def fetch(self, name: str, statement: str, *args: object) -> Rows:
         """Run the statement and return its rows. Unavailable if that takes too long or cannot be had."""
-        with translated(name):
-            return await self._fetch(statement, args)
+        began = perf_counter()
+        try:
+            with translated(name):
+                return await self._fetch(statement, args)
+        except PulseError:
+            self._metrics.statement_failures.add(name)
+            raise
+        finally:
+            self._metrics.statement_time.observe(name, value=perf_counter() - began)
+
+    @property
+    def use(self) -> PoolUse:
+        """How many connections are open, in use, and allowed."""
+        if self._pool is None:
+            return PoolUse(0, 0, self._size)
+        opened = self._pool.get_size()
+        return PoolUse(opened, opened - self._pool.get_idle_size(), self._size)
 
     async def close(self) -> None:
         if self._pool is not None:
             self._pool.terminate()
 
+    async def _connect(self, *_: Any, **__: Any) -> Session:
+        return await self._connector.connect(settings=self._settings)
+
     async def _fetch(self, statement: str, args: tuple[object, ...]) -> Rows:
         assert self._pool is not None, "open() comes first"
-        connection = await self._pool.acquire(timeout=self._timeout)
+        borrowed = await self._borrow(self._pool)
+        connection = cast("Session", borrowed)
         try:
+            if self._connector.behind_pooler:
+                return await self._fetch_in_transaction(connection, statement, args)
             return await connection.fetch(statement, *args, timeout=self._timeout)
-        except (TimeoutError, asyncio.CancelledError):
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, TimeoutError) and self._is_telling:
+                self._connector.leave(connection)
             # A frozen server would not read a cancel request either: drop the connection, do not wait on it.
             connection.terminate()
             raise
+        except asyncpg.ReadOnlySQLTransactionError:
+            # It was demoted, or the name leads elsewhere by now.
+            self._connector.leave(connection)
+            connection.terminate()
+            raise
         finally:
-            await self._pool.release(connection)
+            await self._pool.release(borrowed)
+
+    async def _borrow(self, pool: asyncpg.Pool[asyncpg.Record]) -> PoolConnectionProxy[asyncpg.Record]:
+        while True:
+            borrowed = await pool.acquire(timeout=self._timeout)
+            connection = cast("Session", borrowed)
+            if self._connector.is_current(connection):
+                return borrowed
+            connection.terminate()
+            await pool.release(borrowed)
+
+    async def _fetch_in_transaction(
+        self, connection: Session, statement: str, args: tuple[object, ...]
+    ) -> Rows:
+        """A pooler may give each transaction another session: what a statement needs goes into its own."""
+        async with asyncio.timeout(self._timeout):
+            await connection.execute(self._begin)
+            try:
+                rows = await connection.fetch(statement, *args)
+            except Exception:
+                if not connection.is_closed():
+                    await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
+            return rows
 
 
 class Database:
-    """The connections of one server: hot transitions, heartbeats, and reads with the planner left free."""
+    """The connections of one server: hot transitions, heartbeats, reads with the planner left free, samples
+    of the vitals, and one that finds out whether the database answers."""
 
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
+    def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
+        self.connector = connector = Connector(dsn, behind_pooler=behind_pooler)
         self.hot = Connections(
-            dsn, size=tuning.HOT_CONNECTIONS, timeout=tuning.STATEMENT_TIMEOUT, plans=HOT_PLANS
+            connector,
+            size=tuning.HOT_CONNECTIONS,
+            timeout=tuning.STATEMENT_TIMEOUT,
+            plans=HOT_PLANS,
+            metrics=metrics,
         )
         self.beats = Connections(
-            dsn, size=tuning.HEARTBEAT_CONNECTIONS, timeout=tuning.STATEMENT_TIMEOUT, plans=HOT_PLANS
+            connector,
+            size=tuning.HEARTBEAT_CONNECTIONS,
+            timeout=tuning.STATEMENT_TIMEOUT,
+            plans=HOT_PLANS,
+            metrics=metrics,
         )
-        self.reads = Connections(dsn, size=tuning.READ_CONNECTIONS, timeout=tuning.READ_TIMEOUT)
+        self.reads = Connections(
+            connector, size=tuning.READ_CONNECTIONS, timeout=tuning.READ_TIMEOUT, metrics=metrics
+        )
+        self.watch = Connections(
+            connector,
+            size=tuning.WATCH_CONNECTIONS,
+            timeout=tuning.READ_TIMEOUT,
+            plans=HOT_PLANS,
+            metrics=metrics,
+        )
+        self.probe = Connections(
+            connector, size=tuning.PROBE_CONNECTIONS, timeout=tuning.READY_TIMEOUT, metrics=metrics
+        )
+
+    @property
+    def pools(self) -> dict[str, Connections]:
+        return {
+            "hot": self.hot,
+            "beats": self.beats,
+            "reads": self.reads,
+            "watch": self.watch,
+            "probe": self.probe,
+        }
 
     async def open(self) -> None:
-        for connections in (self.hot, self.beats, self.reads):
+        for connections in self.pools.values():
             await connections.open()
 
     async def close(self) -> None:
-        for connections in (self.hot, self.beats, self.reads):
+        for connections in self.pools.values():
             await connections.close()
-
-
-async def connect(
-    dsn: str,
-    *,
-    timeout: timedelta = tuning.CONNECT_TIMEOUT,
-    server_settings: dict[str, str] | None = None,
-) -> asyncpg.Connection[asyncpg.Record]:
-    """Open one connection that belongs to no pool."""
-    return await asyncpg.connect(dsn, timeout=timeout.total_seconds(), server_settings=server_settings)
 
 
 async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
     """Return once the database takes connections; Unavailable with the reason if it does not in time."""
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+    connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
     while True:
         try:
-            connection = await connect(dsn, timeout=min(timedelta(seconds=2), patience))
+            connection = await connector.connect(timeout=min(timedelta(seconds=2), patience))
         except (TimeoutError, OSError, asyncpg.CannotConnectNowError) as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(
@@ -137,10 +235,6 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
         else:
             await connection.close(timeout=2)
             return
-
-
-def describe(error: BaseException) -> str:
-    return str(error).strip().rstrip(".") or type(error).__name__
 
 
 async def _keep_as_it_is(connection: object) -> None:

@@ -43,6 +43,16 @@ def translated(statement: str) -> Iterator[None]:
             "tables of the schema pulse to serve."
         ) from error
     except _AWAY as error:
+        if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):
+            raise Unavailable(
+                "DB_HOST leads to a pooler that refuses session settings, such as PgBouncer. "
+                "Set PULSE_DB_POOLER=on."
+            ) from error
         raise Unavailable(
             f"The database did not answer ({statement}: {type(error).__name__}). Try again."
         ) from error
+
+
+def describe(error: BaseException) -> str:
+    """What the error says, to be put into a sentence."""
+    return str(error).strip().rstrip(".") or type(error).__name__

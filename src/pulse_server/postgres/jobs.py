@@ -11,6 +11,7 @@ from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
     ClaimedJob,
+    Ended,
     Job,
     JobFilter,
     NewJob,
@@ -84,11 +85,14 @@ class PostgresJobRepo:
         # RETURNING promises no order.
         return [claimed_job_from_row(row) for row in sorted(rows, key=_by_slot)]
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(claims))
-        return _claims(rows, claims)
+        return {
+            Claim(str(job_id), worker_id, attempt): Ended(JobStatus.COMPLETED, topic, ran_seconds)
+            for job_id, worker_id, attempt, topic, ran_seconds in rows
+        }
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._fetch(
             self._database.hot,
@@ -99,8 +103,8 @@ class PostgresJobRepo:
             [report.discard for report in ordered],
         )
         return {
-            Claim(str(job_id), worker_id, attempt): JobStatus(status)
-            for job_id, worker_id, attempt, status in rows
+            Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
+            for job_id, worker_id, attempt, topic, ran_seconds, status in rows
         }
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:

@@ -40,7 +40,9 @@ def job_from_row(row: asyncpg.Record) -> Job:
 
 
 def claimed_job_from_row(row: asyncpg.Record) -> ClaimedJob:
-    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, worker_id, confirm = row
+    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, worker_id, confirm, waited = (
+        row
+    )
     return ClaimedJob(
         str(job_id),
         topic,
@@ -52,6 +54,7 @@ def claimed_job_from_row(row: asyncpg.Record) -> ClaimedJob:
         key,
         worker_id,
         confirm,
+        waited,
     )
 
 

@@ -17,7 +17,7 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
-from pulse_server.postgres.database import connect
+from pulse_server.postgres.connector import Connector, Session
 from pulse_server.repos.wakeups import Wakeup
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,35 @@ log = logging.getLogger(__name__)
 _EVERYWHERE = None
 
 
+def wakeup_line(connector: Connector) -> PostgresWakeupLine | NoWakeupLine:
+    """The line to the other replicas, if the connections there are can carry one."""
+    return NoWakeupLine() if connector.behind_pooler else PostgresWakeupLine(connector)
+
+
+class NoWakeupLine:
+    """Behind a pooler of transactions nobody can LISTEN: the ticks find what there is."""
+
+    def announce(
+        self,
+        *,
+        topics: Collection[str] = (),
+        ended: Collection[Claim] = (),
+        lapsed: Collection[Claim] = (),
+        gate_changed: bool = False,
+    ) -> None:
+        return
+
+    def listen(self, heard: Callable[[Wakeup], None]) -> None:
+        return
+
+    async def run(self) -> None:
+        """Say that there is no line, and be done."""
+        log.info("wakeups_off", extra={"reason": "PULSE_DB_POOLER is on; work is found by polling"})
+
+
 class PostgresWakeupLine:
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
         self._topics: set[str] = set()
         self._ended: set[Claim] = set()
         self._lapsed: set[Claim] = set()
@@ -72,7 +98,9 @@ class PostgresWakeupLine:
             await asyncio.sleep(tuning.LISTEN_RETRY.total_seconds())
 
     async def _hold_the_line(self) -> None:
-        connection = await connect(self._dsn, server_settings={"application_name": "pulsed wakeups"})
+        connection = await self._connector.connect(
+            settings={"application_name": "pulsed wakeups"}, command_timeout=tuning.STATEMENT_TIMEOUT
+        )
         try:
             self._pid = connection.get_server_pid()
             await connection.add_listener(tuning.NOTIFY_CHANNEL, self._on_notification)
@@ -84,16 +112,25 @@ class PostgresWakeupLine:
             # Whatever was announced while the line was down is stale, but work may have been missed.
             self._tell(Wakeup(topics=_EVERYWHERE, gate_changed=True))
             while True:
-                await self._pending.wait()
+                try:
+                    # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop.
+                    async with asyncio.timeout(tuning.LISTEN_CHECK.total_seconds()):
+                        await self._pending.wait()
+                except TimeoutError:
+                    await self._check(connection)
+                    continue
                 await connection.execute(
-                    "SELECT pg_notify($1, $2)",
-                    tuning.NOTIFY_CHANNEL,
-                    self._take_message(),
-                    timeout=tuning.STATEMENT_TIMEOUT.total_seconds(),
+                    "SELECT pg_notify($1, $2)", tuning.NOTIFY_CHANNEL, self._take_message()
                 )
                 await asyncio.sleep(tuning.NOTIFY_SPACING.total_seconds())
         finally:
             connection.terminate()
+
+    async def _check(self, connection: Session) -> None:
+        """A line on which all is quiet may be cut, or lead to a host where nobody speaks any more."""
+        if not self._connector.is_current(connection):
+            raise ConnectionResetError("the database has moved")
+        await connection.execute("SELECT")
 
     def _take_message(self) -> str:
         self._pending.clear()

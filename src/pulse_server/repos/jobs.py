@@ -15,6 +15,7 @@ from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
     ClaimedJob,
+    Ended,
     Job,
     JobFilter,
     NewJob,
@@ -24,7 +25,6 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import JobStatus
 
 
 class Slots(NamedTuple):
@@ -47,11 +47,11 @@ class JobRepo(Protocol):
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
         ...
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> set[Claim]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         """Complete what the claims still hold. Returns the claims that counted."""
         ...
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, JobStatus]:
+    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         """Fail what the claims still hold. Returns the claims that counted, and where their jobs went."""
         ...
 

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from time import time_ns
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.repos.jobs import JobRepo, Slots
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.telemetry.tracing import ClaimSpans
 
 
 class Claims:
-    def __init__(self, repo: JobRepo, signals: Signals, lease_ttl: timedelta) -> None:
+    def __init__(
+        self,
+        repo: JobRepo,
+        signals: Signals,
+        lease_ttl: timedelta,
+        metrics: Metrics | None = None,
+        spans: ClaimSpans | None = None,
+    ) -> None:
         self._repo = repo
         self._signals = signals
         self._lease_ttl = lease_ttl
+        self._metrics = metrics or Metrics()
+        self._spans = spans
         self._beats: GroupCommit[Claim, bool] = GroupCommit(
             self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
         )
+        self._beats.on_commit(lambda size: self._metrics.batch_size.observe("heartbeat", value=size))
 
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
-        return await self._repo.claim_batch(topics, slots, self._lease_ttl)
+        sent_at = time_ns()
+        jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl)
+        if self._spans is not None:
+            self._spans.record(jobs, sent_at)
+        self._metrics.count_topics(self._metrics.claimed, [job.topic for job in jobs])
+        self._metrics.observe_topics(
+            self._metrics.queue_wait, [(job.topic, job.waited_seconds) for job in jobs]
+        )
+        return jobs
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return await self._repo.topics_with_ready_jobs(topics)
@@ -40,6 +61,7 @@ class Claims:
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give the jobs back, each with its attempt. Returns how many there were to give back."""
         released = await self._repo.release_jobs(claims)
+        self._metrics.count_topics(self._metrics.released, released.values())
         self._signals.ready(set(released.values()))
         return len(released)
 

@@ -21,6 +21,7 @@ class Gate:
     def __init__(self, repo: DispatchRepo, *, interval: timedelta) -> None:
         self._repo = repo
         self._state = DispatchState()
+        self.is_primed = False
         self._changed: Callable[[], object] = lambda: None
         self.loop = Loop("gate", self.refresh, interval)
 
@@ -37,6 +38,7 @@ class Gate:
     async def refresh(self) -> None:
         """Read the switches. The first call comes before the server accepts work, and must not fail."""
         state = await self._repo.read_gate()
+        self.is_primed = True
         if state == self._state:
             return
         self._state = state

@@ -28,6 +28,11 @@ class GroupCommit(Generic[Item, Answer]):
         self._limit = limit
         self._waiting: deque[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        self._committed: Callable[[int], object] = lambda size: None
+
+    def on_commit(self, committed: Callable[[int], object]) -> None:
+        """Have this called with the number of items of each statement."""
+        self._committed = committed
 
     async def add(self, items: Sequence[Item]) -> Sequence[Answer]:
         """Have the items committed and return their answers, in order."""
@@ -60,6 +65,7 @@ class GroupCommit(Generic[Item, Answer]):
         self, requests: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]
     ) -> None:
         items = [item for request, _ in requests for item in request]
+        self._committed(len(items))
         try:
             answers = await self._commit(items)
         except PulseError as error:

@@ -8,12 +8,14 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
 
 
 class Jobs:
-    def __init__(self, repo: JobRepo, signals: Signals) -> None:
+    def __init__(self, repo: JobRepo, signals: Signals, metrics: Metrics | None = None) -> None:
         self._repo = repo
         self._signals = signals
+        self._metrics = metrics or Metrics()
 
     async def get(self, job_id: str) -> Job:
         job = await self._repo.get_job(job_id)
@@ -35,6 +37,7 @@ class Jobs:
         """Call the job off. A job that is cancelled already stays so; one that is finished refuses."""
         cancelled = await self._repo.cancel_jobs([job_id], reason)
         if cancelled:
+            self._metrics.count_topics(self._metrics.canceled, [cancelled[0].job.topic])
             if cancelled[0].ended_claim:
                 self._signals.ended([cancelled[0].ended_claim])
             return cancelled[0].job
@@ -47,6 +50,7 @@ class Jobs:
         """Put a dead-lettered or cancelled job back in line, with at least that many attempts ahead."""
         retried = await self._repo.retry_jobs([job_id], attempts)
         if retried:
+            self._metrics.count_topics(self._metrics.redriven, [retried[0].topic])
             self._signals.ready({retried[0].topic})
             return retried[0]
         job = await self.get(job_id)

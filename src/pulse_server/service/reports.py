@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 
 from pulse_server import tuning
 from pulse_server.domain.errors import JobNotFound, PulseError
-from pulse_server.domain.jobs import Job, Report
+from pulse_server.domain.jobs import Claim, Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal
+from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
+from pulse_server.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 
 class Reports:
-    def __init__(self, repo: JobRepo) -> None:
+    def __init__(self, repo: JobRepo, metrics: Metrics | None = None) -> None:
         self._repo = repo
+        self._metrics = metrics or Metrics()
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
             self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH
         )
+        self._commits.on_commit(lambda size: self._metrics.batch_size.observe("report", value=size))
 
     async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
         """Record the results and answer for each, in order: None if it counts, else why it does not.
@@ -32,8 +39,10 @@ class Reports:
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
         successes = [report.claim for report in reports if report.success]
         failures = [report for report in reports if not report.success]
-        completed = await self._repo.complete_jobs(successes) if successes else set()
+        completed = await self._repo.complete_jobs(successes) if successes else {}
+        self._count_completed(completed.values())
         failed = await self._repo.fail_jobs(failures) if failures else {}
+        self._count_failed(failures, failed)
         if len(completed) + len(failed) == len(reports):
             return [None] * len(reports)
         refused = {
@@ -46,6 +55,38 @@ class Reports:
             None if report.claim in (completed if report.success else failed) else _judge(report, jobs)
             for report in reports
         ]
+
+    def _count_completed(self, ended: Collection[Ended]) -> None:
+        metrics = self._metrics
+        metrics.count_topics(metrics.completed, [entry.topic for entry in ended])
+        ran = [(entry.topic, entry.ran_seconds) for entry in ended]
+        metrics.observe_topics(metrics.run_time, ran, "completed")
+
+    def _count_failed(self, reports: Sequence[Report], failed: dict[Claim, Ended]) -> None:
+        metrics = self._metrics
+        for report in {report.claim: report for report in reports}.values():  # one may be in a batch twice
+            if (ended := failed.get(report.claim)) is None:
+                continue
+            topic = metrics.topic(ended.topic)
+            metrics.failed.add(topic, "discarded" if report.discard else "error")
+            metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
+            is_over = ended.status is JobStatus.DEAD_LETTERED
+            (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+            _log(report, ended)
+
+
+def _log(report: Report, ended: Ended) -> None:
+    # Without the error: handlers put pieces of their payloads into it. It is kept with the job.
+    facts = {
+        "job_id": report.claim.job_id,
+        "topic": ended.topic,
+        "worker_id": report.claim.worker_id,
+        "attempt": report.claim.attempt,
+    }
+    if ended.status is JobStatus.DEAD_LETTERED:
+        log.warning("job_dead_lettered", extra=facts)
+    else:
+        log.debug("attempt_failed", extra=facts)
 
 
 def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:

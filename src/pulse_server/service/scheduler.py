@@ -11,6 +11,7 @@ from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +20,12 @@ class Scheduler:
     """Reads what is due and lets the database take each step. Any number of them may run at once: a step is
     guarded by the cursor that it starts from, so the second one to try it does nothing."""
 
-    def __init__(self, repo: ScheduleRepo, signals: Signals, *, interval: timedelta) -> None:
+    def __init__(
+        self, repo: ScheduleRepo, signals: Signals, *, interval: timedelta, metrics: Metrics | None = None
+    ) -> None:
         self._repo = repo
         self._signals = signals
+        self._metrics = metrics or Metrics()
         self._unreadable = 0
         self.loop = Loop("scheduler", self.tick, interval)
 
@@ -39,13 +43,16 @@ class Scheduler:
         self._signals.ready({fired.topic for fired in done if fired.job_id})
         for fired in done:
             if fired.job_id:
+                late_seconds = (now - fired.occurrence).total_seconds()
+                self._metrics.submitted.add(self._metrics.topic(fired.topic))
+                self._metrics.schedule_lateness.observe(value=late_seconds)
                 log.info(
                     "schedule_fired",
                     extra={
                         "schedule_id": fired.schedule_id,
                         "job_id": fired.job_id,
                         "topic": fired.topic,
-                        "late_seconds": round((now - fired.occurrence).total_seconds(), 3),
+                        "late_seconds": round(late_seconds, 3),
                     },
                 )
         # More is due already: go on at once. Unless nothing moved, which would spin.

@@ -22,6 +22,7 @@ from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.jobs import job_weight, page_key
 from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ class Changes:
 
 
 class Schedules:
-    def __init__(self, repo: ScheduleRepo, signals: Signals) -> None:
+    def __init__(self, repo: ScheduleRepo, signals: Signals, metrics: Metrics | None = None) -> None:
         self._repo = repo
         self._signals = signals
+        self._metrics = metrics or Metrics()
 
     async def create(self, wanted: Definition, *, replace_existing: bool) -> Schedule:
         """Store the schedule.
@@ -146,6 +148,7 @@ class Schedules:
         """Make a job now, beside the timetable, which goes on as before. Returns the job's id."""
         topic = await self._repo.fire_now(schedule_id, job_id)
         if topic is not None:
+            self._metrics.submitted.add(self._metrics.topic(topic))
             self._signals.ready({topic})
         elif not await self._repo.has_fired(schedule_id, job_id):
             await self.get(schedule_id)  # raises if there is no such schedule; else the id is another job's

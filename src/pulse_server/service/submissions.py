@@ -10,15 +10,18 @@ from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
 
 
 class Submissions:
-    def __init__(self, repo: JobRepo, signals: Signals) -> None:
+    def __init__(self, repo: JobRepo, signals: Signals, metrics: Metrics | None = None) -> None:
         self._repo = repo
         self._signals = signals
+        self._metrics = metrics or Metrics()
         self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
             self._insert, lanes=tuning.SUBMIT_LANES, limit=tuning.SUBMIT_BATCH
         )
+        self._commits.on_commit(lambda size: self._metrics.batch_size.observe("submit", value=size))
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
@@ -29,5 +32,13 @@ class Submissions:
 
     async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
         answers = await self._repo.insert_jobs(jobs)
+        self._metrics.count_topics(
+            self._metrics.submitted,
+            [
+                job.topic
+                for job, answer in zip(jobs, answers, strict=True)
+                if isinstance(answer, Submitted) and not answer.duplicate
+            ],
+        )
         self._signals.ready({job.topic for job in jobs if job.may_be_ready})
         return answers

@@ -10,9 +10,11 @@ from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
+from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.signals import Signals
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +35,14 @@ class Watchdog:
         interval: timedelta,
         lease_ttl: timedelta,
         clock: Callable[[], float] = awake_or_not,
+        metrics: Metrics | None = None,
     ) -> None:
         self._repo = repo
         self._signals = signals
         self._interval = interval
         self._lease_ttl = lease_ttl
         self._clock = clock
+        self._metrics = metrics or Metrics()
         self._steady_since: float | None = None
         self._last_answer = 0.0
         self.loop = Loop("watchdog", self.tick, interval)
@@ -65,9 +69,20 @@ class Watchdog:
             reaped = await self._repo.reap_expired(tuning.REAP_BATCH, lapsed_before)
             for entry in reaped:
                 _log(entry)
+                self._count(entry)
             self._signals.lapsed([entry.claim for entry in reaped])
             if len(reaped) < tuning.REAP_BATCH:
                 return
+
+    def _count(self, entry: Reaped) -> None:
+        metrics = self._metrics
+        topic = metrics.topic(entry.topic)
+        metrics.reaped.add(topic)
+        if not entry.delivered:
+            return  # the attempt was given back: nothing failed
+        metrics.failed.add(topic, "lease_expired")
+        is_over = entry.status is JobStatus.DEAD_LETTERED
+        (metrics.dead_lettered if is_over else metrics.retried).add(topic)
 
 
 def _log(entry: Reaped) -> None:

@@ -71,7 +71,8 @@ FROM picked
 WHERE job.id = picked.id
 RETURNING
     picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
-    job.metadata, job.idempotency_key, job.locked_by, NOT job.delivered AS confirm;
+    job.metadata, job.idempotency_key, job.locked_by, NOT job.delivered AS confirm,
+    EXTRACT(epoch FROM job.started_at - job.next_run_at)::float8 AS waited_seconds;
 
 -- name: complete_jobs
 -- From RUNNING to COMPLETED, if the claim still holds. A claim without a worker or an attempt comes from a
@@ -87,7 +88,8 @@ FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 WHERE job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
-RETURNING claim.id, claim.worker_id, claim.attempt;
+RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+    EXTRACT(epoch FROM job.finished_at - job.started_at)::float8 AS ran_seconds;
 
 -- name: fail_jobs
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker says that none would
@@ -113,7 +115,8 @@ FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::b
 WHERE job.id = failure.id
   AND job.locked_by = COALESCE(failure.worker_id, job.locked_by)
   AND job.attempts = COALESCE(failure.attempt, job.attempts)
-RETURNING failure.id, failure.worker_id, failure.attempt, job.status;
+RETURNING failure.id, failure.worker_id, failure.attempt, job.topic,
+    EXTRACT(epoch FROM clock_timestamp() - job.started_at)::float8 AS ran_seconds, job.status;
 
 -- name: extend_leases
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
 from typing import Any, NoReturn
 
 import grpc
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import errors
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,9 @@ _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.ScheduleExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.InvalidTransition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.TooManyLogins: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
@@ -45,15 +50,16 @@ def refusal(error: errors.PulseError) -> pb.Refusal:
 Behaviour = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
-def handlers(behaviours: Mapping[str, Behaviour]) -> grpc.GenericRpcHandler:
+def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None) -> grpc.GenericRpcHandler:
     """The RPCs of the service, each behind the boundary. Each method of the contract needs a behaviour."""
+    metrics = metrics or Metrics()
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     missing = {method.name for method in methods} ^ behaviours.keys()
     if missing:
         raise ValueError(f"the contract and the handlers differ in {', '.join(sorted(missing))}")
     table = {}
     for method in methods:
-        guarded = _guarded(method.name, behaviours[method.name])
+        guarded = _guarded(method.name, behaviours[method.name], metrics, is_stream=method.server_streaming)
         make = (
             grpc.unary_stream_rpc_method_handler
             if method.server_streaming
@@ -85,34 +91,46 @@ def _parser(message_type: type[Message]) -> Callable[[bytes], Message | _Malform
     return parse
 
 
-def _guarded(name: str, behaviour: Behaviour) -> Behaviour:
+def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool) -> Behaviour:
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        if request is _MALFORMED:
-            await _abort(
-                context,
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"The request is not a valid {name}Request. Encode it with pulse.proto, strings in UTF-8.",
-            )
+        began = perf_counter()
+        code = grpc.StatusCode.OK
         try:
+            if request is _MALFORMED:
+                code = grpc.StatusCode.INVALID_ARGUMENT
+                await abort(
+                    context,
+                    code,
+                    f"This is not a valid {name}Request. Encode it with pulse.proto, strings in UTF-8.",
+                )
             return await behaviour(request, context)
         except errors.PulseError as error:
-            await _abort(context, status_of(error), str(error))
-        except (grpc.aio.AbortError, asyncio.CancelledError):
+            code = status_of(error)
+            await abort(context, code, str(error))
+        except grpc.aio.AbortError:
+            raise
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
             raise
         except Exception:
+            code = grpc.StatusCode.INTERNAL
             await _answer_for_a_bug(name, context)
+        finally:
+            metrics.rpcs.add(name, code.name)
+            if not is_stream:
+                metrics.rpc_time.observe(name, value=perf_counter() - began)
 
     return call
 
 
 async def _answer_for_a_bug(name: str, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
     log.exception("call_failed", extra={"method": name})
-    await _abort(
+    await abort(
         context, grpc.StatusCode.INTERNAL, "The server met an error of its own; its log has the details."
     )
 
 
-async def _abort(
+async def abort(
     context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, sentence: str
 ) -> NoReturn:
     await context.abort(code, sentence, trailing_metadata=_SAID_BY_PULSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,7 +14,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.errors import InvalidArgument, PulseError, Unavailable
 from pulse_server.domain.jobs import Report
 from pulse_server.service.claims import Claims
 from pulse_server.service.reports import Reports
@@ -32,6 +33,7 @@ class Consumer:
         self._hub = hub
         self._claims = claims
         self._reports = reports
+        self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
         self._terms = pb.StreamWelcome(
             lease_ttl=convert.wire_duration(lease_ttl), heartbeat_interval=convert.wire_duration(heartbeat)
         )
@@ -61,13 +63,25 @@ class Consumer:
         try:
             self._hub.open(session, held)
             if session.speaks_batches:  # a worker that was welcomed has its place in the hub
-                await context.write(self._welcome())
+                await self._write(context, self._welcome())
             async for parcel in session.parcels():
                 for message in _messages(session, parcel):
-                    await context.write(message)
+                    await self._write(context, message)
+        except TimeoutError:
+            log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
+            raise Unavailable(
+                "The stream was ended, because nobody read it. What had not been taken went to other workers."
+            ) from None
         finally:
             self._hub.close(session)
             log.info("worker_disconnected", extra={"worker_id": session.worker_id, "held": len(session.held)})
+
+    async def _write(
+        self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse
+    ) -> None:
+        """Hand the message over. TimeoutError if the worker takes nothing for so long that others should."""
+        async with asyncio.timeout(self._write_timeout):
+            await context.write(message)
 
     def _welcome(self) -> pb.StreamJobsResponse:
         return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=awake_or_not())

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
+from typing import NamedTuple
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
@@ -25,6 +26,14 @@ from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.grpc.session import Session
 
 log = logging.getLogger(__name__)
+
+
+class Census(NamedTuple):
+    """The workers of one replica: how many, how many jobs they could hold, how many they do."""
+
+    workers: int
+    capacity: int
+    held: int
 
 
 class Hub:
@@ -211,6 +220,17 @@ class Hub:
         old, self._suspects = self._suspects & held, held
         if old:
             self.settle(old - await self._claims.still_held(list(old)))
+
+    # --- what an observer asks
+
+    def census(self) -> Census:
+        """Who is connected to this replica, and with how much."""
+        sessions = self._roster.sessions
+        return Census(
+            workers=len(sessions),
+            capacity=sum(session.capacity for session in sessions),
+            held=sum(len(session.held) for session in sessions),
+        )
 
     # --- stopping
 

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 
 from pulse_server import tuning
+from pulse_server.ports import PortInUse
+from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
-
-_OPTIONS = (
-    # Two servers on one port would split the callers between them unnoticed; the second must fail instead.
-    ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", tuning.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", tuning.MAX_MESSAGE_BYTES),
-    # Workers ping to notice a dead server; a ping every ten seconds is welcome.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    # And the server notices a worker whose host vanished.
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-)
+from pulse_server.transport.tls import Certificates
 
 
-class PortInUse(Exception):
-    """Its text says which address could not be had."""
+def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
+    return (
+        # Two servers on one port split the callers between them: that is for the processes of one supervisor.
+        # By itself it would go unnoticed, so the second must fail instead.
+        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.max_receive_message_length", tuning.MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", tuning.MAX_MESSAGE_BYTES),
+        # Between the first and the second gRPC would refuse at random.
+        ("grpc.max_metadata_size", tuning.MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", tuning.MAX_METADATA_BYTES),
+        ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
+        ("grpc.max_connection_idle_ms", int(tuning.CONNECTION_IDLE.total_seconds() * 1000)),
+        # Workers ping to notice a dead server; a ping every ten seconds is welcome.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # And the server notices a worker whose host vanished.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
 
 
 def grpc_server(
-    producer: Producer, consumer: Consumer, operator: Operator, planner: Planner
+    producer: Producer,
+    consumer: Consumer,
+    operator: Operator,
+    planner: Planner,
+    *,
+    metrics: Metrics | None = None,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    shares_port: bool = False,
+    health: Health | None = None,
+    reflection: bool = False,
 ) -> grpc.aio.Server:
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
     server.add_generic_rpc_handlers(
         (
             handlers(
@@ -63,21 +82,30 @@ def grpc_server(
                     "PauseDispatch": operator.pause_dispatch,
                     "ResumeDispatch": operator.resume_dispatch,
                     "GetDispatchStatus": operator.get_dispatch_status,
-                }
+                },
+                metrics,
             ),
         )
     )
+    if health is not None:
+        server.add_generic_rpc_handlers((health.handlers(),))
+    if reflection:
+        add_reflection(server)
     return server
 
 
-def listen(server: grpc.aio.Server, address: str) -> int:
-    """Bind the address and return the port, which differs from the one asked for if that was 0."""
+def listen(server: grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:
+    """Bind the address and return the port, which differs from the one asked for if that was 0.
+
+    With certificates the port speaks TLS, and nothing else.
+    """
     try:
-        port = server.add_insecure_port(address)
+        if certificates is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, certificates.server_credentials())
     except RuntimeError:
         port = 0
     if port == 0:
-        raise PortInUse(
-            f"Cannot listen on {address}: is another pulsed there? PULSE_GRPC_ADDR takes another port."
-        )
+        raise PortInUse(address)
     return port

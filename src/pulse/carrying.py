@@ -1,0 +1,43 @@
+"""The trace context that travels in a job's metadata, and how it stays apart from what the user put there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+
+from pulse import tuning
+
+ADDED = "pulse.trace"
+"""Names the entries that were added to a job's metadata. All others are the user's."""
+
+
+def add_context(metadata: MutableMapping[str, str], context: Mapping[str, str]) -> None:
+    """Put the context into the metadata of a job, unless the user gave one there or it does not fit."""
+    _remove_context(metadata)  # of another job, whose metadata was looked up and is used again
+    if any(key in metadata for key in context):
+        return
+    added = {**context, ADDED: " ".join(context)}
+    if not _fits(metadata, added):
+        return  # the job matters more than its trace: the server would refuse it
+    for key, value in added.items():
+        metadata[key] = value
+
+
+def without_context(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return what the user gave."""
+    given = dict(metadata)
+    _remove_context(given)
+    return given
+
+
+def _remove_context(metadata: MutableMapping[str, str]) -> None:
+    if ADDED in metadata:
+        for key in [*metadata[ADDED].split(), ADDED]:
+            if key in metadata:
+                del metadata[key]
+
+
+def _fits(metadata: Mapping[str, str], added: Mapping[str, str]) -> bool:
+    if len(metadata) + len(added) > tuning.METADATA_ENTRIES:
+        return False
+    items = [*metadata.items(), *added.items()]
+    return sum(len(key.encode()) + len(value.encode()) for key, value in items) <= tuning.METADATA_BYTES

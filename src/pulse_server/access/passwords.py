@@ -1,0 +1,79 @@
+"""Checks passwords, off the event loop and at the same cost whether the user exists or not."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+
+import bcrypt
+
+from pulse_server import tuning
+from pulse_server.access.users import MAX_PASSWORD_BYTES, User
+from pulse_server.domain.errors import Unavailable
+
+
+class Passwords:
+    """A few threads with a short line in front of them; Unavailable if the line is full."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(
+            tuning.PASSWORD_THREADS, thread_name_prefix="password", initializer=_step_back
+        )
+        self._under_way = 0
+
+    async def match(self, user: User | None, password: bytes, highest_cost: int) -> bool:
+        """Whether the password is the user's; never for None, at the price of a user who is there.
+
+        `highest_cost` is that of all users' hashes, 0 if there are none. Where there are, a plain password is
+        checked no faster: the answer's time must not tell who has which.
+        """
+        if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
+            # bcrypt would repeat a password after a NUL: "a" and "a\0a" are the same to it.
+            return False
+        if not highest_cost:
+            return _is_equal(user, password)
+        hashed = user.secret if user is not None and user.has_hash else _unmatchable_hash(highest_cost)
+        matches = await self._in_thread(password, hashed)
+        if user is not None and user.has_hash:
+            return matches
+        return _is_equal(user, password)
+
+    def close(self) -> None:
+        """Check nothing more. What is being checked is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, password: bytes, hashed: str) -> bool:
+        if self._under_way >= tuning.PASSWORD_THREADS + tuning.PASSWORD_LINE:
+            raise Unavailable("The server has more passwords to check than it can. Try again in a moment.")
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._threads, bcrypt.checkpw, password, hashed.encode()
+            )
+        finally:
+            self._under_way -= 1
+
+
+def _is_equal(user: User | None, password: bytes) -> bool:
+    secret = user.secret.encode() if user is not None else b""
+    # Digests, since a comparison of the texts would tell by its time whether their lengths are equal.
+    matches = hmac.compare_digest(sha256(secret).digest(), sha256(password).digest())
+    return matches and user is not None
+
+
+def _unmatchable_hash(cost: int) -> str:
+    """A hash that costs as much to check as a real one. No password that leads to it is known."""
+    return f"$2b${cost:02d}${'.' * 53}"
+
+
+def _step_back() -> None:
+    """Run this thread after those that move jobs."""
+    if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), tuning.PASSWORD_NICENESS)

@@ -1,0 +1,91 @@
+"""The command line of pulsed, made from the table of options."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+
+from pulse_server.settings import OPTIONS, Option
+
+_WIDTH = 100
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pulsed",
+        usage="pulsed [--migrate] [settings]\n       pulsed migrate [status] | check [settings]",
+        description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
+        epilog="\n".join(_settings_help()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # A setting that is added later must not change what an abbreviation in somebody's unit file means.
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"pulsed {_version()}")
+    _add_migrate(parser, "bring the schema of DB_HOST up to date before serving")
+    _add_settings(parser)
+    commands = parser.add_subparsers(dest="command", metavar="", title="commands")
+    about = "bring the schema up to date, or show its state"
+    migrate = commands.add_parser("migrate", help=about, description=about, allow_abbrev=False)
+    migrate.add_argument("action", nargs="?", choices=["status"], help="show what is applied")
+    _add_settings(migrate)
+    about = "tell what is wrong with this configuration, without serving and without changing anything"
+    check = commands.add_parser("check", help=about, description=about, allow_abbrev=False)
+    _add_migrate(check, "as if pulsed were started with --migrate")
+    _add_settings(check)
+    return parser
+
+
+def environment(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables as they are once the flags have been applied."""
+    return {**environ, **given_flags(options)}
+
+
+def given_flags(options: argparse.Namespace) -> dict[str, str]:
+    """What was given on the command line, by variable."""
+    names = (option.variable for option in OPTIONS)
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
+def _add_migrate(parser: argparse.ArgumentParser, about: str) -> None:
+    parser.add_argument("--migrate", action="store_true", default=argparse.SUPPRESS, help=about)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    # No default: a flag may stand before or after the command, and the second parser must not undo the first.
+    for option in OPTIONS:
+        if option.flag is not None:
+            parser.add_argument(
+                option.flag,
+                dest=option.variable,
+                metavar=option.metavar,
+                default=argparse.SUPPRESS,
+                help=argparse.SUPPRESS,
+            )
+
+
+def _settings_help() -> Iterator[str]:
+    yield "settings, by variable or by flag; a flag wins. Durations are written 500ms, 30s, 5m, 1h or 7d."
+    for group, options in groupby(OPTIONS, key=lambda option: option.group):
+        yield ""
+        yield f"{group}:"
+        for option in options:
+            yield f"  {option.variable:<30} {_flag(option)}"
+            about = f"{option.help}{f' ({option.default})' if option.default else ''}"
+            yield from textwrap.wrap(about, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _flag(option: Option) -> str:
+    if option.flag is None:
+        # On a command line everyone on the machine could read it.
+        return "(no flag: it holds a secret)"
+    return f"{option.flag} {option.metavar}"
+
+
+def _version() -> str:
+    try:
+        return version("pulse-jobs")
+    except PackageNotFoundError:
+        return "(not installed: run from its sources)"

@@ -1,0 +1,133 @@
+"""The database that was named: whether it answers, fits, and would hold what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.checks.findings import Finding, fail, info, ok, warn
+from pulse_server.domain.errors import PulseError
+from pulse_server.postgres.database import wait_until_reachable
+from pulse_server.postgres.inspection import Inspection, inspect
+from pulse_server.postgres.migrations.runner import SchemaMismatch, migration_status, require_current_schema
+from pulse_server.settings import Settings
+
+_CLOCKS_AGREE = timedelta(seconds=1)
+# A queue's table bloats while a transaction is this old, and every claim gets slower.
+_OLD_TRANSACTION = timedelta(hours=1)
+_FORGOTTEN = timedelta(minutes=10)
+
+
+async def check_database(settings: Settings, dsn: str, *, migrates: bool) -> list[Finding]:
+    return [finding async for finding in _findings(settings, dsn, migrates)]
+
+
+async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterator[Finding]:
+    try:
+        await wait_until_reachable(dsn, tuning.CHECK_PATIENCE)
+        found = await inspect(dsn)
+    except PulseError as error:
+        yield fail("database", str(error))
+        return
+    yield ok("database", f"PostgreSQL {found.version}, database {found.database}, as {found.role}.")
+    for finding in (*_pooler(settings, found), *_server(found), *_room(settings, found)):
+        yield finding
+    async for finding in _schema(dsn, found, migrates):
+        yield finding
+    for relation, lacking in found.lacking.items():
+        yield fail(
+            "privileges",
+            f"{found.role} lacks {lacking} on pulse.{relation}. Grant it, or have the schema's owner serve.",
+        )
+    if found.owns_schema is not None and not found.lacking:
+        yield ok("privileges", f"{found.role} may use every table of the schema pulse.")
+
+
+def _pooler(settings: Settings, found: Inspection) -> Iterator[Finding]:
+    if found.is_pooled and not settings.behind_pooler:
+        yield fail(
+            "database",
+            "DB_HOST leads to a pooler such as PgBouncer. Set PULSE_DB_POOLER=on: it refuses the session "
+            "settings that pulsed asks for otherwise.",
+        )
+    if settings.behind_pooler and not found.is_pooled:
+        yield info(
+            "database",
+            "PULSE_DB_POOLER is on, but no pooler was met. Without it, jobs are handed out sooner.",
+        )
+
+
+def _server(found: Inspection) -> Iterator[Finding]:
+    if found.is_read_only:
+        yield fail("database", "It is a standby, or read-only. Name the primary in DB_HOST, or all hosts.")
+    if not found.has_fsync or found.synchronous_commit == "off":
+        what = "fsync" if not found.has_fsync else "synchronous_commit"
+        yield warn(
+            "database",
+            f"{what} is off: jobs that were acknowledged are lost if the database crashes. Turn it on.",
+        )
+    ahead = found.clock_ahead
+    told = f"This machine's clock and the database's differ by {abs(ahead.total_seconds()):.1f} s."
+    if abs(ahead) > _CLOCKS_AGREE:
+        yield info("clock", f"{told} Only the times in logs are affected: rules go by the database's.")
+    if found.oldest_transaction > _OLD_TRANSACTION:
+        yield warn(
+            "database",
+            f"A transaction has been open for {_span(found.oldest_transaction)}. It keeps dead rows from "
+            "being cleared away, which slows the queue down. Look for it in pg_stat_activity (xact_start).",
+        )
+    elif found.idle_in_transaction > _FORGOTTEN:
+        yield warn(
+            "database",
+            f"A session has been idle in a transaction for {_span(found.idle_in_transaction)}: look for it "
+            "in pg_stat_activity, or set idle_in_transaction_session_timeout.",
+        )
+
+
+def _room(settings: Settings, found: Inspection) -> Iterator[Finding]:
+    if settings.behind_pooler or found.is_pooled:
+        yield info("connections", f"Up to {settings.most_connections}, from the pooler.")
+        return
+    processes = f" ({settings.processes} processes)" if settings.processes > 1 else ""
+    told = f"Up to {settings.most_connections} would be used{processes}"
+    left = f"{found.connections_left} of max_connections = {found.max_connections} are free for this role"
+    beside = f"; {found.connections_of_pulsed} are another pulsed's" if found.connections_of_pulsed else ""
+    if settings.most_connections <= found.connections_left:
+        yield ok("connections", f"{told}; {left}{beside}.")
+    else:
+        yield warn(
+            "connections",
+            f"{told}, but {left}{beside}. Under load, calls would fail as UNAVAILABLE. Raise "
+            "max_connections, or the limit of the role or the database, or run fewer processes.",
+        )
+
+
+async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[Finding]:
+    if found.lacking.get("schema_migrations"):
+        return  # it cannot be read; the privileges tell why
+    try:
+        await require_current_schema(dsn)
+    except SchemaMismatch as error:
+        missing = [entry.name for entry in await migration_status(dsn) if entry.applied_at is None]
+        if not (migrates and "behind" in str(error)):
+            yield fail("schema", str(error))
+        elif found.is_pooled:
+            yield fail("schema", "A migration cannot run through a pooler: run `pulsed migrate` without it.")
+        elif not (found.may_create_schema if found.owns_schema is None else found.owns_schema):
+            yield fail(
+                "schema",
+                f"{found.role} may not apply {', '.join(missing)}: it needs CREATE on the database for a new "
+                "schema, and to own the schema pulse for a change.",
+            )
+        else:
+            yield info("schema", f"--migrate would apply {', '.join(missing)}.")
+    except PulseError as error:
+        yield fail("schema", str(error))
+    else:
+        yield ok("schema", "Up to date.")
+
+
+def _span(span: timedelta) -> str:
+    hours, minutes = divmod(int(span.total_seconds()) // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

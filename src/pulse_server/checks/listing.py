@@ -1,0 +1,114 @@
+"""The settings as a list: each with its value and where it comes from, and no secret in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from urllib.parse import unquote, urlsplit
+
+from pulse_server.access.users import BadUsers, User, parse_users
+from pulse_server.checks.findings import Finding, warn
+from pulse_server.settings import OPTIONS, Option, Settings
+
+# What the SDK and the command `pulse` read: they may run in the same container.
+_OF_OTHERS = frozenset(
+    {
+        "PULSE_ADDR",
+        "PULSE_CONTEXT",
+        "PULSE_DEBUG",
+        "PULSE_USER",
+        "PULSE_PASSWORD",
+        "PULSE_TLS",
+        "PULSE_TLS_CA",
+        "PULSE_TLS_CLIENT_CERT",
+        "PULSE_TLS_CLIENT_KEY",
+    }
+)
+# Kubernetes gives these to every pod for a Service whose name begins with "pulse".
+_OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_TAKEN_FOR_DB_HOST = ("DATABASE_URL", "DB_URL", "POSTGRES_URL", "PULSE_DB_HOST", "PULSE_DATABASE_URL")
+
+
+def listed(environ: Mapping[str, str], flags: Mapping[str, str], settings: Settings | None) -> str:
+    """A line for each setting. If they are wrong, and there are no settings, what was written shows."""
+    rows = [(option.variable, *_value_and_origin(option, environ, flags, settings)) for option in OPTIONS]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {origin}" for name, value, origin in rows)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What looks as if it was meant for pulsed, and is read by nobody."""
+    known = {option.variable for option in OPTIONS} | _OF_OTHERS
+    for name in sorted(environ):
+        is_meant = name.startswith("PULSE_") and not _OF_KUBERNETES.fullmatch(name)
+        if is_meant and name not in known.union(_TAKEN_FOR_DB_HOST):
+            close = get_close_matches(name, known, n=1, cutoff=0.7)
+            meant = f"Did you mean {close[0]}?" if close else "`pulsed --help` tells those that there are."
+            yield warn("settings", f"{name} is set, but pulsed knows no such setting. {meant}")
+    if not environ.get("DB_HOST"):
+        for name in _TAKEN_FOR_DB_HOST:
+            if environ.get(name):
+                yield warn(
+                    "settings",
+                    f"{name} is set, but pulsed reads DB_HOST, which is not: "
+                    "it would start an embedded Postgres.",
+                )
+
+
+def shown_url(url: str) -> str:
+    """User, hosts and database of a URL. Whatever cannot be told apart from a password is left out."""
+    try:
+        parts = urlsplit(url)
+        query = dict(pair.partition("=")[::2] for pair in parts.query.split("&"))
+    except ValueError:
+        return "(cannot be read as a URL)"
+    before, _, hosts = parts.netloc.rpartition("@")
+    # A slash or the like in the password ends what is taken for the host too early: the rest of the password
+    # follows, and then the host.
+    is_torn = "@" in f"{parts.path}{parts.query}{parts.fragment}"
+    ports = [host.rpartition(":")[2] for host in hosts.split(",") if ":" in host.rpartition("]")[2]]
+    if is_torn or not all(port.isdecimal() for port in ports):
+        return "(cannot be read as a URL)"
+    user = unquote(before.partition(":")[0]) or unquote(query.get("user", ""))
+    hosts = hosts or unquote(query.get("host", "")) or "localhost"
+    return f"{f'{user}@' if user else ''}{hosts}{unquote(parts.path) or '/'}"
+
+
+def shown_users(users: tuple[User, ...]) -> str:
+    return ", ".join(f"{user.name} ({user.role})" for user in users)
+
+
+def _value_and_origin(
+    option: Option, environ: Mapping[str, str], flags: Mapping[str, str], settings: Settings | None
+) -> tuple[str, str]:
+    given = (
+        flags.get(option.variable) if option.variable in flags else environ.get(option.variable, "")
+    ) or ""
+    origin = "flag" if option.variable in flags else "environment"
+    if not given.strip():
+        return _default(option, settings), "default"
+    if option.is_secret:
+        return _masked(option, given), origin
+    if settings is not None and option.field in ("grpc_address", "http_address"):
+        return str(getattr(settings, option.field)), origin
+    return given.strip(), origin
+
+
+def _default(option: Option, settings: Settings | None) -> str:
+    if option.field == "database_url":
+        return "(an embedded Postgres)"
+    if settings is None or option.field not in ("grpc_address", "data_directory"):
+        return option.default or "-"
+    if option.field == "data_directory" and settings.database_url is not None:
+        return "-"
+    return str(getattr(settings, option.field))
+
+
+def _masked(option: Option, given: str) -> str:
+    if option.field == "database_url":
+        return shown_url(given.strip())
+    try:
+        return shown_users(parse_users(given, option.variable))
+    except BadUsers:
+        return "(cannot be read)"

@@ -1,0 +1,30 @@
+"""What can be seen of a queue and of its database from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTopic:
+    """The ready jobs of one topic; without a name, of all topics that are left."""
+
+    topic: str | None
+    ready: int
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    running: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseVitals:
+    """How the database itself is: what holds dead rows back, how many there are, and what is overdue."""
+
+    oldest_transaction_seconds: float
+    schedule_lag_seconds: float
+    dead_rows: int
+    jobs_bytes: int

@@ -1,0 +1,44 @@
+"""What the log says at start about who can get in, and who can listen."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+
+from pulse_server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+def doors(settings: Settings) -> dict[str, str]:
+    """The doors of a server, as fields of its first event."""
+    tls = "off"
+    if settings.tls is not None:
+        tls = "mutual" if settings.tls.client_ca is not None else "on"
+    return {"auth": "open" if settings.is_open else "users", "tls": tls}
+
+
+def warn_of_open_doors(settings: Settings) -> None:
+    """Log what an operator may not have meant, unless only this machine can reach the server."""
+    if is_loopback(settings.grpc_address):
+        return
+    address = {"address": settings.grpc_address}
+    if settings.is_open and (settings.tls is None or settings.tls.client_ca is None):
+        hint = "Set PULSE_AUTH_USERS, or listen on 127.0.0.1."
+        log.warning("open_to_everyone_who_can_connect", extra=address | {"hint": hint})
+    if not settings.is_open and settings.tls is None:
+        hint = "Set PULSE_TLS_CERT and PULSE_TLS_KEY: passwords cross the network for everyone on it to read."
+        log.warning("credentials_in_plain_text", extra=address | {"hint": hint})
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can connect to host:port. A name other than localhost may lead anywhere."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,102 @@
+"""How a server is watched: whether it is ready, what it counts, and the doors where it says so."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from pulse_server import tuning
+from pulse_server.access.access import Access
+from pulse_server.loops import Loop
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.schema_check import require_usable_schema
+from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.service.gate import Gate
+from pulse_server.service.readiness import Readiness
+from pulse_server.service.vitals import Vitals
+from pulse_server.settings import Settings
+from pulse_server.telemetry.exposition import Exposition
+from pulse_server.telemetry.instruments import Labels
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.health import Health
+from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.http.login import behind_login
+from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages
+from pulse_server.transport.http.server import HttpServer
+from pulse_server.transport.tls import Certificates
+
+log = logging.getLogger(__name__)
+
+
+class Observation:
+    """Readiness and gRPC's health are there always; vitals only if there is a port to tell them on."""
+
+    def __init__(
+        self, settings: Settings, database: Database, gate: Gate, hub: Hub, metrics: Metrics
+    ) -> None:
+        repo = PostgresVitalsRepo(database)
+        self._settings = settings
+        self._metrics = metrics
+        self.health = Health()
+        self.readiness = Readiness(
+            repo.ping,
+            partial(require_usable_schema, database.connector.dsn),
+            gate,
+            interval=tuning.READY_INTERVAL,
+            schema_interval=tuning.SCHEMA_INTERVAL,
+        )
+        self.readiness.on_change(self.health.set)
+        self.vitals = Vitals(repo, metrics, interval=tuning.VITALS_INTERVAL)
+        self._http: HttpServer | None = None
+        self.http_address: str | None = None
+        _read_gauges(metrics, database, gate, hub, self.readiness)
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        has_readers = self._settings.http_address is not None
+        return (self.readiness.loop, *((self.vitals.loop,) if has_readers else ()))
+
+    async def open(self, access: Access | None, certificates: Certificates | None) -> None:
+        """Answer on the HTTP port, if there is to be one: alive, and not ready yet."""
+        if self._settings.http_address is None:
+            return
+        pages = ProcessPages(self.readiness, Exposition(self._metrics)).pages
+        if self._settings.metrics_need_login and access is not None:
+            pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], access.authenticator)
+        tls = certificates.server_ssl_context() if certificates is not None else None
+        self._http = HttpServer(pages)
+        self.http_address = await self._http.start(self._settings.http_address, tls)
+
+    async def serve(self) -> None:
+        """Be ready, if the database is."""
+        await self.readiness.tick()
+        self.readiness.serve()
+
+    def drain(self) -> None:
+        """Say at once that nobody should come any more."""
+        self.readiness.drain()
+        self.health.end()
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.stop()
+
+
+def _read_gauges(metrics: Metrics, database: Database, gate: Gate, hub: Hub, readiness: Readiness) -> None:
+    def connections() -> dict[Labels, float]:
+        return {
+            (pool, state): float(number)
+            for pool, connections in database.pools.items()
+            for state, number in zip(("open", "busy", "allowed"), connections.use, strict=True)
+        }
+
+    def paused() -> dict[Labels, float]:
+        switches: dict[Labels, float] = {("",): float(gate.state.everything is not None)}
+        return switches | {(topic,): 1.0 for topic in gate.state.topics}
+
+    metrics.connections.read = connections
+    metrics.dispatch_paused.read = paused
+    metrics.workers.read = lambda: {(): hub.census().workers}
+    metrics.workers_capacity.read = lambda: {(): hub.census().capacity}
+    metrics.workers_held.read = lambda: {(): hub.census().held}
+    metrics.ready_to_serve.read = lambda: {(): float(readiness.is_ready)}

@@ -1,0 +1,173 @@
+"""Opens connections to whichever host of the database takes writes now. ADR-0022
+
+The driver tries the hosts of a URL in turn, too, but under one common timeout: a frozen primary takes all of
+it, and the standby that was promoted meanwhile is never asked. Here each host has a time of its own, and the
+one that answered last is asked first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from pulse_server import tuning
+from pulse_server.postgres.failures import describe
+from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
+
+if TYPE_CHECKING:
+    _Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection  # generic for the type checker only
+
+log = logging.getLogger(__name__)
+
+_IS_WRITABLE = (
+    "SELECT NOT pg_catalog.pg_is_in_recovery() "
+    "AND pg_catalog.current_setting('default_transaction_read_only') = 'off'"
+)
+# How many statements the driver keeps prepared: its own default, or none. Behind a pooler the session that a
+# statement was prepared in may not be the one that runs it.
+_KEPT_PREPARED = 100
+_NONE_PREPARED = 0
+
+
+class Session(_Connection):
+    """A connection that knows where it leads, and how often the database had moved before it was opened."""
+
+    __slots__ = ("host", "moves")
+
+    host: Host | None
+    moves: int
+
+
+class NoHostTakesWrites(ConnectionError):
+    """Each host was asked, and none is a primary that answers. The text says what each of them did."""
+
+
+class Connector:
+    """Where the database is. Whoever shares a connector moves together when the primary does."""
+
+    def __init__(self, dsn: str, *, behind_pooler: bool = False) -> None:
+        self.dsn = dsn
+        self.behind_pooler = behind_pooler
+        # The order in which they are asked. Empty if there is only one: that is the driver's business alone.
+        self._hosts = _several_hosts(dsn)
+        self._last: Host | None = None
+        self._moves = 0
+        # An operator who says which hosts to accept is taken at the word; else they must take writes.
+        self._must_be_writable = bool(self._hosts) and chosen_session(dsn) is None
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether there is another host to go to."""
+        return bool(self._hosts)
+
+    async def connect(
+        self,
+        *,
+        timeout: timedelta | None = None,
+        settings: dict[str, str] | None = None,
+        command_timeout: timedelta | None = None,
+    ) -> Session:
+        """Open a connection to a host that takes writes. `timeout` is for all hosts together."""
+        timeout = timeout or tuning.CONNECT_TIMEOUT
+        options: dict[str, Any] = {
+            "server_settings": settings,
+            "command_timeout": command_timeout.total_seconds() if command_timeout else None,
+            "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
+        }
+        if not self._hosts:
+            return self._stamped(await self._open(timeout, options), None)
+        hosts = list(self._hosts)
+        for_each = min(tuning.HOST_TIMEOUT, timeout / len(hosts))
+        failures: list[Exception] = []
+        for host in hosts:
+            try:
+                session = await self._open_writable(host, for_each, options)
+            except (OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched) as error:
+                failures.append(error)
+                self._put_last(host)
+            else:
+                self._arrive(host)
+                return self._stamped(session, host)
+        raise _summary(hosts, failures)
+
+    def is_current(self, connection: Session) -> bool:
+        """Whether the connection leads to where the database is now, as far as is known."""
+        return connection.moves == self._moves
+
+    def leave(self, connection: Session) -> None:
+        """Use no connection any more that is as old as this one: its host is frozen, or no longer primary."""
+        if not self.is_current(connection):
+            return
+        self._moves += 1
+        host = connection.host
+        if host is not None:
+            self._put_last(host)
+        log.warning("database_left", extra={"host": str(host) if host else None})
+
+    def _arrive(self, host: Host) -> None:
+        if self._last not in (None, host):
+            # Whoever still talks to the old host must not go on there, should it wake up and take writes.
+            self._moves += 1
+            log.warning("database_moved", extra={"host": str(host), "was": str(self._last)})
+        self._last = host
+        self._hosts.remove(host)
+        self._hosts.insert(0, host)
+
+    def _put_last(self, host: Host) -> None:
+        self._hosts.remove(host)
+        self._hosts.append(host)
+
+    def _stamped(self, session: Session, host: Host | None) -> Session:
+        session.host = host
+        session.moves = self._moves
+        return session
+
+    async def _open_writable(self, host: Host, timeout: timedelta, options: dict[str, Any]) -> Session:
+        async with asyncio.timeout(timeout.total_seconds()):
+            session = await self._open(timeout, options | {"host": host.name, "port": host.port})
+            try:
+                if self._must_be_writable and not await _is_writable(session):
+                    raise ConnectionRefusedError("is a standby, or read-only")
+            except BaseException:
+                session.terminate()
+                raise
+            return session
+
+    async def _open(self, timeout: timedelta, options: dict[str, Any]) -> Session:
+        session = await asyncpg.connect(
+            self.dsn, connection_class=Session, timeout=timeout.total_seconds(), **options
+        )
+        assert isinstance(session, Session)
+        return session
+
+
+async def _is_writable(session: Session) -> bool:
+    async with session.transaction():  # a pooler keeps one server for the length of a transaction only
+        return bool(await session.fetchval(_IS_WRITABLE))
+
+
+def _several_hosts(dsn: str) -> list[Host]:
+    try:
+        hosts = list(dict.fromkeys(hosts_in(dsn)))
+    except ValueError:
+        return []  # the driver says so when it reads the URL
+    return hosts if len(hosts) > 1 else []
+
+
+def _summary(hosts: list[Host], failures: list[Exception]) -> Exception:
+    """One error for all: that the user is refused if every host says so, else what each of them did."""
+    first = failures[0]
+    if all(_is_refusal(error) for error in failures):
+        return first
+    told = zip(hosts, failures, strict=True)
+    return NoHostTakesWrites("; ".join(f"{host} {describe(error)}" for host, error in told))
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, asyncpg.PostgresError) and not isinstance(error, asyncpg.CannotConnectNowError)

@@ -1,0 +1,67 @@
+"""Looks at a database from outside, for `pulsed check`: what it is, what it would allow, what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pulse_server import tuning
+from pulse_server.postgres.connector import Connector
+from pulse_server.postgres.failures import translated
+from pulse_server.postgres.statements import statements
+
+_SQL = statements("inspection.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    version: str
+    role: str
+    database: str
+    is_read_only: bool
+    is_pooled: bool
+    """Something stands in between, such as PgBouncer."""
+    clock_ahead: timedelta
+    """How far the database's clock is ahead of this machine's."""
+    synchronous_commit: str
+    has_fsync: bool
+    max_connections: int
+    connections_left: int
+    connections_of_pulsed: int
+    oldest_transaction: timedelta
+    idle_in_transaction: timedelta
+    may_create_schema: bool
+    owns_schema: bool | None
+    """None if there is no schema yet."""
+    lacking: dict[str, str]
+    """Privileges that are missing, by table."""
+
+
+async def inspect(dsn: str) -> Inspection:
+    """Ask the database about itself and change nothing. Unavailable if it does not answer."""
+    with translated("check"):
+        # Leaves nothing prepared, so that it does with and without a pooler.
+        connection = await Connector(dsn, behind_pooler=True).connect(
+            settings={"application_name": "pulsed check"}, command_timeout=tuning.STATEMENT_TIMEOUT
+        )
+        try:
+            async with connection.transaction(readonly=True):
+                is_pooled = (
+                    await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
+                )
+                asked = datetime.now(UTC)
+                row = await connection.fetchrow(_SQL["inspect_server"])
+                answered = datetime.now(UTC)
+                lacking = await connection.fetch(_SQL["inspect_privileges"])
+        finally:
+            connection.terminate()
+    assert row is not None
+    told = dict(row)
+    return Inspection(
+        **{name: told[name] for name in told.keys() & Inspection.__dataclass_fields__.keys()},
+        is_pooled=is_pooled,
+        clock_ahead=told["now"] - (asked + (answered - asked) / 2),
+        oldest_transaction=timedelta(seconds=told["oldest_transaction_seconds"]),
+        idle_in_transaction=timedelta(seconds=told["idle_in_transaction_seconds"]),
+        lacking={entry["relation"]: entry["lacking"] for entry in lacking},
+    )

@@ -1,0 +1,62 @@
+"""Finds out whose transaction a migration waits for, while it waits: afterwards nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+import asyncpg
+
+from pulse_server import tuning
+from pulse_server.postgres.connector import Connector
+
+_POLL = timedelta(milliseconds=200)
+_WHO = """
+SELECT string_agg(
+    format(
+        'process %s%s%s%s',
+        pid,
+        ', user ' || usename,
+        CASE WHEN application_name <> '' THEN ', ' || application_name END,
+        ', in a transaction since ' || to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS" UTC"')
+    ),
+    '; ' ORDER BY pid
+)
+FROM pg_stat_activity
+WHERE pid = ANY(pg_blocking_pids($1))
+"""
+
+
+class Blockers:
+    """The sessions that the one with this process id was last seen to wait for."""
+
+    def __init__(self, connector: Connector, pid: int) -> None:
+        self._connector = connector
+        self._pid = pid
+        self.seen = ""
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Look on for as long as the block lasts. That nothing can be seen disturbs nobody."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self) -> None:
+        # Most files are applied at once, and no second session is needed.
+        await asyncio.sleep(_POLL.total_seconds())
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            connection = await self._connector.connect(
+                settings={"application_name": "pulsed migrate"}, command_timeout=tuning.STATEMENT_TIMEOUT
+            )
+            try:
+                while True:
+                    self.seen = await connection.fetchval(_WHO, self._pid) or self.seen
+                    await asyncio.sleep(_POLL.total_seconds())
+            finally:
+                connection.terminate()

@@ -1,0 +1,48 @@
+"""Retention. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.retention import Sweep
+
+_SQL = statements("retention.sql")
+_STATUSES = {
+    "completed": JobStatus.COMPLETED,
+    "canceled": JobStatus.CANCELED,
+    "dead_lettered": JobStatus.DEAD_LETTERED,
+}
+_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
+
+
+class PostgresRetentionRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def delete_expired(
+        self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
+    ) -> Sweep:
+        after = after or _THE_BEGINNING
+        # With the plans of the hot path: left to itself the planner sorts the whole table when its statistics
+        # are missing or of another time.
+        (row,) = await self._database.hot.fetch(
+            "delete_expired",
+            _SQL["delete_expired"],
+            *(kept.get(status) for status in _STATUSES.values()),
+            min(kept.values(), default=None),
+            after.submitted_at,
+            after.job_id,
+            limit,
+        )
+        return Sweep(
+            looked_at=row["looked_at"],
+            reached=PageKey(row["submitted_at"], str(row["id"])) if row["looked_at"] else None,
+            deleted={status: row[name] for name, status in _STATUSES.items() if row[name]},
+            is_taken=not row["is_ours"],
+        )

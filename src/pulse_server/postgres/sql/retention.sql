@@ -1,0 +1,54 @@
+-- Deleting what has been kept long enough. Not a transition: the job is over, and its row goes.
+
+-- name: delete_expired
+-- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept; else nothing.
+-- A status without a duration compares with NULL, and so does a job that is not finished: neither is deleted.
+-- Looks at no more than a batch, in the order of submission, off the index that list_jobs uses. The rows are
+-- locked by primary key and the rule is checked on what is locked, so that a redrive which comes first wins, and
+-- one that is under way is not waited for. One replica at a moment: another would only read the same rows.
+--   $1 completed   $2 canceled   $3 dead-lettered   $4 the shortest of them   $5, $6 after   $7 limit
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(482973020531) AS is_ours
+),
+looked_at AS MATERIALIZED (
+    SELECT job.id, job.submitted_at
+    FROM pulse.jobs AS job
+    WHERE (SELECT turn.is_ours FROM turn)
+      AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
+      -- Nothing finishes before it is submitted.
+      AND job.submitted_at < now() - $4::interval
+    ORDER BY job.submitted_at, job.id
+    LIMIT $7
+),
+expired AS MATERIALIZED (
+    SELECT job.id
+    FROM looked_at
+    JOIN pulse.jobs AS job ON job.id = looked_at.id
+    WHERE job.finished_at < now() - CASE job.status
+        WHEN 'COMPLETED' THEN $1::interval
+        WHEN 'CANCELED' THEN $2::interval
+        WHEN 'DEAD_LETTERED' THEN $3::interval
+    END
+    FOR UPDATE OF job SKIP LOCKED
+),
+deleted AS (
+    DELETE FROM pulse.jobs AS job
+    USING expired
+    WHERE job.id = expired.id
+    RETURNING job.status
+)
+SELECT
+    turn.is_ours,
+    (SELECT count(*) FROM looked_at) AS looked_at,
+    reached.submitted_at,
+    reached.id,
+    (SELECT count(*) FROM deleted WHERE deleted.status = 'COMPLETED') AS completed,
+    (SELECT count(*) FROM deleted WHERE deleted.status = 'CANCELED') AS canceled,
+    (SELECT count(*) FROM deleted WHERE deleted.status = 'DEAD_LETTERED') AS dead_lettered
+FROM turn
+LEFT JOIN LATERAL (
+    SELECT looked_at.submitted_at, looked_at.id
+    FROM looked_at
+    ORDER BY looked_at.submitted_at DESC, looked_at.id DESC
+    LIMIT 1
+) AS reached ON true;

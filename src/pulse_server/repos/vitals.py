@@ -1,0 +1,21 @@
+"""The port to what an observer asks of the database."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
+
+
+class VitalsRepo(Protocol):
+    async def ready_by_topic(self, most_topics: int) -> list[ReadyTopic]:
+        """The deepest topics, and what the others have together under no name."""
+        ...
+
+    async def count_jobs(self) -> JobCounts: ...
+
+    async def measure_database(self) -> DatabaseVitals: ...
+
+    async def ping(self) -> None:
+        """Return if the database answers."""
+        ...

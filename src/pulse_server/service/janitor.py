@@ -1,0 +1,71 @@
+"""Deletes finished jobs that have been kept long enough, a few at a time. ADR-0021"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.status import JobStatus
+from pulse_server.loops import Loop
+from pulse_server.repos.retention import RetentionRepo
+from pulse_server.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class Janitor:
+    """Walks the jobs in the order of their submission, one statement per tick, and rests in between.
+
+    A pass goes from where the last one ended to where the jobs are too young, and every so often from the
+    beginning: a job may have been passed while it was still alive. Where it stands is kept in memory only; a
+    server that starts begins at the beginning.
+    """
+
+    def __init__(
+        self,
+        repo: RetentionRepo,
+        kept: Mapping[JobStatus, timedelta],
+        *,
+        interval: timedelta,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._repo = repo
+        self._kept = kept
+        self._interval = interval
+        self._metrics = metrics or Metrics()
+        self._clock = clock
+        self._reached: PageKey | None = None
+        self._started_over = clock()
+        self._deleted: Counter[str] = Counter()
+        self.loop = Loop("janitor", self.tick, interval)
+
+    async def tick(self) -> timedelta:
+        """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
+        if not self._kept:
+            return self._interval
+        began = self._clock()
+        sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=tuning.RETENTION_BATCH)
+        for status, count in sweep.deleted.items():
+            self._deleted[status.value] += count
+            self._metrics.deleted.add(status.value, by=count)
+        self._reached = sweep.reached or self._reached
+        if sweep.is_taken or sweep.looked_at < tuning.RETENTION_BATCH:
+            self._end_pass()
+            return self._interval
+        took = timedelta(seconds=self._clock() - began)
+        return max(tuning.RETENTION_PAUSE, took * (1 / tuning.RETENTION_SHARE - 1))
+
+    def _end_pass(self) -> None:
+        if self._deleted:
+            log.info("jobs_deleted", extra=dict(self._deleted))
+            self._deleted.clear()
+        now = self._clock()
+        if now - self._started_over >= tuning.RETENTION_START_OVER.total_seconds():
+            self._started_over = now
+            self._reached = None

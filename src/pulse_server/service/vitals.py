@@ -1,0 +1,79 @@
+"""Samples the queue and its database in the background, so that telling the metrics asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+
+from pulse_server import tuning
+from pulse_server.loops import Loop
+from pulse_server.repos.vitals import VitalsRepo
+from pulse_server.telemetry.instruments import Gauge, Labels
+from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+
+_NO_LABELS: Labels = ()
+
+
+class Vitals:
+    """The gauges of the database, as the last sample found them.
+
+    The deeper the queue, the longer a sample takes and the longer the next one waits: it never has more than
+    a fixed share of its connection. `pulse_vitals_age_seconds` tells how old the numbers are.
+    """
+
+    def __init__(
+        self,
+        repo: VitalsRepo,
+        metrics: Metrics,
+        *,
+        interval: timedelta,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._repo = repo
+        self._metrics = metrics
+        self._clock = clock
+        self._sampled_at: float | None = None
+        self._ready: dict[Labels, float] = {}
+        self._oldest: dict[Labels, float] = {}
+        self.loop = Loop("vitals", self.tick, interval)
+        metrics.ready_jobs.read = lambda: self._ready
+        metrics.oldest_ready.read = lambda: self._oldest
+        metrics.vitals_age.read = self._age
+
+    async def tick(self) -> None:
+        began = self._clock()
+        try:
+            await self._sample()
+            self._sampled_at = self._clock()
+        finally:
+            # Also after a failure: a sample that takes too long must not be taken twice as often.
+            self.loop.rest(tuning.VITALS_REST * timedelta(seconds=self._clock() - began))
+
+    async def _sample(self) -> None:
+        metrics = self._metrics
+        database = await self._repo.measure_database()
+        _set(metrics.oldest_transaction, database.oldest_transaction_seconds)
+        _set(metrics.schedule_lag, database.schedule_lag_seconds)
+        _set(metrics.dead_rows, database.dead_rows)
+        _set(metrics.jobs_bytes, database.jobs_bytes)
+        counts = await self._repo.count_jobs()
+        _set(metrics.running_jobs, counts.running)
+        _set(metrics.dead_letters, counts.dead_letters)
+        await self._sample_topics()
+
+    async def _sample_topics(self) -> None:
+        # A topic that was seen once stays, at zero: an alert that waits for its queue to empty has to see it.
+        ready, oldest = dict.fromkeys(self._ready, 0.0), dict.fromkeys(self._oldest, 0.0)
+        for entry in await self._repo.ready_by_topic(MOST_TOPICS):
+            label = (OTHER_TOPICS if entry.topic is None else self._metrics.topic(entry.topic),)
+            ready[label] = ready.get(label, 0.0) + entry.ready
+            oldest[label] = max(oldest.get(label, 0.0), entry.oldest_seconds)
+        self._ready, self._oldest = ready, oldest
+
+    def _age(self) -> dict[Labels, float]:
+        return {} if self._sampled_at is None else {_NO_LABELS: self._clock() - self._sampled_at}
+
+
+def _set(gauge: Gauge, value: float) -> None:
+    gauge.read = lambda: {_NO_LABELS: value}

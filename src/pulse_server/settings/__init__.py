@@ -1,0 +1,19 @@
+"""What an operator sets: one table of options, read from the environment and from flags. Flags win."""
+
+from __future__ import annotations
+
+from pulse_server.settings.options import OPTIONS, Option
+from pulse_server.settings.parsing import BadSettings, parse_address, parse_duration
+from pulse_server.settings.reading import Retention, Settings, TlsFiles, read_settings
+
+__all__ = [
+    "OPTIONS",
+    "BadSettings",
+    "Option",
+    "Retention",
+    "Settings",
+    "TlsFiles",
+    "parse_address",
+    "parse_duration",
+    "read_settings",
+]

@@ -1,0 +1,137 @@
+"""Texts to values. Each function names the setting in the sentence that it raises, and never a secret."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+DEFAULT_PORT = 50051
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "[::]"
+
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SHORTEST = timedelta(milliseconds=1)  # a shorter tick would spin
+_LONGEST = timedelta(days=365)
+_LONGEST_RETENTION = timedelta(days=3650)
+_YES = frozenset({"1", "on", "true", "yes"})
+_NO = frozenset({"0", "off", "false", "no"})
+_MOST_PROCESSES = 64
+_HOST = re.compile(r"[\w.-]*|\[[0-9A-Fa-f:.]+(%\w+)?\]")
+_UNIX = "unix:"
+
+
+class BadSettings(Exception):
+    """Settings are wrong; each problem is a sentence that names the setting and tells what it takes."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Address(NamedTuple):
+    """Where to listen. Without a host it depends on who may get in: everybody, or known users only."""
+
+    host: str
+    port: int
+
+    def in_full(self, default_host: str) -> str:
+        return f"{self.host or default_host}:{self.port}"
+
+
+class UnixAddress(NamedTuple):
+    """A unix socket to listen on; whoever may open the file may connect."""
+
+    path: str
+
+    def in_full(self, _default_host: str) -> str:
+        return f"{_UNIX}{self.path}"
+
+
+def parse_duration(text: str, name: str, *, longest: timedelta = _LONGEST) -> timedelta:
+    """'500ms', '30s', '5m', '1h', '7d', or bare seconds."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    seconds = float(match[1]) * _SECONDS_OF[match[2]] if match else 0.0
+    if not _SHORTEST.total_seconds() <= seconds <= longest.total_seconds():
+        raise BadSettings(
+            f"{name} is {text!r}: give a duration such as 500ms, 30s, 5m, 1h or 7d, "
+            f"from 1ms to {longest.days}d."
+        )
+    return timedelta(seconds=seconds)
+
+
+def parse_retention(text: str, name: str) -> timedelta | None:
+    """A duration, or 'forever'."""
+    if text.strip().lower() == "forever":
+        return None
+    try:
+        return parse_duration(text, name, longest=_LONGEST_RETENTION)
+    except BadSettings as error:
+        raise BadSettings(f"{error} Or 'forever', to delete nothing.") from None
+
+
+def parse_address(
+    text: str, name: str = "PULSE_GRPC_ADDR", default_port: int | None = DEFAULT_PORT
+) -> Address:
+    """A port, ':port' or 'host:port', or a host alone where the port has a default."""
+    text = text.strip()
+    host, separator, port = text.rpartition(":")
+    is_host_alone = text.endswith("]") or (not separator and not port.isdecimal())
+    if is_host_alone and default_port is not None:
+        host, port = text, str(default_port)
+    if not port.isdecimal() or int(port) > 65535 or not _HOST.fullmatch(host):
+        raise BadSettings(
+            f"{name} is {text!r}: give a port, :port or host:port; "
+            "an IPv6 address goes into brackets, as in [::1]:6000."
+        )
+    return Address(host, int(port))
+
+
+def parse_http_address(text: str, name: str) -> Address | UnixAddress:
+    """As for gRPC but without a default port, or 'unix:/path'."""
+    path = text.strip().removeprefix(_UNIX)
+    if path != text.strip():
+        if not path.startswith("/"):
+            raise BadSettings(f"{name} is {text!r}: after unix: comes the absolute path of the socket.")
+        return UnixAddress(path)
+    return parse_address(text, name, default_port=None)
+
+
+def parse_database_url(text: str, name: str) -> str:
+    text = text.strip()
+    if not text.startswith(("postgres://", "postgresql://")):
+        raise BadSettings(
+            f"{name} must be a URL such as postgres://user:password@host:5432/database; "
+            "leave it out to run the embedded Postgres."
+        )
+    return text
+
+
+def parse_log_level(text: str, name: str) -> str:
+    level = text.strip().lower()
+    if level not in _LOG_LEVELS:
+        raise BadSettings(f"{name} is {text!r}: give one of {', '.join(_LOG_LEVELS)}.")
+    return level
+
+
+def parse_switch(text: str, name: str) -> bool:
+    word = text.strip().lower()
+    if word not in _YES | _NO:
+        raise BadSettings(f"{name} is {text!r}: give on or off.")
+    return word in _YES
+
+
+def parse_processes(text: str, name: str) -> int:
+    if not text.strip().isdecimal() or not 1 <= int(text) <= _MOST_PROCESSES:
+        raise BadSettings(f"{name} is {text!r}: give a number from 1 to {_MOST_PROCESSES}.")
+    return int(text)
+
+
+def parse_path(text: str, name: str) -> Path:
+    try:
+        return Path(text.strip()).expanduser()
+    except RuntimeError:
+        raise BadSettings(f"{name} is {text!r}: there is no such home directory.") from None

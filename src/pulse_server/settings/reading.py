@@ -1,0 +1,168 @@
+"""The settings of one server, and how they are read: every problem is told, not only the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pulse_server import tuning
+from pulse_server.access.users import BadUsers, User, read_users_file
+from pulse_server.embedded.directory import default_data_directory
+from pulse_server.embedded.errors import EmbeddedError
+from pulse_server.settings.options import OPTIONS
+from pulse_server.settings.parsing import (
+    DEFAULT_PORT,
+    EVERYWHERE,
+    LOOPBACK,
+    Address,
+    BadSettings,
+)
+
+_WHO_GETS_IN = frozenset({"users", "users_file"})
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files. With a client CA, callers have to show a certificate of that authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long finished jobs are kept. None: for ever."""
+
+    completed: timedelta | None = tuning.RETENTION_COMPLETED
+    canceled: timedelta | None = tuning.RETENTION_CANCELED
+    dead_lettered: timedelta | None = tuning.RETENTION_DEAD_LETTERED
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    grpc_address: str
+    database_url: str | None = field(repr=False)  # None: the embedded Postgres, in data_directory
+    data_directory: Path = Path()
+    behind_pooler: bool = False
+    http_address: str | None = None
+    users: tuple[User, ...] = ()
+    users_file: Path | None = None
+    metrics_need_login: bool = False
+    tls: TlsFiles | None = None
+    reflection: bool = False
+    processes: int = 1
+    shares_port: bool = False  # no option: this is one of several processes, and its supervisor says so
+    log_level: str = "info"
+    lease_ttl: timedelta = tuning.LEASE_TTL
+    heartbeat_interval: timedelta = tuning.HEARTBEAT_INTERVAL
+    watchdog_interval: timedelta = tuning.WATCHDOG_INTERVAL
+    dispatch_interval: timedelta = tuning.DISPATCH_INTERVAL
+    drain_timeout: timedelta = tuning.DRAIN_TIMEOUT
+    retention: Retention = Retention()
+
+    def __post_init__(self) -> None:
+        if problem := _lease_problem(self.lease_ttl, self.heartbeat_interval, self.watchdog_interval):
+            raise BadSettings(problem)
+
+    @property
+    def most_connections(self) -> int:
+        """How many connections to the database this configuration may hold at once."""
+        pools = (
+            tuning.HOT_CONNECTIONS,
+            tuning.HEARTBEAT_CONNECTIONS,
+            tuning.READ_CONNECTIONS,
+            tuning.WATCH_CONNECTIONS,
+            tuning.PROBE_CONNECTIONS,
+        )
+        wakeup_line = 0 if self.behind_pooler else 1
+        return self.processes * (sum(pools) + wakeup_line)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody who can connect may do everything."""
+        return not self.users and self.users_file is None
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """The settings, or BadSettings with a sentence about each one that is wrong."""
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    refused: set[str] = set()
+    for option in OPTIONS:
+        if text := environ.get(option.variable, "").strip():
+            try:
+                values[option.field] = option.parse(text, option.variable)
+            except BadSettings as error:
+                problems += error.problems
+                refused.add(option.field)
+    if not {"database_url", "data_directory"} & (values.keys() | refused):
+        try:
+            values["data_directory"] = default_data_directory(environ)
+        except EmbeddedError as error:
+            problems.append(str(error))
+    problems += _contradictions(values, refused)
+    if problems:
+        raise BadSettings(*problems)
+    return _settings(values)
+
+
+def _settings(values: dict[str, Any]) -> Settings:
+    tls_files = [values.pop(f"tls_{part}", None) for part in ("certificate", "key", "client_ca")]
+    kept = {
+        status: values.pop(f"retention_{status}")
+        for status in ("completed", "canceled", "dead_lettered")
+        if f"retention_{status}" in values
+    }
+    host = EVERYWHERE if values.keys() & _WHO_GETS_IN else LOOPBACK
+    values["grpc_address"] = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(host)
+    if "http_address" in values:
+        values["http_address"] = values["http_address"].in_full(host)
+    values.setdefault("database_url", None)
+    return Settings(**values, tls=TlsFiles(*tls_files) if tls_files[0] else None, retention=Retention(**kept))
+
+
+def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[str]:
+    """What is wrong with settings that are each fine alone. What was refused is not said to be missing."""
+    known = values.keys() | refused
+    if {"users", "users_file"} <= known:
+        yield "PULSE_AUTH_USERS and PULSE_AUTH_USERS_FILE are both set: keep one of them."
+    if "users_file" in values:
+        try:
+            read_users_file(values["users_file"], "PULSE_AUTH_USERS_FILE")
+        except BadUsers as error:
+            yield str(error)
+    if ("tls_certificate" in known) != ("tls_key" in known):
+        missing = "PULSE_TLS_KEY" if "tls_certificate" in known else "PULSE_TLS_CERT"
+        yield (
+            f"{missing} is not set: TLS needs both PULSE_TLS_CERT and PULSE_TLS_KEY. "
+            "Half a key pair would leave the port open in plain text."
+        )
+    if "tls_client_ca" in known and not {"tls_certificate", "tls_key"} & known:
+        yield "PULSE_TLS_CLIENT_CA needs PULSE_TLS_CERT and PULSE_TLS_KEY as well."
+    if values.get("metrics_need_login"):
+        if not known & _WHO_GETS_IN:
+            yield "PULSE_METRICS_AUTH is on, but there are no users: set PULSE_AUTH_USERS."
+        if "http_address" not in known:
+            yield "PULSE_METRICS_AUTH is on, but PULSE_HTTP_ADDR is not set: there are no metrics."
+    if not refused & {"lease_ttl", "heartbeat_interval", "watchdog_interval"}:
+        problem = _lease_problem(
+            values.get("lease_ttl", tuning.LEASE_TTL),
+            values.get("heartbeat_interval", tuning.HEARTBEAT_INTERVAL),
+            values.get("watchdog_interval", tuning.WATCHDOG_INTERVAL),
+        )
+        if problem:
+            yield problem
+
+
+def _lease_problem(lease_ttl: timedelta, heartbeat: timedelta, watchdog: timedelta) -> str | None:
+    if heartbeat + watchdog < lease_ttl:
+        return None
+    return (
+        f"PULSE_LEASE_TTL ({lease_ttl.total_seconds():g}s) must be longer than "
+        f"PULSE_HEARTBEAT_INTERVAL + PULSE_WATCHDOG_INTERVAL ({(heartbeat + watchdog).total_seconds():g}s): "
+        "otherwise a single late heartbeat costs a healthy worker its job."
+    )

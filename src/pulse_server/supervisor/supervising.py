@@ -1,0 +1,218 @@
+"""Starts the processes, replaces one that dies, passes signals on, and ends with all of them. ADR-0024"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+from pulse_server import tuning
+from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.ports import reserve
+from pulse_server.settings import Settings
+from pulse_server.supervisor.bell import Bell, bell
+from pulse_server.supervisor.inheritance import environment_of, private_sockets
+from pulse_server.supervisor.process import ServerProcess, ending
+
+log = logging.getLogger(__name__)
+
+ServeHttp: TypeAlias = Callable[[Settings, Sequence[Path]], AbstractContextManager[None]]
+"""Answers on `settings.http_address` for the length of a block, asking each process on its unix socket."""
+
+_STOP = frozenset({signal.SIGTERM, signal.SIGINT})
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+class ProcessFailed(Exception):
+    """A process could not start. The text is what it said, or how it ended."""
+
+
+def longest_drain(settings: Settings) -> timedelta:
+    """How long a process may take from SIGTERM to its end; one that takes longer hangs."""
+    return settings.drain_timeout + tuning.STREAM_GOODBYE + tuning.STATEMENT_TIMEOUT + tuning.DRAIN_SPARE
+
+
+def restart_wait(crashes: int) -> timedelta:
+    """How long to wait with the next process when one has died, and this many before it in a row."""
+    doublings = min(crashes, 16)  # which is past the longest wait
+    return min(tuning.RESTART_LONGEST_WAIT, tuning.RESTART_FIRST_WAIT * (1 << doublings))
+
+
+def supervise(settings: Settings, environ: Mapping[str, str], dsn: str, *, serve_http: ServeHttp) -> int:
+    """Run `settings.processes` servers on one port until SIGTERM or SIGINT, then drain them.
+
+    Returns 0 if each ended in order. A second signal kills them. `environ` are the variables with the flags
+    applied; the schema has to be right already. Raises PortInUse, or ProcessFailed while nothing serves yet.
+    """
+    with (
+        reserve(settings.grpc_address) as reservation,
+        private_sockets(settings) as sockets,
+        bell(_SIGNALS) as rung,
+        serve_http(settings, sockets),
+    ):
+        inherited = [
+            environment_of(environ, reservation.address, dsn, sockets[number] if sockets else None)
+            for number in range(settings.processes)
+        ]
+        return _Supervisor(settings, reservation.address, inherited, rung).run()
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where one process runs, and the next one when it dies."""
+
+    number: int
+    environment: Mapping[str, str]
+    process: ServerProcess | None = None
+    start_at: float = 0.0
+    serving_since: float | None = None
+    crashes: int = 0
+
+    def take_in(self, now: float) -> bool:
+        """Listen to the process. True if it has just begun to serve."""
+        assert self.process is not None
+        if self.process.may_speak:
+            self.process.hear()
+        has_begun = self.process.is_serving and self.serving_since is None
+        if has_begun:
+            self.serving_since = now
+        return has_begun
+
+    def empty(self, now: float) -> timedelta:
+        """Forget the process, which has ended. Returns how long to wait with the next."""
+        served = 0.0 if self.serving_since is None else now - self.serving_since
+        if served >= tuning.RESTART_FORGIVEN_AFTER.total_seconds():
+            self.crashes = 0
+        wait = restart_wait(self.crashes)
+        self.crashes += 1
+        self.process, self.serving_since = None, None
+        self.start_at = now + wait.total_seconds()
+        return wait
+
+
+class _Supervisor:
+    def __init__(
+        self, settings: Settings, address: str, inherited: Sequence[Mapping[str, str]], rung: Bell
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._places = [_Place(number, env) for number, env in enumerate(inherited, start=1)]
+        self._bell = rung
+        self._has_started = False
+
+    def run(self) -> int:
+        try:
+            while True:
+                for place in self._places:
+                    self._mind(place)
+                self._tell_once_all_serve()
+                for number in self._wait(self._next_start()):
+                    if number in _STOP:
+                        return self._drain()
+                    if number == signal.SIGHUP:
+                        self._pass_on_reload()
+        finally:
+            for process in self._processes():
+                process.end()
+
+    def _mind(self, place: _Place) -> None:
+        """Take note of what became of the process, and start one where there is none."""
+        now = time.monotonic()
+        if place.process is None:
+            if now >= place.start_at:
+                place.process = ServerProcess(place.environment, place.number)
+            return
+        code = place.process.exit_code
+        if place.take_in(now) and place.crashes:
+            log.info("process_restarted", extra={"child": place.number, "child_pid": place.process.pid})
+        if code is not None:
+            self._replace(place, place.process, now)
+
+    def _replace(self, place: _Place, process: ServerProcess, now: float) -> None:
+        how = ending(process.end())
+        if not self._has_started:
+            place.process = None
+            raise ProcessFailed(
+                "\n".join(process.failed)
+                or f"Server process {place.number} ended before it served ({how}); what it wrote is above."
+            )
+        wait = place.empty(now)
+        log.error(
+            "process_ended",
+            extra={
+                "child": place.number,
+                "child_pid": process.pid,
+                "how": how,
+                "reason": " ".join(process.failed) or None,
+                "restart_in_seconds": wait.total_seconds(),
+            },
+        )
+
+    def _tell_once_all_serve(self) -> None:
+        if self._has_started or not all(place.serving_since is not None for place in self._places):
+            return
+        self._has_started = True
+        log.info(
+            "serving",
+            extra={
+                "address": self._address,
+                "pid": os.getpid(),
+                "processes": self._settings.processes,
+                "lease_ttl_seconds": self._settings.lease_ttl.total_seconds(),
+                "embedded": self._settings.database_url is None,
+                **doors(self._settings),
+            },
+        )
+        warn_of_open_doors(self._settings)
+
+    def _pass_on_reload(self) -> None:
+        # One that does not serve yet has no handler for it, would die of it, and reads everything anyway.
+        for process in self._processes():
+            if process.is_serving:
+                process.send(signal.SIGHUP)
+
+    def _drain(self) -> int:
+        """Ask all to stop and wait for them, up to the bound. Returns the exit code."""
+        log.info("draining")
+        deadline = time.monotonic() + longest_drain(self._settings).total_seconds()
+        leaving = self._processes()
+        # One that does not serve yet may be ended by the signal itself: there was nothing to drain.
+        serving = [process for process in leaving if process.is_serving]
+        for process in leaving:
+            process.send(signal.SIGTERM)
+        while any(process.exit_code is None for process in leaving):
+            for number in self._wait(deadline):
+                if number in _STOP:
+                    log.warning("stopped_at_once", extra={"signal": number.name})
+                    return 1
+            if time.monotonic() >= deadline:
+                log.error(
+                    "drain_took_too_long", extra={"bound_seconds": longest_drain(self._settings).seconds}
+                )
+                return 1
+        codes = [process.end() for process in serving]
+        log.info("stopped")
+        return 0 if not any(codes) else 1
+
+    def _wait(self, until: float | None) -> list[signal.Signals]:
+        """Wait for a signal, a word from a process, or the time. Returns the signals."""
+        seconds = None if until is None else max(0.0, until - time.monotonic())
+        speaking = {process.fileno(): process for process in self._processes() if process.may_speak}
+        ready, _, _ = select.select([self._bell.fileno(), *speaking], [], [], seconds)
+        for descriptor in speaking.keys() & set(ready):
+            speaking[descriptor].hear()
+        return self._bell.answer()
+
+    def _next_start(self) -> float | None:
+        return min((place.start_at for place in self._places if place.process is None), default=None)
+
+    def _processes(self) -> list[ServerProcess]:
+        return [place.process for place in self._places if place.process is not None]

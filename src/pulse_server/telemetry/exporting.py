@@ -1,0 +1,116 @@
+"""Sends the spans of this process to a collector, if the usual variables of OpenTelemetry name one."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from pulse_server import tuning
+from pulse_server.telemetry.tracing import IS_INSTALLED
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+log = logging.getLogger(__name__)
+
+_EXPORTERS = {
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+}
+
+
+@asynccontextmanager
+async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
+    """Export spans for as long as the block lasts, unless nobody asks for it or somebody else does it.
+
+    Whatever goes wrong with it is a warning: a server without traces is better than none.
+    """
+    provider = None
+    if endpoint := _endpoint_variable(environ):
+        try:
+            provider = _set_provider(environ)
+        except ModuleNotFoundError as error:
+            log.warning("traces_not_exported", extra={"reason": _missing(endpoint, error)})
+        except Exception as error:
+            reason = f"{endpoint} is set, but the exporter did not start ({type(error).__name__})."
+            log.warning("traces_not_exported", extra={"reason": reason})
+    try:
+        yield
+    finally:
+        if provider is not None:
+            await _shut_down(provider)
+
+
+def _endpoint_variable(environ: Mapping[str, str]) -> str | None:
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    if environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() not in ("", "otlp"):
+        return None
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((name for name in names if environ.get(name)), None)
+
+
+def _set_provider(environ: Mapping[str, str]) -> TracerProvider | None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None  # as under opentelemetry-instrument: whoever set it exports as well
+    exporter, protocol = _exporter(environ)
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: "pulsed"}))
+    # Its own handler at exit would wait for a dead collector for as long as that takes.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    log.info("exporting_traces", extra={"protocol": protocol})
+    return provider
+
+
+def _exporter(environ: Mapping[str, str]) -> tuple[Any, str]:
+    """The exporter for the protocol that is asked for, else for the first that is installed."""
+    asked = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+    if asked:
+        # One that does not exist is not installed either.
+        module = _EXPORTERS.get(asked.strip(), f"opentelemetry.exporter.otlp.{asked.strip()}")
+        return importlib.import_module(module).OTLPSpanExporter(), asked
+    *others, last = _EXPORTERS
+    for protocol in others:
+        try:
+            return importlib.import_module(_EXPORTERS[protocol]).OTLPSpanExporter(), protocol
+        except ModuleNotFoundError:
+            continue
+    return importlib.import_module(_EXPORTERS[last]).OTLPSpanExporter(), last
+
+
+def _missing(endpoint: str, error: ModuleNotFoundError) -> str:
+    packages = "opentelemetry-sdk and opentelemetry-exporter-otlp"
+    if not IS_INSTALLED:
+        packages = f"opentelemetry-api, {packages}"
+    return f"{endpoint} is set, but {error.name} is not installed. Install {packages}, or unset the variable."
+
+
+async def _shut_down(provider: TracerProvider) -> None:
+    """Send what is left, in bounded time: a collector that does not answer must not hold up the exit."""
+    loop = asyncio.get_running_loop()
+    is_done = asyncio.Event()
+
+    def shut_down() -> None:
+        provider.shutdown()
+        with suppress(RuntimeError):  # nobody waits any more
+            loop.call_soon_threadsafe(is_done.set)
+
+    # Not a thread of the loop's own pool: the interpreter waits for those when it exits.
+    threading.Thread(target=shut_down, name="traces-flush", daemon=True).start()
+    try:
+        await asyncio.wait_for(is_done.wait(), tuning.TRACE_FLUSH_TIMEOUT.total_seconds())
+    except TimeoutError:
+        log.warning("traces_lost", extra={"reason": "The collector did not take the last spans in time."})

@@ -1,0 +1,121 @@
+"""Turns what was counted into the text that Prometheus reads."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
+
+from prometheus_client import generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from pulse_server.telemetry.instruments import Counter, Distribution, Gauge, Histogram, Instrument, Labels
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.telemetry.text_format import formatted
+
+END_OF_OPENMETRICS = "# EOF\n"
+
+_OPENMETRICS = "application/openmetrics-text"
+_PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Shorter answers fit into one packet as they are.
+_WORTH_COMPRESSING = 1400
+# The text repeats itself so much that the quickest level takes nine tenths off.
+_COMPRESSION_LEVEL = 1
+
+Value = TypeVar("Value")
+
+_openmetrics_text: Callable[[Collector], bytes] = openmetrics.generate_latest
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Metrics as they are sent."""
+
+    body: bytes
+    content_type: str
+    is_compressed: bool = False
+
+
+class Exposition:
+    """What one process tells: its own metrics, and those of its interpreter."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        metrics.build.read = lambda: {(_installed_version(),): 1}
+        self._interpreter = CollectorRegistry()
+        ProcessCollector(registry=self._interpreter)
+        PlatformCollector(registry=self._interpreter)
+        GCCollector(registry=self._interpreter)
+
+    def snapshot(self) -> Snapshot:
+        """Copy the numbers. Takes no time to speak of, and has to happen where they are counted."""
+        return Snapshot([_copied(instrument) for instrument in self._metrics], self._interpreter)
+
+
+class Snapshot:
+    """The metrics of one moment. They no longer change, so rendering them may be left to a thread."""
+
+    def __init__(self, instruments: Sequence[Instrument], interpreter: CollectorRegistry) -> None:
+        self._instruments = instruments
+        self._interpreter = interpreter
+
+    def render(self, accept: str, accept_encoding: str) -> Text:
+        """The text in the format that the reader asks for: OpenMetrics, or what every Prometheus reads."""
+        if wants_openmetrics(accept):
+            text = (
+                formatted(self._instruments, openmetrics=True) + _openmetrics_text(self._interpreter).decode()
+            )
+        else:
+            text = (
+                formatted(self._instruments, openmetrics=False) + generate_latest(self._interpreter).decode()
+            )
+        return packed(text, accept, accept_encoding)
+
+
+def wants_openmetrics(accept: str) -> bool:
+    return _OPENMETRICS in accept
+
+
+def packed(text: str, accept: str, accept_encoding: str) -> Text:
+    """The text as it is sent, compressed if the reader takes that."""
+    content_type = openmetrics.CONTENT_TYPE_LATEST if wants_openmetrics(accept) else _PLAIN_TYPE
+    body = text.encode()
+    if "gzip" in accept_encoding and len(body) > _WORTH_COMPRESSING:
+        return Text(gzip.compress(body, _COMPRESSION_LEVEL), content_type, is_compressed=True)
+    return Text(body, content_type)
+
+
+def _copied(instrument: Instrument) -> Instrument:
+    """The same with its present values, which nobody changes any more."""
+    name, about, labels = instrument.name, instrument.help, instrument.labels
+    match instrument:
+        case Counter():
+            return Counter(name, about, labels, dict(instrument.values) or _zero(labels, 0.0))
+        case Histogram():
+            bounds = instrument.bounds
+            copies = {
+                key: Distribution(list(spread.counts), spread.total)
+                for key, spread in instrument.values.items()
+            } or _zero(labels, Distribution([0] * (len(bounds) + 1)))
+            return Histogram(name, about, bounds, labels, copies)
+        case Gauge():
+            now = instrument.read()
+            return Gauge(name, about, labels, lambda: now)
+
+
+def _zero(labels: Labels, nothing: Value) -> dict[Labels, Value]:
+    """Where there is only one series it is there from the start: its first step would go unseen otherwise."""
+    return {} if labels else {(): nothing}
+
+
+def _installed_version() -> str:
+    try:
+        return version("pulse-jobs")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,153 @@
+"""Everything that one server process counts, by name. docs/metrics.md tells what each is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from pulse_server.telemetry.instruments import (
+    SECONDS,
+    SHORT_SECONDS,
+    SIZES,
+    Counter,
+    Gauge,
+    Histogram,
+    Instrument,
+)
+
+# An application that makes topics from user ids must not fill the memory of whoever scrapes it.
+MOST_TOPICS = 1000
+OTHER_TOPICS = "(other)"
+
+_TOPIC = ("topic",)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._topics: set[str] = set()
+        # --- what became of jobs
+        self.submitted = Counter(
+            "pulse_jobs_submitted", "Jobs taken in, fires of schedules included.", _TOPIC
+        )
+        self.claimed = Counter("pulse_jobs_claimed", "Jobs leased to a worker.", _TOPIC)
+        self.completed = Counter("pulse_jobs_completed", "Attempts that were reported as a success.", _TOPIC)
+        self.failed = Counter(
+            "pulse_jobs_failed",
+            "Attempts that did not succeed, by kind: error, discarded, lease_expired.",
+            ("topic", "kind"),
+        )
+        self.retried = Counter("pulse_jobs_retried", "Failed attempts that another one follows.", _TOPIC)
+        self.dead_lettered = Counter(
+            "pulse_jobs_dead_lettered", "Jobs given up: out of attempts, or discarded.", _TOPIC
+        )
+        self.reaped = Counter("pulse_jobs_reaped", "Leases that lapsed and were taken back.", _TOPIC)
+        self.released = Counter(
+            "pulse_jobs_released", "Jobs given back unstarted, with their attempt.", _TOPIC
+        )
+        self.canceled = Counter("pulse_jobs_canceled", "Jobs called off.", _TOPIC)
+        self.redriven = Counter(
+            "pulse_jobs_redriven", "Finished jobs sent round again by an operator.", _TOPIC
+        )
+        self.deleted = Counter("pulse_jobs_deleted", "Jobs deleted by retention.", ("status",))
+        self.queue_wait = Histogram(
+            "pulse_queue_wait_seconds", "From when a job was due to its claim.", SECONDS, _TOPIC
+        )
+        self.run_time = Histogram(
+            "pulse_run_seconds",
+            "From a job's claim to the report on it, by how it ended.",
+            SECONDS,
+            ("topic", "outcome"),
+        )
+        # --- the doors
+        self.rpc_time = Histogram(
+            "pulse_rpc_seconds",
+            "From a call's arrival to its answer; streams are left out.",
+            SHORT_SECONDS,
+            ("method",),
+        )
+        self.rpcs = Counter("pulse_rpcs", "Calls that were answered, by status code.", ("method", "code"))
+        self.logins = Counter(
+            "pulse_logins", "Credentials that were checked: ok, wrong, throttled or busy.", ("result",)
+        )
+        # --- inside
+        self.batch_size = Histogram(
+            "pulse_group_commit_batch_size", "Items that one statement carried.", SIZES, ("what",)
+        )
+        self.statement_time = Histogram(
+            "pulse_statement_seconds",
+            "Database statements, waiting for a connection included.",
+            SHORT_SECONDS,
+            ("statement",),
+        )
+        self.statement_failures = Counter(
+            "pulse_statement_failures", "Database statements without an answer.", ("statement",)
+        )
+        self.schedule_lateness = Histogram(
+            "pulse_schedule_lateness_seconds", "From an occurrence to the job that it made.", SECONDS
+        )
+        self.loop_failures = Counter(
+            "pulse_loop_failures", "Rounds of background loops that failed.", ("loop",)
+        )
+        # --- as it is now: whoever knows sets `read`
+        self.workers = Gauge("pulse_workers_connected", "Streams of workers that are open on this server.")
+        self.workers_capacity = Gauge("pulse_workers_capacity", "Jobs that those workers could hold.")
+        self.workers_held = Gauge("pulse_workers_held_jobs", "Jobs that they hold, by this server's books.")
+        self.connections = Gauge(
+            "pulse_database_connections",
+            "Connections of a pool, by state: open, busy (a part of open), allowed.",
+            ("pool", "state"),
+        )
+        self.dispatch_paused = Gauge(
+            "pulse_dispatch_paused",
+            'Whether dispatch of the topic is paused; topic="" is everything.',
+            _TOPIC,
+        )
+        self.ready_to_serve = Gauge("pulse_ready", "Whether /readyz says yes.")
+        self.build = Gauge("pulse_build_info", "Always 1; the label tells which version runs.", ("version",))
+        self.process_up = Gauge(
+            "pulse_process_up", "Whether a process answers its supervisor (--processes).", ("process",)
+        )
+        # --- as a sample of the database found it (service/vitals.py)
+        self.ready_jobs = Gauge("pulse_ready_jobs", "Jobs that could be claimed now.", _TOPIC)
+        self.oldest_ready = Gauge(
+            "pulse_oldest_ready_seconds",
+            "For how long the ready job that is longest due has been due.",
+            _TOPIC,
+        )
+        self.running_jobs = Gauge("pulse_running_jobs", "Jobs under a lease.")
+        self.dead_letters = Gauge("pulse_dead_letters", "Jobs that were given up and are still kept.")
+        self.schedule_lag = Gauge(
+            "pulse_schedule_lag_seconds", "For how long the most overdue schedule has been due."
+        )
+        self.oldest_transaction = Gauge(
+            "pulse_database_oldest_transaction_seconds",
+            "Age of the oldest transaction that keeps dead rows from being removed.",
+        )
+        self.dead_rows = Gauge("pulse_database_jobs_dead_rows", "Dead rows in pulse.jobs, as estimated.")
+        self.jobs_bytes = Gauge("pulse_database_jobs_bytes", "Size of pulse.jobs with its indexes.")
+        self.vitals_age = Gauge(
+            "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
+        )
+
+    def topic(self, name: str) -> str:
+        """The label for a topic: its name, unless there are too many of them."""
+        if name in self._topics:
+            return name
+        if len(self._topics) >= MOST_TOPICS:
+            return OTHER_TOPICS
+        self._topics.add(name)
+        return name
+
+    def count_topics(self, counter: Counter, topics: Iterable[str]) -> None:
+        """Count one for each entry."""
+        for name, same in groupby(sorted(topics)):
+            counter.add(self.topic(name), by=sum(1 for _ in same))
+
+    def observe_topics(self, histogram: Histogram, values: Sequence[tuple[str, float]], *labels: str) -> None:
+        """Observe each value under its topic."""
+        for name, same in groupby(sorted(values, key=itemgetter(0)), key=itemgetter(0)):
+            histogram.observe_all(self.topic(name), *labels, values=[value for _, value in same])
+
+    def __iter__(self) -> Iterator[Instrument]:
+        return (value for value in vars(self).values() if isinstance(value, Instrument))

@@ -1,0 +1,90 @@
+"""gRPC's own health protocol, and reflection: what load balancers and tools ask of any server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection
+
+from pulse_server.transport.grpc.boundary import SERVICE
+
+HEALTH = "grpc.health.v1.Health"
+
+_SERVICES = frozenset({"", SERVICE})  # the server as a whole, and its one service
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Health:
+    """Says SERVING while the server is ready. Whoever watches hears of each change.
+
+    Unlike the library's own, it lets its watchers go when the server does: a stream that stays open would
+    hold up each shutdown until the drain's time is over.
+    """
+
+    def __init__(self) -> None:
+        self._is_serving = False
+        self._is_over = False
+        self._changed = asyncio.Event()
+
+    def set(self, is_serving: bool) -> None:
+        self._is_serving = is_serving
+        self._wake_watchers()
+
+    def end(self) -> None:
+        """Tell the watchers for the last time."""
+        self._is_over = True
+        self._is_serving = False
+        self._wake_watchers()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        read = health_pb2.HealthCheckRequest.FromString
+        write = health_pb2.HealthCheckResponse.SerializeToString
+        return grpc.method_handlers_generic_handler(
+            HEALTH,
+            {
+                "Check": grpc.unary_unary_rpc_method_handler(self._check, read, write),
+                "Watch": grpc.unary_stream_rpc_method_handler(self._watch, read, write),
+            },
+        )
+
+    async def _check(
+        self, request: health_pb2.HealthCheckRequest, context: _Context
+    ) -> health_pb2.HealthCheckResponse:
+        if request.service not in _SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service here.")
+        return self._status(request.service)
+
+    async def _watch(
+        self, request: health_pb2.HealthCheckRequest, _context: _Context
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        told = None
+        while True:
+            changed = self._changed
+            status = self._status(request.service)
+            if status != told:
+                yield status
+                told = status
+            if self._is_over:
+                return
+            await changed.wait()
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse:
+        status = health_pb2.HealthCheckResponse.NOT_SERVING
+        if service not in _SERVICES:
+            status = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        elif self._is_serving:
+            status = health_pb2.HealthCheckResponse.SERVING
+        return health_pb2.HealthCheckResponse(status=status)
+
+    def _wake_watchers(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+def add_reflection(server: grpc.aio.Server) -> None:
+    """Let tools such as grpcurl read the contract from the server."""
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)

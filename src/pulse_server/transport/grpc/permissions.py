@@ -1,0 +1,69 @@
+"""Which role may call which method. What is not in the table, nobody may call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pulse_server.access.users import Role
+from pulse_server.transport.grpc.boundary import SERVICE
+
+# Orchestrators ask whether the server is alive, and have no user. The answer tells nothing else.
+PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+
+# An admin may call all of it. Handlers submit more work and applications declare their schedules when they
+# start, so workers and producers may do that; an operator submits by hand.
+_TABLE = """
+                      operator  producer  worker  viewer
+
+SubmitJob             yes       yes       yes     -
+SubmitJobs            yes       yes       yes     -
+GetJob                yes       yes       yes     yes
+ListJobs              yes       -         -       yes
+CancelJob             yes       yes       -       -
+RetryJob              yes       -         -       -
+
+StreamJobs            -         -         yes     -
+ReportResult          -         -         yes     -
+ReportResults         -         -         yes     -
+Heartbeat             -         -         yes     -
+Heartbeats            -         -         yes     -
+Release               -         -         yes     -
+
+CreateSchedule        yes       yes       yes     -
+GetSchedule           yes       yes       yes     yes
+ListSchedules         yes       yes       -       yes
+PreviewSchedule       yes       yes       -       yes
+ListScheduleJobs      yes       -         -       yes
+ListScheduleFires     yes       -         -       yes
+UpdateSchedule        yes       -         -       -
+PauseSchedule         yes       -         -       -
+ResumeSchedule        yes       -         -       -
+FireSchedule          yes       -         -       -
+DeleteSchedule        yes       -         -       -
+
+PauseDispatch         yes       -         -       -
+ResumeDispatch        yes       -         -       -
+GetDispatchStatus     yes       -         -       yes
+"""
+
+
+def _rows() -> Iterator[tuple[str, frozenset[Role]]]:
+    header, *lines = (line.split() for line in _TABLE.splitlines() if line)
+    columns = [Role(name) for name in header]
+    for method, *marks in lines:
+        if len(marks) != len(columns) or not set(marks) <= {"yes", "-"}:
+            raise ValueError(f"the row of {method} in the table of permissions is not complete")
+        allowed = {role for role, mark in zip(columns, marks, strict=True) if mark == "yes"}
+        yield f"/{SERVICE}/{method}", frozenset({Role.ADMIN} | allowed)
+
+
+ROLES_THAT_MAY: dict[str, frozenset[Role]] = {
+    **dict(_rows()),
+    # Tells the contract, which is no secret; still only to users.
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
+}
+
+
+def may_call(role: Role, method: str) -> bool:
+    """Whether a user of this role may call the method, which is a full one: /package.Service/Method."""
+    return role in ROLES_THAT_MAY.get(method, ())

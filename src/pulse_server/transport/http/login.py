@@ -1,0 +1,35 @@
+"""Lets only known users read a page."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from pulse_server.access.authenticator import Authenticator
+from pulse_server.domain.errors import PulseError, TooManyLogins, Unauthenticated
+from pulse_server.transport.http.exchange import Answer, Request
+from pulse_server.transport.http.server import Page
+
+_CHALLENGE = 'Basic realm="pulse", charset="UTF-8"'
+
+
+def behind_login(page: Page, authenticator: Authenticator) -> Page:
+    """The page for any user, whatever its role; for everybody else the way in."""
+
+    async def guarded(request: Request) -> Answer:
+        try:
+            await authenticator.authenticate(request.headers.get("authorization"), request.peer)
+        except Unauthenticated:
+            return Answer.sentence(
+                HTTPStatus.UNAUTHORIZED,
+                "This page wants a user of this server and its password, by HTTP Basic.",
+                WWW_Authenticate=_CHALLENGE,
+            )
+        except TooManyLogins as error:
+            return Answer.sentence(
+                HTTPStatus.TOO_MANY_REQUESTS, str(error), Retry_After=str(error.wait_seconds)
+            )
+        except PulseError as error:
+            return Answer.sentence(HTTPStatus.SERVICE_UNAVAILABLE, str(error), Retry_After="1")
+        return await page(request)
+
+    return guarded

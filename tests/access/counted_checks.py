@@ -1,0 +1,66 @@
+"""bcrypt as the server sees it, with every check counted, and held back for as long as a test likes."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import bcrypt
+import pytest
+
+_PATIENCE_SECONDS = 10
+
+
+def hashed(password: str, cost: int = 4) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(cost)).decode()
+
+
+class CountedChecks:
+    """The hashes that were checked against, in order."""
+
+    def __init__(self) -> None:
+        self.hashes: list[str] = []
+        self._gate = threading.Event()
+        self._gate.set()
+        self._begun = threading.Condition()
+
+    def checkpw(self, password: bytes, hash_: bytes) -> bool:
+        with self._begun:
+            self.hashes.append(hash_.decode())
+            self._begun.notify_all()
+        assert self._gate.wait(_PATIENCE_SECONDS)
+        return _CHECKPW(password, hash_)
+
+    @property
+    def count(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def costs(self) -> list[int]:
+        return [int(entry[4:6]) for entry in self.hashes]
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """No check ends within the block."""
+        self._gate.clear()
+        try:
+            yield
+        finally:
+            self._gate.set()
+
+    async def wait_for(self, count: int) -> None:
+        """Return once that many checks have begun."""
+        await asyncio.to_thread(self._wait_for, count)
+
+    def _wait_for(self, count: int) -> None:
+        with self._begun:
+            assert self._begun.wait_for(lambda: self.count >= count, _PATIENCE_SECONDS)
+
+
+_CHECKPW = bcrypt.checkpw
+
+
+def count_checks(monkeypatch: pytest.MonkeyPatch) -> CountedChecks:
+    checks = CountedChecks()
+    monkeypatch.setattr(bcrypt, "checkpw", checks.checkpw)
+    return checks

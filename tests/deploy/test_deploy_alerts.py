@@ -1,0 +1,52 @@
+"""The alerts: over metrics that exist, each with a page of the runbook."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.deploy.deployment_files import (
+    DEPLOY,
+    FOREIGN_LABELS,
+    ROOT,
+    documents,
+    labels_matched,
+    metrics_named,
+    series_labels,
+)
+
+GROUPS: list[dict[str, Any]] = documents(DEPLOY / "prometheus" / "alerts.yml")[0]["groups"]
+ALERTS: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+SERIES = series_labels()
+
+
+def name_of(alert: dict[str, Any]) -> str:
+    return str(alert["alert"])
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+def test_metrics_and_labels_of_alerts_exist(alert: dict[str, Any]) -> None:
+    expression = alert["expr"]
+    assert metrics_named(expression) <= SERIES.keys()
+    assert metrics_named(expression) or "up{" in expression
+    for metric, label in labels_matched(expression):
+        assert label in SERIES[metric] | FOREIGN_LABELS, metric
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+def test_alerts_say_how_bad_it_is_and_what_it_means(alert: dict[str, Any]) -> None:
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert alert["annotations"]["summary"]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=name_of)
+def test_alerts_lead_to_their_entry_in_the_runbook(alert: dict[str, Any]) -> None:
+    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert page.endswith("docs/operations.md")
+    headings = re.findall(r"^#+ (\w+)$", (ROOT / "docs/operations.md").read_text("utf-8"), re.MULTILINE)
+    assert alert["alert"] in headings
+    assert anchor == alert["alert"].lower()
+
+
+def test_alert_names_differ() -> None:
+    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS)

@@ -1,0 +1,245 @@
+"""The image, the compose file and the manifests: who runs, what is asked of them, how they are stopped."""
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+
+from pulse import tuning as sdk_tuning
+from pulse_server.settings import Settings
+from pulse_server.supervisor.supervising import longest_drain
+from tests.deploy.deployment_files import (
+    DEPLOY,
+    KUBERNETES,
+    ROOT,
+    assignments,
+    documents,
+    manifest,
+    manifests,
+    seconds,
+    text_files,
+)
+
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+COMPOSE = documents(DEPLOY / "compose.yaml")[0]["services"]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+SETTINGS = Settings("[::]:50051", "postgres://pulse@localhost/pulse")
+LONGEST_STOP = longest_drain(SETTINGS).total_seconds()
+WORKLOADS = [
+    *(manifest("Deployment", name) for name in ("pulsed", "mailer")),
+    manifest("Job", "pulsed-migrate"),
+]
+
+
+def pod(workload: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod(workload)["containers"]
+    return dict(only)
+
+
+PULSED = manifest("Deployment", "pulsed")
+
+
+# ------------------------------------------------------------ images
+
+
+def images() -> list[str]:
+    of_compose = [service["image"] for service in COMPOSE.values()]
+    bases = re.findall(r"^ARG BASE=(\S+)", DOCKERFILE, re.MULTILINE)
+    return [*of_compose, *bases, *(container(workload)["image"] for workload in WORKLOADS)]
+
+
+def test_every_image_has_a_tag_that_says_which() -> None:
+    for image in images():
+        name, colon, tag = image.partition(":")
+        assert name, image
+        assert colon, image
+        assert not tag.startswith("latest"), image
+
+
+def test_image_tags_are_this_version() -> None:
+    assert f"ARG VERSION={VERSION}\n" in DOCKERFILE
+    for path in text_files():
+        text = path.read_text(encoding="utf-8")
+        for tag in re.findall(r"\bpulsed:(?:\$\{PULSE_VERSION:-)?(\d+(?:\.\d+)+)", text):
+            assert tag == VERSION, path
+    for kustomization in (KUBERNETES / "kustomization.yaml", KUBERNETES / "migrate" / "kustomization.yaml"):
+        (image,) = documents(kustomization)[0]["images"]
+        assert image["newTag"] == VERSION
+
+
+def test_image_runs_as_a_numbered_user_that_is_not_root() -> None:
+    users = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)
+    assert users == [("65532", "65532")]
+    # The last stage is what runs.
+    assert DOCKERFILE.rindex("USER ") > DOCKERFILE.rindex("FROM ")
+
+
+def test_image_takes_nothing_from_a_checkout_but_what_it_copies() -> None:
+    allowed = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line.startswith("!")
+    }
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert {name for line in copied for name in line.split()} == allowed
+    for name in allowed:
+        assert (ROOT / name).exists(), name
+
+
+def test_image_exposes_the_ports_that_it_listens_on() -> None:
+    (http,) = re.findall(r"PULSE_HTTP_ADDR=:(\d+)", DOCKERFILE)
+    assert re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE) == [f"50051 {http}"]
+
+
+# ------------------------------------------------------------ compose
+
+
+@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2"])
+def test_compose_waits_longer_than_a_server_drains(name: str) -> None:
+    assert seconds(COMPOSE[name]["stop_grace_period"]) > LONGEST_STOP
+
+
+@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2", "migrate"])
+def test_compose_runs_the_server_locked_down(name: str) -> None:
+    service = COMPOSE[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "user" not in service  # the image's
+
+
+def test_compose_brings_the_schema_up_to_date_before_a_server_starts() -> None:
+    assert COMPOSE["migrate"]["command"] == ["migrate"]
+    assert COMPOSE["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    for name in ("pulsed-1", "pulsed-2"):
+        assert COMPOSE[name]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
+
+
+def test_compose_publishes_on_loopback_unless_told_otherwise() -> None:
+    for service in COMPOSE.values():
+        for published in service.get("ports", []):
+            assert published.startswith(("127.0.0.1:", "${PULSE_PUBLISH:-127.0.0.1}:"))
+
+
+def test_compose_mounts_files_that_exist() -> None:
+    for service in COMPOSE.values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("./"):
+                assert (DEPLOY / source).exists(), source
+
+
+def test_prometheus_scrapes_the_port_that_the_servers_listen_on() -> None:
+    (scrape,) = documents(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"]
+    (target,) = scrape["dns_sd_configs"]
+    assert f":{target['port']}" == COMPOSE["pulsed-1"]["environment"]["PULSE_HTTP_ADDR"]
+    for name in ("pulsed-1", "pulsed-2"):
+        assert COMPOSE[name]["networks"]["default"]["aliases"] == target["names"]
+
+
+# ------------------------------------------------------------ kubernetes
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload["metadata"]["name"])
+def test_pods_run_restricted(workload: dict[str, Any]) -> None:
+    assert pod(workload)["securityContext"]["runAsNonRoot"] is True
+    assert pod(workload)["securityContext"]["runAsUser"] > 0
+    assert pod(workload)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod(workload)["automountServiceAccountToken"] is False
+    context = container(workload)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_pods_run_as_the_user_of_the_image() -> None:
+    for workload in (PULSED, manifest("Job", "pulsed-migrate")):
+        assert pod(workload)["securityContext"]["runAsUser"] == 65532
+
+
+def test_kubelet_waits_longer_than_a_server_drains() -> None:
+    before = container(PULSED)["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert pod(PULSED)["terminationGracePeriodSeconds"] > before + LONGEST_STOP
+
+
+def test_kubelet_waits_longer_than_a_worker_drains() -> None:
+    worker = manifest("Deployment", "mailer")
+    assert pod(worker)["terminationGracePeriodSeconds"] > sdk_tuning.DEFAULT_DRAIN_SECONDS
+
+
+def test_rollout_keeps_every_server_until_a_new_one_is_ready() -> None:
+    assert PULSED["spec"]["replicas"] == 2
+    assert PULSED["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_ports_are_those_of_the_settings() -> None:
+    settings = assignments(KUBERNETES / "pulsed.env")
+    ports = {port["name"]: port["containerPort"] for port in container(PULSED)["ports"]}
+    assert ports == {
+        "tcp-grpc": int(settings["PULSE_GRPC_ADDR"].rpartition(":")[2]),
+        "http": int(settings["PULSE_HTTP_ADDR"].rpartition(":")[2]),
+    }
+    annotations = PULSED["spec"]["template"]["metadata"]["annotations"]
+    assert int(annotations["prometheus.io/port"]) == ports["http"]
+    for service in (manifest("Service", "pulsed"), manifest("Service", "pulsed-headless")):
+        for port in service["spec"]["ports"]:
+            assert port["targetPort"] in ports
+
+
+def test_probes_ask_the_http_port() -> None:
+    for deployment in (
+        m for m in manifests() if m["kind"] == "Deployment" and m["metadata"]["name"] == "pulsed"
+    ):
+        probes = container(deployment)
+        assert probes["readinessProbe"]["httpGet"]["port"] == "http"
+        assert probes["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert probes["livenessProbe"]["httpGet"]["port"] == "http"
+        assert probes["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_selectors_find_the_pods() -> None:
+    labels = PULSED["spec"]["template"]["metadata"]["labels"]
+    assert PULSED["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert manifest("Service", "pulsed")["spec"]["selector"].items() <= labels.items()
+    budget = manifest("PodDisruptionBudget", "pulsed")["spec"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_mesh_does_not_take_the_port_for_one_whose_calls_it_may_spread() -> None:
+    for service in (manifest("Service", "pulsed"), manifest("Service", "pulsed-headless")):
+        assert not any(port["name"].startswith("grpc") for port in service["spec"]["ports"])
+
+
+def test_secrets_that_are_used_are_in_the_example() -> None:
+    example = {document["metadata"]["name"] for document in documents(KUBERNETES / "secret.example.yaml")}
+    used = set()
+    for workload in WORKLOADS:
+        for variable in container(workload).get("env", []):
+            if reference := variable.get("valueFrom", {}).get("secretKeyRef"):
+                used.add(reference["name"])
+        used |= {
+            volume["secret"]["secretName"]
+            for volume in pod(workload).get("volumes", [])
+            if "secret" in volume
+        }
+    assert used == example
+
+
+def test_autoscaling_leaves_connections_for_others() -> None:
+    """Postgres allows 100 by default, and keeps three for its superuser."""
+    most = manifest("HorizontalPodAutoscaler", "pulsed")["spec"]["maxReplicas"]
+    assert most * SETTINGS.most_connections <= 90
+
+
+def test_kustomization_names_files_that_exist() -> None:
+    for path in KUBERNETES.rglob("kustomization.yaml"):
+        found = documents(path)[0]
+        patches = [patch["path"] for patch in found.get("patches", [])]
+        settings = [name for entry in found.get("configMapGenerator", []) for name in entry["envs"]]
+        for name in [*found.get("resources", []), *patches, *settings]:
+            assert (path.parent / name).is_file(), name

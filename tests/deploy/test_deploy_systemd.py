@@ -1,0 +1,66 @@
+"""The systemd units: what they start, and how they stop it."""
+
+from configparser import RawConfigParser
+from pathlib import Path
+
+import pytest
+
+from pulse_server.settings import Settings
+from pulse_server.supervisor.supervising import longest_drain
+from tests.deploy.deployment_files import DEPLOY
+
+SYSTEMD = DEPLOY / "systemd"
+UNITS = sorted(SYSTEMD.glob("*.service"))
+
+
+def directives(path: Path) -> dict[str, list[str]]:
+    """Each directive of [Service] with its values; a unit may repeat one."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_units_are_well_formed() -> None:
+    for path in [*UNITS, *SYSTEMD.glob("*.service.d/*.conf")]:
+        RawConfigParser(strict=False).read_string(path.read_text(encoding="utf-8"))
+
+
+def test_systemd_waits_longer_than_a_server_drains() -> None:
+    longest = longest_drain(Settings("[::]:50051", "postgres://pulse@localhost/pulse"))
+    (waits,) = directives(SYSTEMD / "pulsed.service")["TimeoutStopSec"]
+    assert int(waits) > longest.total_seconds()
+
+
+def test_systemd_asks_the_server_alone_to_stop() -> None:
+    """To a child, or to the embedded database, a SIGTERM of its own would come too early."""
+    assert directives(SYSTEMD / "pulsed.service")["KillMode"] == ["mixed"]
+    (start,) = directives(SYSTEMD / "pulsed.service")["ExecStart"]
+    assert "exec /opt/pulse/bin/pulsed" in start
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_without_its_database_url_does_not_start_a_database_of_its_own(path: Path) -> None:
+    (start,) = directives(path)["ExecStart"]
+    assert 'test -n "$$DB_HOST" || exit 1' in start
+    assert any(value.startswith("database-url:") for value in directives(path)["LoadCredential"])
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_units_run_as_an_ordinary_user_without_privileges(path: Path) -> None:
+    unit = directives(path)
+    assert unit["User"] == ["pulse"]
+    assert unit["CapabilityBoundingSet"] == [""]
+    for name in ("NoNewPrivileges", "PrivateTmp", "ProtectHome"):
+        assert unit[name] == ["yes"]
+    assert unit["ProtectSystem"] == ["strict"]
+
+
+def test_credentials_that_are_named_are_loaded() -> None:
+    for path in [*UNITS, *SYSTEMD.glob("*.service.d/*.conf")]:
+        unit = directives(path)
+        loaded = {value.partition(":")[0] for value in unit["LoadCredential"]}
+        named = {value.partition("=%d/")[2] for value in unit.get("Environment", []) if "=%d/" in value}
+        assert named <= loaded, path

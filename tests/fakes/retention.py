@@ -1,0 +1,46 @@
+"""Retention over the jobs table in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.status import JobStatus
+from pulse_server.repos.retention import Sweep
+from tests.fakes.jobs import InMemoryJobRepo
+
+
+class InMemoryRetentionRepo:
+    """Obeys the port to the letter. `is_taken` lets another replica be at it."""
+
+    def __init__(self, store: InMemoryJobRepo) -> None:
+        self._store = store
+        self.is_taken = False
+
+    async def delete_expired(
+        self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
+    ) -> Sweep:
+        self._store._answer("delete_expired")
+        if self.is_taken:
+            return Sweep(is_taken=True)
+        now = self._store.clock.now()
+        walk = sorted(self._store.jobs.values(), key=lambda job: (job.submitted_at, job.id))
+        looked_at = [
+            job
+            for job in walk
+            if (after is None or (job.submitted_at, job.id) > (after.submitted_at, after.job_id))
+            and job.submitted_at < now - min(kept.values())
+        ][:limit]
+        deleted: Counter[JobStatus] = Counter()
+        for job in looked_at:
+            if (
+                job.finished_at is not None
+                and job.status in kept
+                and job.finished_at < now - kept[job.status]
+            ):
+                del self._store.jobs[job.id]
+                deleted[job.status] += 1
+        reached = PageKey(looked_at[-1].submitted_at, looked_at[-1].id) if looked_at else None
+        return Sweep(len(looked_at), reached, dict(deleted))

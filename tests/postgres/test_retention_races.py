@@ -1,0 +1,183 @@
+"""Retention against whoever else is at the row, and against any mix of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import _SQL
+from pulse_server.postgres.retention import _SQL as RETENTION_SQL
+from pulse_server.postgres.retention import _THE_BEGINNING, PostgresRetentionRepo
+from tests.fakes.store import Store
+from tests.postgres.sessions import Connection, blocked
+from tests.postgres_cluster import Databases
+
+DAY = timedelta(days=1)
+KEPT = {JobStatus.DEAD_LETTERED: 30 * DAY}
+# The arguments of the statement for these: from the beginning, ten jobs.
+ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, _THE_BEGINNING.submitted_at, _THE_BEGINNING.job_id, 10)
+LOCK = "pg_try_advisory_xact_lock(482973020531)"
+
+
+@pytest.fixture
+async def retention(shared_dsn: str) -> AsyncIterator[PostgresRetentionRepo]:
+    database = Database(shared_dsn)
+    await database.open()
+    yield PostgresRetentionRepo(database)
+    await database.close()
+
+
+async def an_old_dead_letter(store: Store) -> str:
+    job_id = await store.reach(JobStatus.DEAD_LETTERED)
+    await store.time.age(job_id, submitted=40 * DAY, finished=39 * DAY)
+    return job_id
+
+
+async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
+    postgres: Store, retention: PostgresRetentionRepo, second_connection: Connection
+) -> None:
+    job_id = await an_old_dead_letter(postgres)
+    await second_connection.execute("BEGIN")
+    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1)
+
+    swept = await retention.delete_expired(KEPT, after=None, limit=10)
+    await second_connection.execute("COMMIT")
+
+    assert (swept.looked_at, swept.deleted) == (1, {})
+    assert await postgres.status(job_id) is JobStatus.PENDING
+
+
+async def test_redrive_that_is_committed_while_the_walk_has_its_old_view_wins(
+    postgres: Store, connection: Connection, second_connection: Connection, shared_dsn: str
+) -> None:
+    """The statement saw a dead letter when it began; what it locks is a job that waits."""
+    job_id = await an_old_dead_letter(postgres)
+    await second_connection.execute("SELECT pg_advisory_lock(1)")
+    slow = RETENTION_SQL["delete_expired"].replace(LOCK, "(SELECT true FROM pg_advisory_xact_lock(1))")
+    assert slow != RETENTION_SQL["delete_expired"]
+    sweeper = await asyncpg.connect(shared_dsn, timeout=10)
+    sweep = await blocked(connection, sweeper.fetchrow(slow, *ARGUMENTS))
+
+    assert await postgres.repo.retry_jobs([job_id], 1)
+    await second_connection.execute("SELECT pg_advisory_unlock(1)")
+    row = await sweep
+    await sweeper.close()
+
+    assert (row["looked_at"], row["dead_lettered"]) == (1, 0)
+    assert await postgres.status(job_id) is JobStatus.PENDING
+
+
+async def test_redrive_that_comes_second_finds_no_job(
+    postgres: Store, connection: Connection, second_connection: Connection
+) -> None:
+    job_id = await an_old_dead_letter(postgres)
+    await second_connection.execute("BEGIN")
+    await second_connection.fetch(RETENTION_SQL["delete_expired"], *ARGUMENTS)
+
+    redrive = await blocked(connection, postgres.repo.retry_jobs([job_id], 1))
+    await second_connection.execute("COMMIT")
+
+    assert await redrive == []
+    assert await postgres.repo.get_job(job_id) is None
+
+
+async def test_replica_that_comes_second_leaves_the_walk_to_the_first(
+    postgres: Store, retention: PostgresRetentionRepo, second_connection: Connection
+) -> None:
+    job_id = await an_old_dead_letter(postgres)
+    await second_connection.execute(f"BEGIN; SELECT {LOCK}")
+
+    swept = await retention.delete_expired(KEPT, after=None, limit=10)
+
+    assert (swept.is_taken, swept.looked_at) == (True, 0)
+    assert await postgres.repo.get_job(job_id) is not None
+    await second_connection.execute("ROLLBACK")
+    assert (await retention.delete_expired(KEPT, after=None, limit=10)).deleted
+
+
+# --- any mix
+
+spans = st.integers(0, 12).map(lambda number: timedelta(hours=number, minutes=30))
+
+
+@dataclass(frozen=True)
+class Row:
+    status: JobStatus
+    submitted: timedelta
+    finished: timedelta
+
+
+rows = st.builds(Row, st.sampled_from(list(JobStatus)), spans, spans)
+# Full hours, the ages half past: nothing is so close to the border that the test's own time matters.
+durations = st.integers(1, 12).map(lambda number: timedelta(hours=number))
+kept = st.dictionaries(st.sampled_from(sorted(TERMINAL)), durations, min_size=1)
+
+
+def test_whatever_the_mix_exactly_what_is_finished_and_old_enough_is_deleted(
+    databases: Databases, template_database: str
+) -> None:
+    with databases.temporary(template_database) as dsn, asyncio.Runner() as runner:
+        database = Database(dsn)
+        runner.run(database.open())
+        connection = runner.run(asyncpg.connect(dsn, timeout=10))
+
+        @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(table=st.lists(rows, max_size=12), kept=kept, limit=st.integers(1, 5))
+        def check(table: list[Row], kept: dict[JobStatus, timedelta], limit: int) -> None:
+            runner.run(_fill(connection, table))
+            swept, left = runner.run(_walk(database, connection, kept, limit))
+
+            expired = {
+                number
+                for number, row in enumerate(table)
+                if row.status in kept and min(row.finished, row.submitted) > kept[row.status]
+            }
+            assert left == set(range(len(table))) - expired
+            assert swept == Counter(table[number].status for number in expired)
+
+        check()
+        runner.run(connection.close())
+        runner.run(database.close())
+
+
+async def _fill(connection: Connection, table: list[Row]) -> None:
+    await connection.execute("TRUNCATE pulse.jobs")
+    await connection.executemany(
+        """
+        INSERT INTO pulse.jobs (id, submitted_at, next_run_at, lease_until, finished_at, attempts,
+                                max_attempts, ready, status, topic, payload, locked_by)
+        SELECT gen_random_uuid(), now() - $2::interval, now(),
+               CASE WHEN $1 = 'RUNNING' THEN now() END,
+               CASE WHEN $1 IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
+                   THEN now() - LEAST($2::interval, $3::interval) END,
+               1, 5, false, $1, $4::text, '', CASE WHEN $1 = 'RUNNING' THEN 'A' END
+        """,
+        [(row.status.value, row.submitted, row.finished, str(number)) for number, row in enumerate(table)],
+    )
+
+
+async def _walk(
+    database: Database, connection: Connection, kept: dict[JobStatus, timedelta], limit: int
+) -> tuple[Counter[JobStatus], set[int]]:
+    repo = PostgresRetentionRepo(database)
+    deleted: Counter[JobStatus] = Counter()
+    after: PageKey | None = None
+    while True:
+        swept = await repo.delete_expired(kept, after=after, limit=limit)
+        assert swept.looked_at <= limit
+        deleted.update(swept.deleted)
+        after = swept.reached
+        if swept.looked_at < limit:
+            break
+    return deleted, {int(row["topic"]) for row in await connection.fetch("SELECT topic FROM pulse.jobs")}

@@ -1,0 +1,359 @@
+"""The SDK over TLS: whom it trusts, what it shows, and what it says when there is no handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse import connection, tls
+from pulse.endpoint import make_endpoint
+from pulse_server.transport.key_pair import KeyPair
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+from tests.transport.tls_files import Authority, chain_of, make_authority
+
+SHORT = timedelta(seconds=1)
+SECOND = timedelta(seconds=1)
+Serve = Callable[..., AbstractAsyncContextManager[ServerUnderTest]]
+
+
+@pytest.fixture(autouse=True)
+def _authorities_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine trusts one authority, which signed nothing here."""
+    monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", str(make_authority(tmp_path / "machine").file))
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return make_authority(tmp_path / "ours")
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Authority:
+    return make_authority(tmp_path / "theirs")
+
+
+@pytest.fixture
+def serve(database_dsn: str) -> Serve:
+    @asynccontextmanager
+    async def run(**settings: Any) -> AsyncIterator[ServerUnderTest]:
+        async with server_under_test(database_dsn, **settings) as server:
+            yield server
+
+    return run
+
+
+def _by_name(server: ServerUnderTest) -> str:
+    return f"localhost:{server.address.rpartition(':')[2]}"
+
+
+async def _reason(address: str, **options: Any) -> str:
+    async with pulse.Pulse(address, timeout=SHORT, **options) as p:
+        enqueued, looked_up = await asyncio.gather(
+            p.enqueue("mail"), p.get_job("0190163d-8694-739b-aea5-966c26f8ad91"), return_exceptions=True
+        )
+    assert isinstance(enqueued, pulse.Unavailable)
+    assert isinstance(looked_up, pulse.Unavailable)
+    assert enqueued.message == looked_up.message
+    return enqueued.message
+
+
+# ---------------------------------------------------------------- who is let in
+
+
+async def test_certificate_has_to_be_for_the_name_that_was_written(
+    serve: Serve, authority: Authority
+) -> None:
+    async with serve(tls=authority.server("localhost")) as server:
+        async with pulse.Pulse(_by_name(server), ca=authority.file) as p:
+            assert await p.enqueue("mail")  # though 127.0.0.1 is what is dialled
+        async with pulse.Pulse(server.address, ca=authority.file, server_name="localhost") as p:
+            assert await p.enqueue("mail")
+        reason = await _reason(server.address, ca=authority.file)
+    assert reason.startswith(
+        f"The certificate of pulsed at {server.address} is for localhost, not for 127.0.0.1"
+    )
+    assert "server_name" in reason
+
+
+async def test_addresses_are_verified_as_addresses(serve: Serve, authority: Authority) -> None:
+    async with serve(tls=authority.server("127.0.0.1")) as server:
+        async with pulse.Pulse(server.address, ca=authority.file) as p:
+            assert await p.enqueue("mail")
+        reason = await _reason(_by_name(server), ca=authority.file)
+    assert "is for 127.0.0.1, not for localhost" in reason
+
+
+async def test_tls_alone_trusts_what_the_machine_trusts(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tls=authority.server()) as server:
+        reason = await _reason(server.address, tls=True)
+        assert "is signed by an authority that this machine does not know" in reason
+        assert "ca=" in reason
+        for variable in ("SSL_CERT_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):
+            with monkeypatch.context() as environment:
+                environment.setenv(variable, str(authority.file))
+                async with pulse.Pulse(server.address, tls=True) as p:
+                    assert await p.enqueue("mail")
+
+
+async def test_authorities_may_stand_in_a_directory(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As on Debian, where each has a file that is named by a hash."""
+    (tmp_path / "certs").mkdir()
+    (tmp_path / "certs" / "0a1b2c3d.0").write_bytes("# Autorité\n".encode() + authority.pem)
+    (tmp_path / "certs" / "README").write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "no such file"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "certs"))
+    made = tls.make_tls("h", True)
+    assert made is not None
+    assert made.roots == authority.pem
+
+
+async def test_unknown_authority_is_told_from_the_one_that_was_given(
+    serve: Serve, authority: Authority, stranger: Authority
+) -> None:
+    async with serve(tls=authority.server()) as server:
+        reason = await _reason(server.address, ca=stranger.file)
+    assert f"is not signed by an authority in '{stranger.file}'" in reason
+
+
+async def test_server_whose_certificate_expired_is_named_with_the_date(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unchecked(pair: KeyPair, *_: object) -> None:
+        """A server that has run past the end of its certificate."""
+
+    monkeypatch.setattr("pulse_server.transport.key_pair._require_valid_now", unchecked)
+    async with serve(tls=authority.server(not_after=datetime(2024, 3, 1))) as server:
+        reason = await _reason(server.address, ca=authority.file)
+    assert "expired on Mar  1 00:00:00 2024 GMT" in reason
+
+
+async def test_client_certificate_is_shown_where_it_is_asked_for(
+    serve: Serve, authority: Authority, stranger: Authority
+) -> None:
+    certificate, key = authority.client()
+    both = authority.directory / "both.pem"
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    async with serve(tls=authority.server(client_ca=authority.file)) as server:
+        for cert in ((certificate, key), (str(certificate), str(key)), both, str(both)):
+            async with pulse.Pulse(server.address, ca=authority.file, cert=cert) as p:
+                assert await p.enqueue("mail")
+        reason = await _reason(server.address, ca=authority.file)
+        assert "wants a client certificate" in reason
+        assert "PULSE_TLS_CLIENT_CERT" in reason
+        foreign = stranger.client()
+        reason = await _reason(server.address, ca=authority.file, cert=foreign)
+        assert f"refuses the client certificate '{foreign[0]}'" in reason
+
+
+async def test_plain_client_is_told_that_the_server_speaks_tls(serve: Serve, authority: Authority) -> None:
+    async with serve(tls=authority.server()) as server:
+        reason = await _reason(server.address)
+    assert reason.startswith(
+        f"pulsed at {server.address} speaks TLS, and this client does not: give tls=True"
+    )
+
+
+async def test_plain_client_is_told_of_mutual_tls_as_well(serve: Serve, authority: Authority) -> None:
+    async with serve(tls=authority.server(client_ca=authority.file)) as server:
+        assert "speaks TLS, and this client does not" in await _reason(server.address)
+
+
+async def test_tls_client_is_told_that_the_server_speaks_none(serve: Serve, authority: Authority) -> None:
+    async with serve() as server:
+        reason = await _reason(server.address, ca=authority.file)
+    assert reason.startswith(f"pulsed at {server.address} does not speak TLS: leave out tls, ca and cert")
+
+
+async def test_server_that_is_away_is_still_called_away(authority: Authority) -> None:
+    fake = FakePulsed().start()
+    fake.stop()
+    assert "is it running?" in await _reason(fake.address, ca=authority.file)
+
+
+async def test_worker_says_why_it_cannot_connect_and_goes_on_trying(
+    serve: Serve, authority: Authority, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(tls=authority.server()) as server:
+        p = pulse.Pulse(server.address)
+        p.register("mail", _nothing)
+        async with running(p) as task:
+            await eventually(lambda: caplog.records)
+            assert not task.done()
+        await p.close()
+    assert "speaks TLS, and this client does not" in caplog.records[0].getMessage()
+
+
+# ---------------------------------------------------------------- every channel uses it
+
+
+def test_blocking_client_speaks_tls(database_dsn: str, authority: Authority) -> None:
+    files = authority.server(client_ca=authority.file)
+
+    async def enqueue_from_a_thread() -> pulse.JobHandle:
+        async with server_under_test(database_dsn, tls=files) as server:
+            with pulse.SyncPulse(server.address, ca=authority.file, cert=authority.client()) as p:
+                return await asyncio.to_thread(p.enqueue, "mail")
+
+    assert asyncio.run(enqueue_from_a_thread()).id
+
+
+async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls(
+    serve: Serve, authority: Authority, running: Running
+) -> None:
+    lease = 1.2 * SECOND
+    files = authority.server(client_ca=authority.file)
+    times = {"lease_ttl": lease, "heartbeat_interval": 0.3 * SECOND, "watchdog_interval": 0.1 * SECOND}
+    async with serve(tls=files, **times) as server:
+        p = pulse.Pulse(server.address, ca=authority.file, cert=authority.client())
+
+        @p.job("mail")
+        async def handle() -> None:
+            await asyncio.sleep(2 * lease.total_seconds())
+
+        async with p, running(p):
+            handle_of_job = await p.enqueue("mail")
+            await server.table.wait_until(handle_of_job.id, status="COMPLETED")
+            info = await p.get_job(handle_of_job.id)
+    assert (info.attempts, info.history) == (1, ())
+
+
+# ---------------------------------------------------------------- how it is set
+
+
+def test_environment_turns_tls_on(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = authority.client()
+    monkeypatch.setenv("PULSE_TLS_CERT", "/the/server's/own")  # may be set in the same container
+    assert make_endpoint("h", None, None).tls is None
+    monkeypatch.setenv("PULSE_TLS", "on")
+    assert make_endpoint("h", None, None).tls is not None
+    monkeypatch.delenv("PULSE_TLS")
+    monkeypatch.setenv("PULSE_TLS_CA", str(authority.file))
+    monkeypatch.setenv("PULSE_TLS_CLIENT_CERT", str(certificate))
+    monkeypatch.setenv("PULSE_TLS_CLIENT_KEY", str(key))
+    made = make_endpoint("h", None, None)
+    assert made.tls is not None
+    assert (made.tls.roots, made.tls.certificate, made.tls.server_name) == (authority.pem, certificate, "h")
+    assert "PRIVATE KEY" not in repr(made)
+    monkeypatch.setenv("PULSE_TLS", "off")
+    assert make_endpoint("h", None, None).tls is None
+    assert make_endpoint("h", None, None, ca=authority.file).tls is not None  # what the code asks for stays
+    monkeypatch.setenv("PULSE_TLS", "on")
+    assert make_endpoint("h", None, None, tls=False).tls is None
+
+
+def _passphrase(directory: Path) -> dict[str, Any]:
+    certificate, key = make_authority(directory).client()
+    locked = directory / "locked.key"
+    command = ["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:secret"]
+    subprocess.run(command, check=True, capture_output=True)
+    return {"cert": (certificate, locked)}
+
+
+def _edwards(directory: Path) -> dict[str, Any]:
+    directory.mkdir()
+    files = directory / "client.pem", directory / "client.key"
+    command = ["openssl", "req", "-x509", "-newkey", "ed25519", "-keyout", files[1], "-out", files[0]]
+    subprocess.run([*command, "-subj", "/CN=w", "-nodes"], check=True, capture_output=True)
+    return {"cert": files}
+
+
+def _mismatch(directory: Path) -> dict[str, Any]:
+    return {"cert": (make_authority(directory).client()[0], make_authority(directory / "x").client()[1])}
+
+
+def _key_missing(directory: Path) -> dict[str, Any]:
+    return {"cert": make_authority(directory).client()[0]}
+
+
+def _no_certificate(directory: Path) -> dict[str, Any]:
+    return {"ca": make_authority(directory).client()[1]}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (_passphrase, "wants a passphrase"),
+        (_edwards, "is an Edwards curve key"),
+        (_mismatch, "does not belong to the certificate"),
+        (_key_missing, "holds no private key"),
+        (_no_certificate, "ca '.*client.key' holds no certificate"),
+        (lambda directory: {"ca": directory / "none.pem"}, "ca '.*none.pem' cannot be read: No such file"),
+        (lambda directory: {"ca": directory.parent}, "cannot be read: Is a directory"),
+        (lambda _: {"ca": 7}, "ca has to be the name of a PEM file"),
+        (lambda _: {"cert": ("a", "b", "c")}, "cert has to be"),
+        (lambda _: {"tls": "yes"}, "tls has to be True or False"),
+        (lambda _: {"tls": False, "server_name": "x"}, "tls=False contradicts"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_when_the_client_is_made(
+    options: Callable[[Path], dict[str, Any]], sentence: str, tmp_path: Path
+) -> None:
+    given = options(tmp_path / "files")
+    for kind in (pulse.Pulse, pulse.SyncPulse):
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            kind("localhost", **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("PULSE_TLS", "perhaps", "PULSE_TLS is 'perhaps': give on or off"),
+        ("PULSE_TLS_CA", "/no/such/file", "PULSE_TLS_CA '/no/such/file' cannot be read"),
+        ("PULSE_TLS_CLIENT_KEY", "/some/key", "PULSE_TLS_CLIENT_CERT is not"),
+    ],
+)
+def test_variables_that_cannot_be_used_are_named(
+    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        pulse.Pulse()
+
+
+async def test_password_in_plain_text_is_warned_of_once_per_address(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_warned_of", set())
+    known = {"user": "ann", "password": "canary-secret"}
+    for address, options in (
+        ("192.0.2.1:1", known),
+        ("192.0.2.1:1", known),
+        ("192.0.2.1:1", {}),
+        ("192.0.2.2:1", known | {"tls": True}),
+        ("localhost:1", known),
+    ):
+        await connection.Connection(
+            make_endpoint(address, **({"user": None, "password": None} | options))
+        ).close()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warning.startswith("The password goes to pulsed at 192.0.2.1:1 in plain text")
+    assert "canary-secret" not in warning
+
+
+def test_chain_with_comments_is_read(authority: Authority) -> None:
+    leaf = authority.ca.issue_cert("worker@example.org")
+    file = authority.directory / "commented.pem"
+    file.write_bytes("Zertifikat für …\n".encode() + chain_of(leaf) + leaf.private_key_pem.bytes())
+    made = tls.make_tls("h", ca=authority.file, cert=file)
+    assert made is not None
+    assert made.chain_pem == chain_of(leaf)
+
+
+async def _nothing() -> None: ...

@@ -1,0 +1,101 @@
+"""A primary and a standby that follows it, both of which a test may freeze, promote and demote."""
+
+import asyncio
+import os
+import shutil
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.server.outage_postgres import OutagePostgres
+
+_PATIENCE_SECONDS = 20
+
+
+def make_template(directory: Path) -> Path:
+    """Make the data that both begin with, the schema in place. Returns where it is."""
+    server = OutagePostgres(directory)
+    server.start()
+    asyncio.run(apply_migrations(server.dsn))
+    server.close()
+    return directory
+
+
+class ReplicatedPostgres:
+    """Both serve when the constructor returns."""
+
+    def __init__(self, directory: Path, template: Path) -> None:
+        self._directories = directory / "first", directory / "second"
+        for path in self._directories:
+            _copy(template, path)
+        self.first, self.second = (OutagePostgres(path) for path in self._directories)
+        self._make_standby(1, follows=self.first)
+        self.first.start()
+        self.second.start()
+
+    def dsn(self, *order: OutagePostgres) -> str:
+        """The address of both, in this order."""
+        sockets = ",".join(_sockets_of(server) for server in order)
+        return f"postgresql://pulse@/pulse?{urllib.parse.urlencode({'host': sockets, 'port': 5432})}"
+
+    async def promote_second(self) -> None:
+        assert await ask(self.second, "SELECT pg_promote()")
+
+    async def first_becomes_read_only(self) -> None:
+        """It answers as before, and takes no more writes, in sessions that are open neither."""
+        await ask(self.first, "ALTER SYSTEM SET default_transaction_read_only = on")
+        assert await ask(self.first, "SELECT pg_reload_conf()")
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while await ask(self.first, "SHOW transaction_read_only") == "off":  # noqa: ASYNC110 - no bell rings
+                await asyncio.sleep(0.01)
+
+    async def second_has_caught_up(self) -> None:
+        """Return once the standby has all that the primary has now."""
+        reached = await ask(self.first, "SELECT pg_current_wal_insert_lsn()")
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            caught_up = "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn"
+            while not await ask(self.second, caught_up, reached):  # noqa: ASYNC110 - no bell rings
+                await asyncio.sleep(0.01)
+
+    def demote_first(self) -> None:
+        """Start it again as a standby, as a failover manager does with a primary that returns."""
+        self.first.thaw()
+        self.first.stop()
+        self._make_standby(0, follows=self.second)
+        self.first.start()
+
+    def close(self) -> None:
+        for server in (self.first, self.second):
+            server.close()
+
+    def _make_standby(self, number: int, follows: OutagePostgres) -> None:
+        data = self._directories[number] / "postgres"
+        (data / "standby.signal").touch()
+        with (data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"primary_conninfo = 'host={_sockets_of(follows)} port=5432 user=pulse'\n")
+
+
+async def ask(server: OutagePostgres, question: str, *args: Any) -> Any:
+    connection = await asyncpg.connect(server.dsn, timeout=10)
+    try:
+        return await connection.fetchval(question, *args)
+    finally:
+        await connection.close()
+
+
+def _sockets_of(server: OutagePostgres) -> str:
+    (directory,) = urllib.parse.parse_qs(urllib.parse.urlsplit(server.dsn).query)["host"]
+    return directory
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the data of a server that is stopped, for the account that runs it."""
+    shutil.copytree(source / "postgres", target / "postgres", symlinks=True)
+    for path in (source, *source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if copy.exists() and os.geteuid() == 0:
+            owner = path.lstat()
+            os.chown(copy, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -1,0 +1,174 @@
+"""A pooler of transactions stands between pulsed and its database: nothing may rest on a session.
+
+Where this machine has a PgBouncer, it does. Elsewhere the server is told that there is one, and what it must
+not leave behind or rely on is looked for in its sessions all the same.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres.database import HOT_PLANS, Database
+from pulse_server.postgres.failures import translated
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.migrations import runner
+from pulse_server.postgres.migrations.runner import (
+    SchemaMismatch,
+    apply_migrations,
+    migration_status,
+    require_current_schema,
+)
+from tests.fakes.store import LEASE, Store, a_job, failure
+from tests.fakes.time_machines import PostgresTimeMachine
+from tests.server.pooler import PROGRAM, pgbouncer
+from tests.transport.pulse_server_under_test import server_under_test
+
+AT_ONCE = 12
+SESSION = """
+SELECT (SELECT count(*) FROM pg_prepared_statements) AS prepared,
+       current_setting('plan_cache_mode') AS plan_cache_mode,
+       current_setting('enable_seqscan') AS enable_seqscan,
+       current_setting('statement_timeout') AS statement_timeout
+"""
+
+
+@pytest.fixture
+def pooled_dsn(database_dsn: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a database of one's own, through a pooler if there is one."""
+    if PROGRAM is None:
+        yield database_dsn
+        return
+    with pgbouncer(database_dsn, tmp_path) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def database(pooled_dsn: str) -> AsyncIterator[Database]:
+    database = Database(pooled_dsn, behind_pooler=True)
+    await database.open()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def plain(database_dsn: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """A connection to the database itself."""
+    connection = await asyncpg.connect(database_dsn, timeout=10)
+    yield connection
+    connection.terminate()
+
+
+async def test_jobs_go_all_their_ways(
+    database: Database, plain: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    store = Store(PostgresJobRepo(database), PostgresTimeMachine(plain))
+    await asyncio.gather(*[store.submit(a_job()) for _ in range(3 * AT_ONCE)])
+    batches = await asyncio.gather(*[store.claim(f"worker-{n}", 3) for n in range(AT_ONCE)])
+    claims = [claim for batch in batches for claim in batch]
+    assert len(set(claims)) == 3 * AT_ONCE
+
+    beaten, failing, done = claims[::3], claims[1::3], claims[2::3]
+    await asyncio.gather(
+        *[store.repo.extend_leases([claim], LEASE) for claim in beaten],
+        *[store.repo.fail_jobs([failure(claim)]) for claim in failing],
+        *[store.repo.complete_jobs([claim]) for claim in done],
+    )
+
+    assert await store.repo.current_claims(claims) == set(beaten)
+    counts = await plain.fetch("SELECT status, count(*) FROM pulse.jobs GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in counts] == [
+        (name, AT_ONCE) for name in ("COMPLETED", "RETRYING", "RUNNING")
+    ]
+
+
+async def test_statement_has_its_settings_in_its_own_transaction_and_leaves_nothing_behind(
+    database: Database, pooled_dsn: str
+) -> None:
+    pools = (database.hot, database.beats)
+    for _ in range(2):  # the second time in sessions that have been used
+        answers = await asyncio.gather(
+            *[pool.fetch("session", SESSION) for pool in pools for _ in range(AT_ONCE)]
+        )
+        for (row,) in answers:
+            assert row["prepared"] == 0
+            assert row["plan_cache_mode"] == HOT_PLANS["plan_cache_mode"]
+            assert row["enable_seqscan"] == HOT_PLANS["enable_seqscan"]
+            assert row["statement_timeout"] == "4500ms"
+
+    # Whoever has these sessions next finds them as they were.
+    strangers = Database(pooled_dsn, behind_pooler=True)
+    await strangers.open()
+    for (row,) in await asyncio.gather(*[strangers.reads.fetch("session", SESSION) for _ in range(AT_ONCE)]):
+        assert (row["prepared"], row["plan_cache_mode"], row["enable_seqscan"]) == (0, "auto", "on")
+    await strangers.close()
+
+
+async def test_statement_that_fails_takes_its_transaction_with_it(database: Database) -> None:
+    repo = PostgresJobRepo(database)
+    for _ in range(AT_ONCE):
+        with pytest.raises(asyncpg.DataError):  # refused by the driver, in the middle of the transaction
+            await repo.insert_jobs([a_job(priority=2**40)])
+        with pytest.raises(asyncpg.DivisionByZeroError):  # refused by the database
+            await database.hot.fetch("spoil", "UPDATE pulse.dispatch_control SET paused = true RETURNING 1/0")
+    assert await repo.insert_jobs([a_job()])
+    assert not await database.hot.fetch("look", "SELECT FROM pulse.dispatch_control WHERE paused")
+
+
+async def test_server_serves_without_a_session_that_listens(
+    pooled_dsn: str, plain: "asyncpg.Connection[asyncpg.Record]"
+) -> None:
+    async with (
+        server_under_test(pooled_dsn, behind_pooler=True) as server,
+        server.worker(capacity=5) as worker,
+    ):
+        ids = await server.submit_many(20)
+        taken = []
+        for _ in ids:
+            job = await worker.take_one()
+            await worker.complete(job)
+            taken.append(job.job_id)
+        assert sorted(taken) == sorted(ids)
+        assert not await plain.fetchval(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND (query ILIKE 'listen%' OR query LIKE '%pg_notify%') "
+            "AND pid <> pg_backend_pid()"
+        )
+
+
+async def test_schema_is_looked_at_but_not_changed_through_a_pooler(
+    pooled_dsn: str, plain: "asyncpg.Connection[asyncpg.Record]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_pooled(_: object) -> bool:
+        return True
+
+    if PROGRAM is None:
+        monkeypatch.setattr(runner, "_is_pooled", is_pooled)
+    assert await apply_migrations(pooled_dsn) == []  # nothing to do needs nobody's session
+    await asyncio.gather(*[require_current_schema(pooled_dsn) for _ in range(AT_ONCE)])
+    await plain.execute("DELETE FROM pulse.schema_migrations WHERE version > 1")
+
+    with pytest.raises(
+        SchemaMismatch, match=r"pulsed migrate.* with DB_HOST pointing at the database itself"
+    ):
+        await apply_migrations(pooled_dsn)
+    assert (await migration_status(pooled_dsn))[-1].applied_at is None
+
+
+async def test_server_that_was_not_told_of_the_pooler_says_which_setting_is_missing(pooled_dsn: str) -> None:
+    database = Database(pooled_dsn)
+    await database.open()
+    try:
+        with pytest.raises(Unavailable, match="PULSE_DB_POOLER=on"):
+            await PostgresJobRepo(database).database_now() if PROGRAM else _refuse_settings()
+    finally:
+        await database.close()
+
+
+def _refuse_settings() -> None:
+    """As PgBouncer does."""
+    with translated("database_now"):
+        raise asyncpg.ProtocolViolationError("unsupported startup parameter: statement_timeout")

@@ -1,0 +1,172 @@
+"""The primary moves to another host, and the server follows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse_server import tuning
+from pulse_server.app import running_app
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres.connector import Connector, NoHostTakesWrites
+from pulse_server.postgres.database import Database, wait_until_reachable
+from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
+from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
+from tests.transport.pulse_server_under_test import settings_of_test
+from tests.transport.streaming_worker import StreamingWorker
+
+pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
+
+# Far more than the bounds below add up to.
+PATIENCE_SECONDS = 20
+QUICK = {
+    "STATEMENT_TIMEOUT": timedelta(seconds=1),
+    "HOST_TIMEOUT": timedelta(seconds=0.5),
+    "LISTEN_RETRY": timedelta(seconds=0.1),
+    "LISTEN_CHECK": timedelta(seconds=0.2),
+}
+LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_template(tmp_path_factory.mktemp("template") / "cluster")
+
+
+@pytest.fixture
+def pair(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicatedPostgres]:
+    for name, value in QUICK.items():
+        monkeypatch.setattr(tuning, name, value)
+    pair = ReplicatedPostgres(tmp_path, template)
+    yield pair
+    pair.close()
+
+
+@asynccontextmanager
+async def serving(dsn: str) -> AsyncIterator[Any]:
+    """A server on the database, and a stub for its calls."""
+    settings = settings_of_test(dispatch_interval=timedelta(milliseconds=100))
+    async with (
+        running_app(settings, dsn) as (_, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        yield PulseServiceStub(channel)
+
+
+async def submit(stub: Any) -> str:
+    """Submit a job, again and again while the server finds no primary."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            call = stub.SubmitJob(pb.SubmitJobRequest(topic="mail"), timeout=10)
+            if await call.code() is grpc.StatusCode.OK:
+                return str((await call).job_id)
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            await asyncio.sleep(0.05)
+
+
+async def work_goes_on(stub: Any, worker: StreamingWorker, server: OutagePostgres) -> None:
+    """A new job is stored on that server, dispatched over the stream that was there, and completed."""
+    job_id = await submit(stub)
+    job = await worker.take_one()
+    assert job.job_id == job_id
+    await worker.complete(job)
+    assert await ask(server, "SELECT status FROM pulse.jobs WHERE id = $1", job_id) == "COMPLETED"
+
+
+async def place_of(connector: Connector) -> str:
+    """The data directory of the host to which new connections lead."""
+    session = await connector.connect()
+    try:
+        return str(await session.fetchval("SELECT current_setting('data_directory')"))
+    finally:
+        session.terminate()
+
+
+async def test_only_the_host_that_takes_writes_is_used_whatever_the_order(pair: ReplicatedPostgres) -> None:
+    place = await place_of(Connector(pair.first.dsn))
+    for order in ((pair.first, pair.second), (pair.second, pair.first)):
+        dsn = pair.dsn(*order)
+        await wait_until_reachable(dsn, timedelta(seconds=5))
+        assert await place_of(Connector(dsn)) == place
+
+    await pair.first_becomes_read_only()
+    connector = Connector(pair.dsn(pair.first, pair.second))
+    with pytest.raises(NoHostTakesWrites, match=r"is a standby, or read-only.*; .*is a standby"):
+        await connector.connect()
+    with pytest.raises(Unavailable, match="The database does not answer"):
+        await wait_until_reachable(connector.dsn, timedelta(seconds=0.1))
+    # Somebody who names what to accept is taken at the word.
+    assert await place_of(Connector(f"{connector.dsn}&target_session_attrs=any")) == place
+
+
+async def test_server_leaves_a_frozen_primary_for_the_standby_that_was_promoted(
+    pair: ReplicatedPostgres,
+) -> None:
+    async with (
+        serving(pair.dsn(pair.first, pair.second)) as stub,
+        StreamingWorker(stub, "w1", capacity=2) as worker,
+    ):
+        await work_goes_on(stub, worker, pair.first)
+        await submit(stub)
+        held = await worker.take_one()
+        await pair.second_has_caught_up()
+
+        pair.first.freeze()
+        await pair.promote_second()
+
+        await work_goes_on(stub, worker, pair.second)
+        await worker.complete(held)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await ask(pair.second, LINES):  # noqa: ASYNC110 - the database rings no bell
+                await asyncio.sleep(0.05)
+        # The old one wakes up and takes writes as before; nobody talks to it any more.
+        pair.first.thaw()
+        before = await ask(pair.first, "SELECT count(*) FROM pulse.jobs")
+        for _ in range(3):
+            await work_goes_on(stub, worker, pair.second)
+        assert await ask(pair.first, "SELECT count(*) FROM pulse.jobs") == before
+        pair.demote_first()
+        await work_goes_on(stub, worker, pair.second)
+        assert await ask(pair.first, "SELECT pg_is_in_recovery()")
+
+
+async def test_server_leaves_a_primary_that_became_read_only(pair: ReplicatedPostgres) -> None:
+    async with (
+        serving(pair.dsn(pair.first, pair.second)) as stub,
+        StreamingWorker(stub, "w1", capacity=2) as worker,
+    ):
+        await work_goes_on(stub, worker, pair.first)
+        await pair.second_has_caught_up()
+
+        await pair.first_becomes_read_only()
+        await pair.promote_second()
+
+        await work_goes_on(stub, worker, pair.second)
+
+
+async def test_single_name_that_leads_elsewhere_is_followed(pair: ReplicatedPostgres) -> None:
+    """An address that a failover manager moves: the old connections answer, but take no writes."""
+    database = Database(pair.first.dsn)
+    await database.open()
+    try:
+        await asyncio.gather(*[database.hot.fetch("sleep", "SELECT pg_sleep(0.05)") for _ in range(5)])
+        await pair.second_has_caught_up()
+        await pair.first_becomes_read_only()
+        await pair.promote_second()
+        pair.first.lead_to(pair.second)
+
+        pause = "UPDATE pulse.dispatch_control SET paused = false RETURNING 1"
+        with pytest.raises(Unavailable, match="ReadOnly"):
+            await database.hot.fetch("pause", pause)
+        for connections in (database.hot, database.beats):
+            answers = await asyncio.gather(*[connections.fetch("pause", pause) for _ in range(5)])
+            assert len(answers) == 5
+    finally:
+        await database.close()

@@ -1,0 +1,177 @@
+"""The text that Prometheus reads, read by its own parsers."""
+
+import gzip
+import re
+
+import pytest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from pulse_server.telemetry.exposition import Exposition, Text
+from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+
+def text_of(metrics: Metrics, accept: str = "", accept_encoding: str = "") -> Text:
+    return Exposition(metrics).snapshot().render(accept, accept_encoding)
+
+
+def families(metrics: Metrics) -> dict[str, Metric]:
+    return {family.name: family for family in parse_plain(text_of(metrics).body.decode())}
+
+
+def samples(metrics: Metrics, family: str) -> dict[tuple[str, ...], float]:
+    """By the sample's name and the values of its labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value for sample in families(metrics)[family].samples
+    }
+
+
+def test_counter_is_told_as_a_total() -> None:
+    metrics = Metrics()
+    metrics.completed.add("mail", by=3)
+    metrics.completed.add("sms")
+
+    assert samples(metrics, "pulse_jobs_completed") == {
+        ("pulse_jobs_completed_total", "mail"): 3,
+        ("pulse_jobs_completed_total", "sms"): 1,
+    }
+
+
+def test_buckets_hold_all_values_up_to_their_bound() -> None:
+    metrics = Metrics()
+    metrics.batch_size.observe_all("submit", values=[1, 1, 2, 7, 9999])
+
+    told = samples(metrics, "pulse_group_commit_batch_size")
+    buckets = {key[-1]: value for key, value in told.items() if key[0].endswith("_bucket")}
+
+    assert buckets["1.0"] == 2
+    assert buckets["2.0"] == 3
+    assert buckets["5.0"] == 3
+    assert buckets["10.0"] == 4
+    assert buckets["5000.0"] == 4
+    assert buckets["+Inf"] == 5
+    assert told["pulse_group_commit_batch_size_count", "submit"] == 5
+    assert told["pulse_group_commit_batch_size_sum", "submit"] == 10010
+
+
+def test_value_on_a_bound_is_in_its_bucket() -> None:
+    metrics = Metrics()
+    metrics.schedule_lateness.observe(value=1.0)
+
+    told = samples(metrics, "pulse_schedule_lateness_seconds")
+
+    assert told["pulse_schedule_lateness_seconds_bucket", "0.5"] == 0
+    assert told["pulse_schedule_lateness_seconds_bucket", "1.0"] == 1
+
+
+def test_gauge_is_read_when_it_is_told() -> None:
+    metrics = Metrics()
+    values = iter([1.0, 2.0])
+    metrics.workers.read = lambda: {(): next(values)}
+
+    assert [samples(metrics, "pulse_workers_connected") for _ in range(2)] == [
+        {("pulse_workers_connected",): 1.0},
+        {("pulse_workers_connected",): 2.0},
+    ]
+
+
+def test_gauge_that_nobody_knows_is_left_out() -> None:
+    """Zero would be a claim."""
+    assert samples(Metrics(), "pulse_running_jobs") == {}
+
+
+def test_series_without_labels_are_there_from_the_start() -> None:
+    assert (
+        samples(Metrics(), "pulse_schedule_lateness_seconds")["pulse_schedule_lateness_seconds_count",] == 0
+    )
+
+
+def test_snapshot_keeps_what_was_counted_when_it_was_taken() -> None:
+    metrics = Metrics()
+    metrics.claimed.add("mail")
+    metrics.queue_wait.observe("mail", value=1)
+    snapshot = Exposition(metrics).snapshot()
+    before = snapshot.render("", "").body
+    metrics.claimed.add("mail")
+    metrics.claimed.add("sms")
+    metrics.queue_wait.observe("mail", value=1)
+
+    own = re.compile(rb"^pulse_.*$", re.M)
+    assert own.findall(snapshot.render("", "").body) == own.findall(before)
+
+
+def test_openmetrics_is_told_to_who_asks_for_it() -> None:
+    metrics = Metrics()
+    metrics.completed.add("mail")
+    metrics.queue_wait.observe("mail", value=0.2)
+
+    text = text_of(metrics, OPENMETRICS)
+
+    assert text.content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert text.body.endswith(b"# EOF\n")
+    told = {family.name: family for family in parse_openmetrics(text.body.decode())}
+    assert told["pulse_jobs_completed"].samples[0].value == 1
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/plain;version=0.0.4", "text/html", "text/plain;version=¿"]
+)
+def test_everybody_else_gets_the_plain_format(accept: str) -> None:
+    assert text_of(Metrics(), accept).content_type == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_text_is_compressed_for_who_takes_it() -> None:
+    metrics = Metrics()
+    text = text_of(metrics, accept_encoding="gzip, deflate")
+
+    assert text.is_compressed
+    assert b"pulse_build_info" in gzip.decompress(text.body)
+    assert not text_of(metrics, accept_encoding="br").is_compressed
+
+
+@pytest.mark.parametrize("topic", ['he said "no"', "back\\slash", "two\nlines", "größe", "a,b={c}", " "])
+def test_any_topic_survives_the_format(topic: str) -> None:
+    metrics = Metrics()
+    metrics.completed.add(topic)
+
+    assert samples(metrics, "pulse_jobs_completed") == {("pulse_jobs_completed_total", topic): 1}
+
+
+def test_version_is_a_label() -> None:
+    ((name, version),) = samples(Metrics(), "pulse_build_info")
+
+    assert name == "pulse_build_info"
+    assert version
+
+
+def test_process_and_interpreter_are_told_too() -> None:
+    assert {"python_info", "python_gc_collections"} <= families(Metrics()).keys()
+
+
+def test_every_family_has_a_help_and_stands_once() -> None:
+    told = list(parse_plain(text_of(Metrics()).body.decode()))
+
+    assert all(family.documentation for family in told)
+    assert len({family.name for family in told}) == len(told)
+
+
+def test_names_follow_the_conventions() -> None:
+    for instrument in Metrics():
+        assert re.fullmatch(r"pulse(_[a-z]+)+", instrument.name)
+        assert not instrument.name.endswith(("_total", "_count", "_sum", "_bucket"))
+        assert instrument.help.endswith(".")
+
+
+def test_topics_past_the_bound_share_a_label() -> None:
+    metrics = Metrics()
+    metrics.count_topics(metrics.submitted, [f"topic-{number:05}" for number in range(MOST_TOPICS + 5)])
+    metrics.count_topics(metrics.submitted, ["topic-00000", "another"])
+
+    told = samples(metrics, "pulse_jobs_submitted")
+
+    assert len(told) == MOST_TOPICS + 1
+    assert told["pulse_jobs_submitted_total", OTHER_TOPICS] == 6
+    assert told["pulse_jobs_submitted_total", "topic-00000"] == 2

@@ -1,0 +1,27 @@
+"""docs/metrics.md tells of every metric that there is, and of no other."""
+
+import re
+from pathlib import Path
+
+from pulse_server.telemetry.instruments import Counter, Instrument
+from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `(pulse_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+
+
+def row_of(instrument: Instrument) -> tuple[str, str, str, str]:
+    name = f"{instrument.name}_total" if isinstance(instrument, Counter) else instrument.name
+    labels = ", ".join(f"`{label}`" for label in instrument.labels)
+    return name, type(instrument).__name__.lower(), labels, instrument.help
+
+
+def test_page_lists_each_metric_as_it_is() -> None:
+    told = [tuple(part.strip() for part in row) for row in ROW.findall(PAGE)]
+
+    assert sorted(told) == sorted(row_of(instrument) for instrument in Metrics())
+
+
+def test_page_tells_how_many_topics_have_a_label() -> None:
+    assert f"{MOST_TOPICS:,} topics" in PAGE
+    assert f"`{OTHER_TOPICS}`" in PAGE

@@ -1,0 +1,96 @@
+"""The doorkeeper in front of services that are not ours: health is public, reflection is not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
+
+from pulse_server.access.authenticator import Authenticator
+from pulse_server.access.directory import Directory
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.doorkeeper import Doorkeeper
+from tests.transport.authorised import USERS, basic
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+LIST = reflection_pb2.ServerReflectionRequest(list_services="")
+_PATIENCE_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Services:
+    directory: Directory
+    health: Any
+    reflection: Any
+
+
+@pytest.fixture
+async def services() -> AsyncIterator[Services]:
+    directory, metrics = Directory(USERS), Metrics()
+    doorkeeper = Doorkeeper(Authenticator(directory, metrics), directory, metrics)
+    server = grpc.aio.server(interceptors=[doorkeeper])
+    health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
+    reflection.enable_server_reflection([reflection.SERVICE_NAME], server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Services(
+            directory,
+            health_pb2_grpc.HealthStub(channel),
+            reflection_pb2_grpc.ServerReflectionStub(channel),
+        )
+    await server.stop(None)
+
+
+async def test_health_is_told_to_everybody(services: Services) -> None:
+    request = health_pb2.HealthCheckRequest()
+    assert (await services.health.Check(request)).status == SERVING
+    watch = services.health.Watch(request)
+    assert (await watch.read()).status == SERVING
+    watch.cancel()
+
+
+async def test_health_minds_no_credentials_that_are_wrong(services: Services) -> None:
+    answer = await services.health.Check(health_pb2.HealthCheckRequest(), metadata=basic("nobody"))
+    assert answer.status == SERVING
+
+
+async def test_reflection_is_for_users_of_any_role(services: Services) -> None:
+    refused = services.reflection.ServerReflectionInfo()
+    assert await refused.code() is grpc.StatusCode.UNAUTHENTICATED
+    for user in USERS:
+        for _ in range(2):  # checked, then remembered
+            call = services.reflection.ServerReflectionInfo(metadata=basic(user.name))
+            for _ in range(3):
+                await call.write(LIST)
+                assert (await call.read()).list_services_response.service
+            await call.done_writing()
+            assert await call.read() is grpc.aio.EOF
+            assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_any_stream_of_a_removed_user_ends(services: Services) -> None:
+    gone = services.reflection.ServerReflectionInfo(metadata=basic("viewer"))
+    stays = services.reflection.ServerReflectionInfo(metadata=basic("admin"))
+    for call in (gone, stays):
+        await call.write(LIST)
+        await call.read()
+    services.directory.replace([user for user in USERS if user.name != "viewer"])
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        assert await gone.code() is grpc.StatusCode.UNAUTHENTICATED
+    await stays.write(LIST)
+    assert (await stays.read()).list_services_response.service
+
+
+async def test_caller_who_leaves_while_it_is_checked_leaves_nothing_behind(services: Services) -> None:
+    calls = [services.reflection.ServerReflectionInfo(metadata=basic("admin")) for _ in range(20)]
+    for call in calls:
+        call.cancel()
+    last = services.reflection.ServerReflectionInfo(metadata=basic("admin"))
+    await last.write(LIST)
+    assert (await last.read()).list_services_response.service

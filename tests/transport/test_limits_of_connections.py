@@ -1,0 +1,172 @@
+"""What one connection may take of the server, tried over real sockets."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse_server import tuning
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
+from tests.transport.streaming_worker import StreamingWorker
+
+PATIENCE_SECONDS = 10
+# Channels with the same options would share one connection.
+ALONE = (("grpc.use_local_subchannel_pool", 1),)
+# Takes 64 KiB before its reader has to show itself, instead of measuring how much the network would carry.
+SMALL_WINDOW = (*ALONE, ("grpc.http2.bdp_probe", 0))
+UNLIMITED = (*ALONE, ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1024 * 1024))
+
+
+async def refusal_of(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+async def test_message_that_is_too_large_is_refused_and_the_connection_lives(server: ServerUnderTest) -> None:
+    async with grpc.aio.insecure_channel(server.address, UNLIMITED) as channel:
+        stub = PulseServiceStub(channel)
+        await stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        changed = asyncio.create_task(channel.wait_for_state_change(grpc.ChannelConnectivity.READY))
+
+        payload = bytes(tuning.MAX_MESSAGE_BYTES)
+        refusal = await refusal_of(stub.SubmitJob(pb.SubmitJobRequest(topic="mail", payload=payload)))
+
+        assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        assert not changed.done(), "the connection was lost"
+        changed.cancel()
+    assert await server.table.count() == 0
+
+
+async def test_metadata_that_is_too_large_is_refused_and_the_connection_lives(
+    server: ServerUnderTest,
+) -> None:
+    async with grpc.aio.insecure_channel(server.address, UNLIMITED) as channel:
+        stub = PulseServiceStub(channel)
+        status = pb.GetDispatchStatusRequest()
+        await stub.GetDispatchStatus(status)
+
+        padding = "x" * tuning.MAX_METADATA_BYTES
+        refusal = await refusal_of(stub.GetDispatchStatus(status, metadata=(("padding", padding),)))
+
+        assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await stub.GetDispatchStatus(status)
+
+
+async def test_metadata_below_the_bound_is_never_refused(server: ServerUnderTest) -> None:
+    """gRPC refuses at random between a soft and a hard limit, unless the two are the same."""
+    padding = (("padding", "x" * (tuning.MAX_METADATA_BYTES - 1024)),)
+
+    for _ in range(50):
+        await server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest(), metadata=padding)
+
+
+async def test_idle_connection_is_closed_and_a_worker_is_not_idle(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CONNECTION_IDLE", 0.3 * SECOND)
+    async with (
+        server_under_test(database_dsn) as server,
+        grpc.aio.insecure_channel(server.address, ALONE) as idle,
+        grpc.aio.insecure_channel(server.address, ALONE) as working,
+    ):
+        stream = PulseServiceStub(working).StreamJobs(
+            pb.StreamJobsRequest(topics=["mail"], worker_id="w", capacity=1)
+        )
+        assert (await stream.read()).HasField("welcome")
+        await PulseServiceStub(idle).GetDispatchStatus(pb.GetDispatchStatusRequest())
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await idle.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
+        assert working.get_state() is grpc.ChannelConnectivity.READY
+        job_id = await server.submit()
+        assert (await stream.read()).assignments[0].job_id == job_id
+
+
+async def test_client_connects_again_after_it_was_idle(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CONNECTION_IDLE", 0.1 * SECOND)
+    async with server_under_test(database_dsn) as server:
+        await server.submit()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await server.channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
+        assert await server.submit()
+
+
+async def test_calls_beyond_the_bound_of_a_connection_wait_for_others_to_end(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CONNECTION_STREAMS", 2)
+    async with server_under_test(database_dsn) as server:
+        await server.submit()  # the client knows the bound once it is connected
+        async with server.worker("w1"), server.worker("w2") as second:
+            waiting = asyncio.ensure_future(
+                server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest(), timeout=PATIENCE_SECONDS)
+            )
+            async with grpc.aio.insecure_channel(server.address, ALONE) as other:
+                await PulseServiceStub(other).GetDispatchStatus(pb.GetDispatchStatusRequest())
+            assert not waiting.done()
+
+            second.leave()
+
+            await waiting
+
+
+@pytest.fixture
+def short_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has half a second to take a message. Leases are 30 s: none lapses in these tests."""
+    monkeypatch.setattr(tuning, "STREAM_WRITE_SHARE", 1 / 60)
+
+
+JOBS = 60
+PAYLOAD = bytes(100_000)  # 21 of them make a message
+
+
+@pytest.mark.usefixtures("short_write")
+async def test_worker_that_does_not_read_loses_what_it_was_not_given_to_another(database_dsn: str) -> None:
+    async with (
+        server_under_test(database_dsn) as server,
+        grpc.aio.insecure_channel(server.address, SMALL_WINDOW) as channel,
+    ):
+        stalled = PulseServiceStub(channel).StreamJobs(
+            pb.StreamJobsRequest(topics=["mail"], worker_id="stalled", capacity=JOBS)
+        )
+        await server.submit_many(JOBS, payload=PAYLOAD)
+        await server.table.wait_for_count(JOBS, "locked_by = 'stalled'")
+
+        async with server.worker("other", capacity=JOBS) as other:
+            taken = await other.take(JOBS // 2)
+
+            assert {job.attempt for job in taken} == {1}, "what was not delivered costs no attempt"
+            await other.complete(*taken)
+        assert server.app.hub.census().workers <= 1, "the stalled stream is off the books"
+        stalled.cancel()
+
+
+@pytest.mark.usefixtures("short_write")
+async def test_stream_that_was_not_read_ends_with_a_sentence(database_dsn: str) -> None:
+    async with (
+        server_under_test(database_dsn) as server,
+        grpc.aio.insecure_channel(server.address, SMALL_WINDOW) as channel,
+    ):
+        async with StreamingWorker(PulseServiceStub(channel), "stalled", capacity=JOBS) as stalled:
+            await server.submit_many(JOBS, payload=PAYLOAD)
+            await server.table.wait_for_count(JOBS, "locked_by = 'stalled'")
+            async with server.worker("other", capacity=JOBS) as other:
+                await other.take(1)  # what waited for the stalled one was given back
+                refusal = await refusal_of(read_to_the_end(stalled))
+
+        assert refusal.code() is grpc.StatusCode.UNAVAILABLE
+        assert "nobody read it" in (refusal.details() or "")
+
+
+async def read_to_the_end(worker: StreamingWorker) -> None:
+    while True:
+        await worker.message()
