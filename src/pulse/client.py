@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
 from pulse.calling import Caller, seconds_of
+from pulse.connection import Connection
 from pulse.declarations import Declarations
 from pulse.endpoint import make_endpoint
 from pulse.enqueuing import Enqueuing
@@ -54,8 +56,8 @@ class Pulse(Enqueuing, Operating, Scheduling):
         `tls=True` trusts the authorities that this machine trusts; `ca` is the PEM file of another one.
         `cert` is what the client shows itself: the files (certificate, key), or one file with both. The
         server's certificate has to be for the host of the address, or for `server_name`. Each of the three
-        turns TLS on. PULSE_TLS (on or off), PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT and PULSE_TLS_CLIENT_KEY
-        count where nothing is given.
+        turns TLS on. PULSE_TLS (on or off), PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY and
+        PULSE_TLS_SERVER_NAME count where nothing is given.
         """
         endpoint = make_endpoint(address, user, password, tls=tls, ca=ca, cert=cert, server_name=server_name)
         self._caller = Caller(endpoint, timeout)
@@ -89,8 +91,22 @@ class Pulse(Enqueuing, Operating, Scheduling):
             function = function.function
         return Job(self, self._registry.register(topic, function, names))
 
-    async def run(self, *, handle_signals: bool = True) -> None:
+    @property
+    def handled_topics(self) -> tuple[str, ...]:
+        """The topics that have a handler here."""
+        return tuple(self._registry)
+
+    async def run(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        handle_signals: bool = True,
+    ) -> None:
         """Take jobs and run their handlers until SIGTERM or SIGINT, or until cancelled; drain, then return.
+
+        `topics` narrows it to some of those that have a handler; `concurrency` counts instead of what the
+        client was made with.
 
         Schedules that were declared with `every` and `cron` are made sure of beside that; one that the
         server refuses ends the run with its error. Draining takes no more jobs, hands back those not
@@ -100,8 +116,15 @@ class Pulse(Enqueuing, Operating, Scheduling):
         and cancels this task.
         """
         connection = self._caller.session().connection
-        worker = Worker(connection, self._registry, self._declarations, self._worker_settings)
-        await worker.run(handle_signals)
+        await self._worker(connection, topics, concurrency).run(handle_signals)
+
+    def _worker(
+        self, connection: Connection, topics: Iterable[str] | None, concurrency: int | None
+    ) -> Worker:
+        settings = self._worker_settings
+        if concurrency is not None:
+            settings = replace(settings, concurrency=concurrency)
+        return Worker(connection, self._registry, self._declarations, settings, topics)
 
     # ------------------------------------------------------------ lifetime
 

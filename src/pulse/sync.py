@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +21,6 @@ from pulse.jobs import SyncJob, SyncJobDecorator
 from pulse.operating import SyncOperating
 from pulse.scheduling import SyncScheduling
 from pulse.tls import ClientCertificate, File
-from pulse.worker import Worker
 
 
 class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
@@ -88,23 +87,34 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
             function = function.function
         return SyncJob(self, self._pulse._registry.register(topic, function, names))
 
-    def run(self, *, handle_signals: bool = True) -> None:
+    @property
+    def handled_topics(self) -> tuple[str, ...]:
+        """The topics that have a handler here."""
+        return self._pulse.handled_topics
+
+    def run(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        handle_signals: bool = True,
+    ) -> None:
         """Take jobs and run their handlers until SIGTERM or SIGINT, or until `close()`; drain, then return.
 
-        Blocks this thread. See `Pulse.run` for declared schedules, and for how it drains.
+        Blocks this thread. See `Pulse.run` for the parameters, for declared schedules, and for how it drains.
         """
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             raise ClientClosed("SyncPulse.run() would block the event loop that runs here. Use pulse.Pulse.")
-        asyncio.run(self._run(handle_signals))
+        asyncio.run(self._run(topics, concurrency, handle_signals))
 
-    async def _run(self, handle_signals: bool) -> None:
+    async def _run(self, topics: Iterable[str] | None, concurrency: int | None, handle_signals: bool) -> None:
         # A loop and a connection of its own, in the caller's thread: only the main thread sees signals, and
         # a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
         pulse = self._pulse
         connection = Connection(pulse._caller.endpoint)
-        worker = Worker(connection, pulse._registry, pulse._declarations, pulse._worker_settings)
+        worker = pulse._worker(connection, topics, concurrency)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
             await worker.run(handle_signals)

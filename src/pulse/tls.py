@@ -57,8 +57,8 @@ def make_tls(
     """Return how to speak TLS with a host, or None for plain text.
 
     `ca`, `cert` and `server_name` turn TLS on by themselves. What is not given comes from PULSE_TLS,
-    PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT and PULSE_TLS_CLIENT_KEY. Raises InvalidArgument for files that cannot
-    be used.
+    PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY and PULSE_TLS_SERVER_NAME. Raises
+    InvalidArgument for files that cannot be used.
     """
     is_given = ca is not None or cert is not None or server_name is not None
     if tls is False:
@@ -77,7 +77,7 @@ def make_tls(
         ca_source, ca = "PULSE_TLS_CA", found
     if cert is None and (from_environment := _certificate_of_environment()) is not None:
         cert_source, cert = "PULSE_TLS_CLIENT_CERT", from_environment
-    name = server_name or host.strip("[]")
+    name = server_name or os.environ.get("PULSE_TLS_SERVER_NAME") or host.strip("[]")
     ca_file = _path(ca, ca_source) if ca is not None else None
     roots = _read_authorities(ca_file, ca_source) if ca_file is not None else _system_authorities()
     if cert is None:
@@ -96,7 +96,8 @@ def _environment_says_tls() -> bool:
         return False
     if word and word not in _ON:
         raise InvalidArgument(f"PULSE_TLS is {word!r}: give on or off.")
-    return bool(word or os.environ.get("PULSE_TLS_CA") or _certificate_of_environment())
+    variables = ("PULSE_TLS_CA", "PULSE_TLS_SERVER_NAME")
+    return bool(word or any(map(os.environ.get, variables)) or _certificate_of_environment())
 
 
 def _certificate_of_environment() -> ClientCertificate | None:

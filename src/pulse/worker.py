@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,10 @@ class Worker:
         registry: Registry,
         declarations: Declarations,
         settings: WorkerSettings,
+        topics: Iterable[str] | None = None,
     ) -> None:
+        """Serve these topics, or all that have a handler. Raises InvalidHandler for one that has none."""
+        self._topics = _served(registry, topics)
         self._connection = connection
         self._registry = registry
         self._declarations = declarations
@@ -85,7 +88,7 @@ class Worker:
         self._intake = Intake(
             connection,
             self._worker_id,
-            list(registry),
+            self._topics,
             terms,
             window,
             executor,
@@ -224,6 +227,20 @@ class Worker:
         return (
             tuning.CANCEL_GRACE_SECONDS if self._is_told_to_hurry.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
         )
+
+
+def _served(registry: Registry, topics: Iterable[str] | None) -> list[str]:
+    if topics is None:
+        return list(registry)
+    if isinstance(topics, str):
+        raise InvalidArgument(f"topics has to be a list of topics, not the string {topics!r}.")
+    wanted = list(dict.fromkeys(topics))
+    if not wanted:
+        raise InvalidArgument("topics is empty: name some, or leave it out to serve all that have a handler.")
+    if unknown := [topic for topic in wanted if registry.get(topic) is None]:
+        known = ", ".join(registry) or "none"
+        raise InvalidHandler(f"There is no handler for {', '.join(map(str, unknown))}; there are: {known}.")
+    return wanted
 
 
 def _make_worker_id() -> str:

@@ -251,6 +251,10 @@ def test_environment_turns_tls_on(authority: Authority, monkeypatch: pytest.Monk
     assert made.tls is not None
     assert (made.tls.roots, made.tls.certificate, made.tls.server_name) == (authority.pem, certificate, "h")
     assert "PRIVATE KEY" not in repr(made)
+    monkeypatch.setenv("PULSE_TLS_SERVER_NAME", "inside.example")
+    named = make_endpoint("h", None, None).tls
+    assert named is not None
+    assert named.server_name == "inside.example"
     monkeypatch.setenv("PULSE_TLS", "off")
     assert make_endpoint("h", None, None).tls is None
     assert make_endpoint("h", None, None, ca=authority.file).tls is not None  # what the code asks for stays

@@ -23,6 +23,7 @@ _OF_OTHERS = frozenset(
         "PULSE_TLS_CA",
         "PULSE_TLS_CLIENT_CERT",
         "PULSE_TLS_CLIENT_KEY",
+        "PULSE_TLS_SERVER_NAME",
     }
 )
 # Kubernetes gives these to every pod for a Service whose name begins with "pulse".
