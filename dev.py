@@ -9,6 +9,7 @@ usage: python3 dev.py COMMAND
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
+  docs [--check]        regenerate docs/cli.md from src/pulse_cli; --check only compares
   setup                 make .venv, with everything that the commands above need
 
 Every command sets up what it needs in .venv, once. No Postgres, uv or make has to be there.
@@ -41,7 +42,15 @@ def main() -> int:
     if command in ("help", "-h", "--help"):
         print((__doc__ or "").strip())
         return 0
-    commands = {"setup": setup, "demo": demo, "test": test, "lint": lint, "bench": bench, "proto": proto}
+    commands = {
+        "setup": setup,
+        "demo": demo,
+        "test": test,
+        "lint": lint,
+        "bench": bench,
+        "proto": proto,
+        "docs": docs,
+    }
     try:
         if command not in commands:
             raise Problem(f"there is no command {command!r}. Known are: {', '.join(commands)}.")
@@ -102,6 +111,13 @@ def proto(arguments: list[str]) -> int:
     stubs.write(fresh)
     say(f"regenerated {', '.join(stale)}" if stale else "src/pulse/v1 matches proto/")
     return 0
+
+
+def docs(arguments: list[str]) -> int:
+    """Regenerate the pages made from code, or with --check fail when they differ. Does not return."""
+    only_flag("docs", "--check", arguments)
+    ensure_setup(Profile.DEVELOP)
+    become("-m", "tools.cli_reference", *arguments)
 
 
 def only_flag(command: str, flag: str | None, arguments: list[str]) -> bool:

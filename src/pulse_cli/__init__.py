@@ -1,0 +1,1 @@
+"""The operator CLI `pulse`. It talks to pulsed through the SDK only."""

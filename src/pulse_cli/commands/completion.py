@@ -1,0 +1,30 @@
+"""`pulse completion`."""
+
+from __future__ import annotations
+
+import click
+
+from pulse_cli.declaring import Command
+
+
+@click.command(
+    cls=Command,
+    short_help="Print the completion script of a shell.",
+    connects=False,
+    examples="""
+        eval "$(pulse completion bash)"                                    # in ~/.bashrc
+        eval "$(pulse completion zsh)"                                     # in ~/.zshrc
+        pulse completion fish > ~/.config/fish/completions/pulse.fish      # once
+    """,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in a shell."""
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    # Not the class's own source(): it asks the bash on the path for its version, and that is not always
+    # the one that will read this.
+    click.echo(ShellComplete.source(kind(ctx.find_root().command, {}, "pulse", "_PULSE_COMPLETE")))

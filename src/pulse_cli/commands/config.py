@@ -1,0 +1,134 @@
+"""`pulse config`: what is saved, and what counts."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from pulse_cli.config_file import ConfigFile, Context, config_path, read_config, write_config
+from pulse_cli.connecting import settings_here
+from pulse_cli.declaring import Group
+from pulse_cli.output import Cell, Column, View, output_here, print_lines
+from pulse_cli.printable import one_line
+from pulse_cli.questions import confirm
+from pulse_cli.settings import Origin, Setting
+from pulse_cli.tables import Row, lay_out
+
+MASK = "********"
+
+
+@click.group(cls=Group, connects=False, examples="pulse config show\npulse config use production")
+def config() -> None:
+    """See what is saved, and choose between contexts."""
+
+
+@config.command(
+    "show",
+    examples="""
+        pulse config show
+        pulse config show --context production
+        pulse config show --output json
+    """,
+)
+def show() -> None:
+    """Show each setting that commands would use, and where it comes from. Secrets are masked."""
+    settings = settings_here(any_context=True)
+    output = output_here()
+    if not output.is_for_people:
+        shape = {
+            name: {
+                "value": _masked(name, setting),
+                "origin": str(setting.origin),
+                "where": setting.where or None,
+            }
+            for name, setting in settings.values.items()
+        }
+        output.show_shape({"path": str(settings.config.path), "settings": shape})
+        return
+    rows = [
+        [Cell(name), Cell(_text(_masked(name, setting))), Cell(_origin(setting), "bright_black")]
+        for name, setting in settings.values.items()
+    ]
+    print_lines(lay_out([Column("SETTING"), Column("VALUE"), Column("FROM")], rows, None))
+    there = "" if settings.config.path.exists() else " (not there yet: `pulse save creds` makes it)"
+    print_lines([[], [Cell(f"File: {settings.config.path}{there}", "bright_black")]])
+
+
+@config.command("contexts", connects=False, examples="pulse config contexts")
+def contexts() -> None:
+    """List the saved contexts."""
+    saved = read_config(config_path(os.environ))
+
+    def shape(name: str) -> dict[str, object]:
+        context = saved.contexts[name]
+        return {
+            "name": name,
+            "current": name == saved.current,
+            "address": context.get("address"),
+            "user": context.get("user"),
+            "tls": bool(context.get("tls")),
+        }
+
+    view = View(
+        (Column(""), Column("CONTEXT"), Column("ADDRESS"), Column("USER", drop=1), Column("TLS", drop=2)),
+        lambda name: _row(name, saved.contexts[name], saved),
+        shape,
+        ("name", "current", "address", "user", "tls"),
+    )
+    empty = f"No context is saved in {saved.path}. Make one with: pulse save creds"
+    output_here().show_list(list(saved.contexts), view, empty)
+
+
+@config.command("use", connects=False, examples="pulse config use production")
+@click.argument("name", metavar="CONTEXT")
+def use(name: str) -> None:
+    """Make a saved context the one that counts if no other is named."""
+    saved = read_config(config_path(os.environ))
+    if name not in saved.contexts:
+        raise saved.unknown(name)
+    write_config(saved.with_current(name))
+    output_here().show_done(f"Commands use the context {name} from now on.", {"current": name})
+
+
+@config.command("delete", connects=False, examples="pulse config delete staging")
+@click.argument("name", metavar="CONTEXT")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(name: str, yes: bool) -> None:
+    """Forget a saved context, its password included."""
+    saved = read_config(config_path(os.environ))
+    if name not in saved.contexts:
+        raise saved.unknown(name)
+    confirm(f"Forget the context {name}?", yes=yes)
+    rest = saved.without_context(name)
+    write_config(rest)
+    hint = "" if rest.current else " None is current now: pulse config use CONTEXT"
+    output_here().show_done(f"Forgot the context {name}.{hint}", {"deleted": name, "current": rest.current})
+
+
+def _row(name: str, context: Context, saved: ConfigFile) -> Row:
+    return [
+        Cell("*" if name == saved.current else "", "green"),
+        Cell(one_line(name), "bold" if name == saved.current else ""),
+        Cell(one_line(str(context.get("address", "–")))),
+        Cell(one_line(str(context.get("user", "–")))),
+        Cell("on" if context.get("tls") else "off"),
+    ]
+
+
+def _masked(name: str, setting: Setting) -> object:
+    return MASK if name == "password" and setting.value is not None else setting.value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "–" if value is None else one_line(str(value))
+
+
+def _origin(setting: Setting) -> str:
+    if setting.origin is Origin.DEFAULT:
+        return "default" if setting.value is not None else ""
+    if setting.origin is Origin.FILE:
+        return f"file, {one_line(setting.where)}"
+    return one_line(setting.where)

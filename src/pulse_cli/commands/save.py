@@ -1,0 +1,98 @@
+"""`pulse save creds`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from pulse_cli.config_file import config_path, read_config, write_config
+from pulse_cli.connecting import client_for, settings_here
+from pulse_cli.declaring import Group, given
+from pulse_cli.failures import Misuse
+from pulse_cli.output import hint, output_here
+from pulse_cli.settings import FIELDS, Settings, resolve
+
+
+@click.group(cls=Group, examples="pulse save creds\npulse save creds --context production")
+def save() -> None:
+    """Save how to reach pulsed."""
+
+
+@save.command(
+    "creds",
+    examples="""
+        pulse save creds
+        pulse save creds --context production --addr pulse.example:50051 --user ops --tls
+        printf %s "$SECRET" | pulse save creds --addr pulse.example:50051 --user ops --password-stdin
+    """,
+)
+@click.option("--check/--no-check", default=True, help="Log in first, and save nothing if that is refused.")
+def creds(check: bool) -> None:
+    """Save an address and credentials, so that no command has to be told again.
+
+    What is not given as an option is asked for. The file is $XDG_CONFIG_HOME/pulse/config.json or
+    ~/.config/pulse/config.json, readable by you only. With --context several can be kept; `pulse
+    config use` chooses among them.
+    """
+    settings = _ask(settings_here(any_context=True))
+    name = settings["context"]
+    if not name.strip() or not name.isprintable():
+        raise Misuse(f"{name!r} cannot be the name of a context: use letters, digits and dashes.")
+    warning = _check(settings) if check else None
+    # Read again: a question may have waited for its answer for long.
+    before = read_config(config_path(os.environ))
+    saved = before.with_context(name, {field: settings[field] for field in FIELDS if field != "context"})
+    write_config(saved)
+    shape = {"path": str(saved.path), "context": name, "current": saved.current == name}
+    sentence = f"Saved as the context {name} in {saved.path}."
+    if saved.current != name:
+        sentence += f" Use it with --context {name}, or always: pulse config use {name}"
+    output_here().show_done(sentence, shape)
+    if warning:
+        hint(f"pulse: warning: {warning}")
+
+
+def _ask(settings: Settings) -> Settings:
+    """Ask for what no option gave. Without a terminal, what the environment or the file say is taken."""
+    flags = given(click.get_current_context())
+    if sys.stdin.isatty():
+        if "address" not in flags:
+            flags["address"] = click.prompt("Address of pulsed", default=settings["address"], err=True)
+        if "user" not in flags:
+            asked = click.prompt("User (empty if it asks for none)", default=settings["user"] or "", err=True)
+            flags["user"] = asked.strip()
+        if flags["user"] and "password" not in flags:
+            flags["password"] = click.prompt("Password", hide_input=True, err=True)
+        if not flags["user"]:
+            flags.pop("password", None)
+            return _without_credentials(settings)
+    elif settings["user"] and not settings["password"]:
+        raise Misuse(f"The password of {settings['user']!r} is missing: give it with --password-stdin.")
+    return resolve(flags, os.environ, settings.config)
+
+
+def _without_credentials(settings: Settings) -> Settings:
+    nobody = {
+        name: value for name, value in os.environ.items() if name not in ("PULSE_USER", "PULSE_PASSWORD")
+    }
+    name = settings["context"]
+    kept = dict(settings.config.contexts.get(name, {}))
+    kept.pop("user", None)
+    kept.pop("password", None)
+    return resolve(given(click.get_current_context()), nobody, settings.config.with_context(name, kept))
+
+
+def _check(settings: Settings) -> str | None:
+    """Log in. Returns a warning if nobody was there to ask; raises the SDK's error if it is refused."""
+    import pulse
+
+    with client_for(settings) as client:
+        try:
+            client.dispatch_status()
+        except pulse.PermissionDenied:
+            pass  # known, and not allowed to look: that is for an administrator to decide
+        except pulse.Unavailable as error:
+            return f"this could not be tried out: {error.message}"
+    return None

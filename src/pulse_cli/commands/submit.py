@@ -1,0 +1,131 @@
+"""`pulse submit`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from pulse_cli.connecting import connected
+from pulse_cli.declaring import Command
+from pulse_cli.durations import duration
+from pulse_cli.failures import Misuse
+from pulse_cli.metadata import metadata_option, read_metadata
+from pulse_cli.moments import moment
+from pulse_cli.output import output_here
+from pulse_cli.payloads import payload_options, read_payload
+from pulse_cli.shapes import handle_shape
+
+if TYPE_CHECKING:
+    from pulse import JobHandle, SyncPulse
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        pulse submit send-email --payload '{"to": "a@b.c"}'
+        pulse submit send-email --file email.json --priority 5 --delay 10m
+        jq -c .order order.json | pulse submit bill-order - --key order-4711
+        pulse submit rebuild-index --wait && echo rebuilt
+        pulse submit load-test --count 1000
+    """,
+)
+@click.argument("topic")
+@payload_options
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher is taken first.")
+@click.option("--delay", type=duration, help="Not before this long from now.")
+@click.option(
+    "--at",
+    "run_at",
+    type=moment,
+    metavar="TIME",
+    help="Not before this time; without a zone: this machine's.",
+)
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), metavar="N", help="The most attempts; 5 if not given."
+)
+@click.option("--key", help="An idempotency key: the same job is stored once however often it is submitted.")
+@metadata_option
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Store this many jobs like it.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until it has finished; the exit code tells how: 0 only if completed."
+)
+@click.option("--wait-timeout", type=duration, help="Stop waiting after this long. Implies --wait.")
+def submit(
+    topic: str,
+    payload: str | None,
+    file: str | None,
+    source: str | None,
+    raw: bool,
+    priority: int,
+    delay: timedelta | None,
+    run_at: datetime | None,
+    max_attempts: int | None,
+    key: str | None,
+    metadata: tuple[str, ...],
+    count: int | None,
+    wait: bool,
+    wait_timeout: timedelta | None,
+) -> None:
+    """Store a job on TOPIC, and print its id.
+
+    The payload is JSON, given with --payload, read from a --file, or with - from standard input.
+    """
+    if key is not None and count is not None:
+        raise Misuse("--key and --count contradict each other: jobs with the same key are one job.")
+    if delay is not None and run_at is not None:
+        raise Misuse("Give --delay or --at, not both: each says when the job may start.")
+    args = read_payload(payload, file, source, raw=raw)
+    told = read_metadata(metadata)
+    with connected() as client:
+        if count is None:
+            handles = [
+                client.enqueue(
+                    topic,
+                    args,
+                    priority=priority,
+                    delay=delay,
+                    run_at=run_at,
+                    max_attempts=max_attempts,
+                    key=key,
+                    metadata=told,
+                )
+            ]
+        else:
+            handles = client.enqueue_many(
+                topic,
+                [args] * count,
+                priority=priority,
+                delay=delay,
+                run_at=run_at,
+                max_attempts=max_attempts,
+                metadata=told,
+            )
+        if wait or wait_timeout is not None:
+            _wait(client, handles, wait_timeout, is_array=count is not None)
+        else:
+            _show(handles, is_array=count is not None)
+
+
+def _show(handles: list[JobHandle], *, is_array: bool) -> None:
+    output = output_here()
+    if output.form == "json":
+        output.show_shape([handle_shape(h) for h in handles] if is_array else handle_shape(handles[0]))
+    elif output.form == "plain":
+        for handle in handles:
+            click.echo(handle.id)
+    elif is_array:
+        click.echo(f"Stored {len(handles)} jobs on {handles[0].topic}, {handles[0].id} to {handles[-1].id}.")
+    else:
+        (handle,) = handles
+        was = " It was there already, under the same key." if handle.duplicate else ""
+        click.echo(f"Stored {handle.id} on {handle.topic}.{was}")
+
+
+def _wait(client: SyncPulse, handles: list[JobHandle], longest: timedelta | None, *, is_array: bool) -> None:
+    from pulse_cli.waiting import wait_for_jobs
+
+    if output_here().is_for_people:
+        _show(handles, is_array=is_array)
+    wait_for_jobs(client, [handle.id for handle in handles], longest, output_here(), is_array=is_array)

@@ -1,0 +1,76 @@
+"""`pulse worker`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from pulse_cli.connecting import environment_of, settings_here, with_password
+from pulse_cli.declaring import Command
+from pulse_cli.failures import Failure
+from pulse_cli.output import hint
+from pulse_cli.settings import Origin
+
+
+@click.command(
+    cls=Command,
+    short_help="Run the handlers of an application.",
+    examples="""
+        pulse worker tasks:app
+        pulse worker shop.tasks:app --concurrency 50
+        pulse worker tasks:app --topics send-email,send-sms
+        pulse worker tasks:app --reload
+    """,
+)
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Handlers at once; else as the app says.",
+)
+@click.option("--topics", multiple=True, metavar="TOPIC,...", help="Serve only these topics; repeatable.")
+@click.option(
+    "--reload", is_flag=True, help="Start anew when a .py file below this directory changes; for development."
+)
+def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload: bool) -> None:
+    """Run the handlers of an application: the Pulse object APP in MODULE.
+
+    An application that says Pulse() without an address connects to what this program would:
+    the options, the environment, then what was saved. Ctrl-C or SIGTERM drains: running handlers
+    finish, and what was not started is handed back.
+    """
+    settings = with_password(settings_here())
+    os.environ.update(environment_of(settings))
+    wanted = [name.strip() for group in topics for name in group.split(",") if name.strip()]
+    if reload:
+        _reload(target, concurrency, wanted)
+        return
+    from pulse_cli.loading import load_app
+    from pulse_cli.running import run_app
+
+    app = load_app(target)
+    address = settings.values["address"]
+    if address.origin is Origin.FLAG and not _is_same(app.address, address.value):
+        hint(f"pulse: warning: {target} names its own address, {app.address}, so --addr does not count.")
+    run_app(app, target, concurrency, wanted)
+
+
+def _reload(target: str, concurrency: int | None, topics: list[str]) -> None:
+    from pulse_cli.reloading import run_reloading
+
+    arguments = ["worker", target]
+    arguments += [] if concurrency is None else ["--concurrency", str(concurrency)]
+    arguments += ["--topics", ",".join(topics)] if topics else []
+    code = run_reloading(arguments, Path.cwd())
+    if code:
+        raise Failure("", abs(code))
+
+
+def _is_same(address: str, wanted: str) -> bool:
+    """Compare addresses, one of which may leave out its host or its port."""
+    host, _, port = wanted.rpartition(":") if ":" in wanted else (wanted, "", "")
+    known_host, _, known_port = address.rpartition(":")
+    return (host or "localhost") == known_host and (not port or port == known_port)

@@ -1,0 +1,68 @@
+"""What goes wrong, and the exit code that says so.
+
+0  done
+1  refused by the server, or the job failed
+2  the command line, a value or the configuration cannot be used
+3  not found
+4  not authenticated, or not allowed
+5  no server, or no database behind it
+130  interrupted with Ctrl-C
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import pulse
+
+OK, FAILED, USAGE, NOT_FOUND, UNAUTHENTICATED, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+
+class Failure(Exception):
+    """A command ends here: with a sentence on standard error, unless it has been said, and an exit code."""
+
+    def __init__(self, sentence: str = "", code: int = FAILED) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.code = code
+
+
+class Misuse(Failure):
+    """The command line, or what it leads to, cannot be used."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, USAGE)
+
+
+def failure_of(error: pulse.PulseError) -> Failure:
+    """Return what an error of the SDK means to the person at the terminal."""
+    import pulse
+
+    message = error.message
+    match error:
+        case pulse.InvalidArgument():
+            return Failure(message, USAGE)
+        case pulse.NotFound():
+            kind = "schedules" if "schedule" in message else "jobs"
+            return Failure(f"{message} See: pulse {kind} list", NOT_FOUND)
+        case pulse.Unauthenticated():
+            hint = " Save the right ones with: pulse save creds"
+            return Failure(message + hint, UNAUTHENTICATED)
+        case pulse.PermissionDenied():
+            hint = " `pulse config show` tells which user you are."
+            return Failure(message + hint, UNAUTHENTICATED)
+        case pulse.Unavailable():
+            return Failure(message, UNAVAILABLE)
+    return Failure(message)
+
+
+def usage_sentence(error: click.UsageError) -> str:
+    """Return click's complaint as one sentence with the next step."""
+    path = error.ctx.command_path if error.ctx is not None else "pulse"
+    text = error.format_message().rstrip()
+    if text and text[-1] not in ".?!)":
+        text += "."
+    return f"{text} See: {path} --help"

@@ -1,0 +1,178 @@
+"""What a command prints: tables for people, JSON for programs, tab-separated fields for shell pipelines.
+
+Results go to standard output; hints, warnings and progress go to standard error, out of a pipe's way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+
+from pulse_cli import printable
+from pulse_cli.declaring import FORMATS, given
+from pulse_cli.tables import Cell, Column, Line, Row, lay_out
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+T = TypeVar("T")
+Shape = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View(Generic[T]):
+    """How things of one kind are listed."""
+
+    columns: tuple[Column, ...]
+    row: Callable[[T], Row]
+    """The cells of a table's row, one per column."""
+    shape: Callable[[T], Shape]
+    """The object in JSON."""
+    fields: tuple[str, ...]
+    """Which keys of the shape the plain form has, in this order."""
+
+    def without(self, *titles: str) -> View[T]:
+        """Return the view without some columns, such as those that are the same in each row."""
+        kept = [at for at, column in enumerate(self.columns) if column.title not in titles]
+
+        def row(thing: T) -> Row:
+            cells = self.row(thing)
+            return [cells[at] for at in kept]
+
+        return View(tuple(self.columns[at] for at in kept), row, self.shape, self.fields)
+
+
+class Output:
+    """Prints results in the form that was asked for."""
+
+    def __init__(self, form: str) -> None:
+        assert form in FORMATS
+        self.form = form
+
+    @property
+    def is_for_people(self) -> bool:
+        """True for tables, where sentences and hints are welcome."""
+        return self.form == "table"
+
+    def show_list(self, things: Sequence[T], view: View[T], empty: str) -> None:
+        """Print a list. `empty` is what people are told if it is: what it means, and what to do next."""
+        if self.form == "json":
+            echo_json([view.shape(thing) for thing in things])
+        elif self.form == "plain":
+            for thing in things:
+                shape = view.shape(thing)
+                click.echo("\t".join(plain(shape[name]) for name in view.fields))
+        elif things:
+            print_lines(table(things, view))
+        else:
+            hint(empty)
+
+    def show_one(self, shape: Shape, describe: Callable[[], Iterable[Line]]) -> None:
+        """Print one thing: its description for people, else its shape."""
+        if self.is_for_people:
+            print_lines(describe())
+        else:
+            self.show_shape(shape)
+
+    def show_done(self, sentence: str, shape: Shape | list[Shape]) -> None:
+        """Print the result of an action: a sentence for people, else the shape."""
+        if self.is_for_people:
+            click.echo(printable.one_line(sentence))
+        else:
+            self.show_shape(shape)
+
+    def show_shape(self, shape: Shape | list[Shape]) -> None:
+        """Print a shape, as JSON or as lines of key and value."""
+        if self.form == "json":
+            echo_json(shape)
+            return
+        for one in shape if isinstance(shape, list) else [shape]:
+            for key, value in one.items():
+                click.echo(f"{key}\t{plain(value)}")
+
+
+def output_here() -> Output:
+    """Return the output of the command that runs."""
+    return Output(given(click.get_current_context()).get("output", "table"))
+
+
+def plain(value: Any) -> str:
+    """Write a value of a shape as one field: without tabs and line breaks, nothing for null."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return printable.one_line(value)
+        case dict() | list():
+            return printable.one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return str(value)
+
+
+def echo_json(document: Any) -> None:
+    """Print JSON: indented for a terminal, on one line for a pipe."""
+    indent = 2 if sys.stdout.isatty() else None
+    click.echo(printable.in_json(json.dumps(document, ensure_ascii=False, indent=indent)))
+
+
+def table(things: Sequence[T], view: View[T]) -> list[Line]:
+    """Return the lines of a table, as wide as the terminal; as wide as its contents if there is none."""
+    width = terminal_width() if sys.stdout.isatty() else None
+    return lay_out(view.columns, [view.row(thing) for thing in things], width)
+
+
+def terminal_width() -> int:
+    """Return how many columns there are."""
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def hint(sentence: str) -> None:
+    """Tell people something that is not a result."""
+    click.echo(printable.lines(sentence), err=True)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines to standard output, with colours if that is a terminal and nobody minds."""
+    if not has_colours():
+        for line in lines:
+            click.echo("".join(cell.text for cell in line).rstrip())
+        return
+    console = make_console()
+    for line in lines:
+        console.print(styled(line), soft_wrap=True)
+
+
+def styled(line: Line) -> Text:
+    """Return a line as rich prints it."""
+    from rich.text import Text
+
+    text = Text()
+    for cell in line:
+        text.append(cell.text, cell.style or None)
+    text.rstrip()
+    return text
+
+
+def has_colours() -> bool:
+    """True if standard output is a terminal that shows colours, and NO_COLOR does not forbid them."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console that adds nothing of its own to what it prints."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+__all__ = ["Cell", "Column", "Line", "Output", "View", "output_here"]

@@ -1,0 +1,41 @@
+"""The root command: every command of `pulse`, in the order in which help shows them."""
+
+from __future__ import annotations
+
+import click
+
+from pulse_cli.commands.completion import completion
+from pulse_cli.commands.config import config
+from pulse_cli.commands.dispatch import dispatch
+from pulse_cli.commands.jobs import jobs
+from pulse_cli.commands.passwd import passwd
+from pulse_cli.commands.save import save
+from pulse_cli.commands.schedules import schedules
+from pulse_cli.commands.submit import submit
+from pulse_cli.commands.version import version
+from pulse_cli.commands.worker import worker
+from pulse_cli.declaring import Group
+
+COMMANDS = (submit, jobs, schedules, dispatch, worker, save, config, passwd, completion, version)
+
+
+@click.group(
+    cls=Group,
+    examples="""
+        pulse submit send-email --payload '{"to": "a@b.c"}' --wait
+        pulse jobs list --status DEAD_LETTERED
+        pulse jobs get 0199c0de-0000-7000-8000-000000000001
+        pulse dispatch pause --reason 'database maintenance'
+        pulse save creds
+    """,
+)
+def pulse() -> None:
+    """Operate a pulse job queue.
+
+    pulsed is looked for at --addr, then PULSE_ADDR, then where `pulse save creds` said, then
+    localhost:50051.
+    """
+
+
+for _command in COMMANDS:
+    pulse.add_command(_command)

@@ -1,0 +1,143 @@
+"""Waits for jobs to finish, and tells how they did."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from pulse_cli import printable, tuning
+from pulse_cli.durations import format_duration
+from pulse_cli.failures import FAILED, INTERRUPTED, Failure
+from pulse_cli.job_views import state, status_cell
+from pulse_cli.moments import now
+from pulse_cli.output import Cell, Output, make_console, print_lines
+from pulse_cli.shapes import whole_job_shape
+from pulse_cli.tables import cut
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from pulse import JobInfo, SyncPulse
+
+
+class _Progress(Protocol):
+    def update(self, status: str) -> None: ...
+
+
+def wait_for_jobs(
+    client: SyncPulse, ids: Sequence[str], longest: timedelta | None, output: Output, *, is_array: bool
+) -> None:
+    """Wait until all have finished and print how. Raises a Failure unless all were completed."""
+    started = time.monotonic()
+    finished: dict[str, JobInfo] = {}
+    try:
+        with _progress() as progress:
+            _wait(client, list(ids), finished, longest, progress)
+    except KeyboardInterrupt:
+        left = [job_id for job_id in ids if job_id not in finished]
+        raise Failure(_goes_on("interrupted", left), INTERRUPTED) from None
+    jobs = [finished[job_id] for job_id in ids if job_id in finished]
+    if is_array:
+        _tell_many(jobs, started, output)
+    elif jobs:
+        _tell_one(jobs[0], started, output)
+    if left := [job_id for job_id in ids if job_id not in finished]:
+        assert longest is not None
+        raise Failure(_goes_on(f"not finished after {format_duration(longest)}", left))
+    if any(str(job.status) != "COMPLETED" for job in jobs):
+        raise Failure("", FAILED)  # how it ended has been printed
+
+
+def _wait(
+    client: SyncPulse,
+    left: list[str],
+    finished: dict[str, JobInfo],
+    longest: timedelta | None,
+    progress: _Progress,
+) -> None:
+    total, started = len(left), time.monotonic()
+    pause = tuning.WAIT_FIRST_SECONDS
+    while True:
+        job = None
+        for job_id in list(left):
+            job = client.get_job(job_id)
+            if not job.status.is_finished:
+                break  # the oldest that still goes on: those behind it are asked for when it is done
+            finished[job_id] = job
+            left.remove(job_id)
+        if not left or job is None:
+            return
+        if longest is not None and time.monotonic() - started >= longest.total_seconds():
+            return
+        status = f"{job.status} · attempt {job.attempts} of {job.max_attempts} · {state(job, now())}"
+        progress.update(f"{total - len(left)} of {total} finished · {status}" if total > 1 else status)
+        time.sleep(pause)
+        pause = min(pause * 1.5, tuning.WAIT_LONGEST_SECONDS)
+
+
+@contextmanager
+def _progress() -> Iterator[_Progress]:
+    """Show what is being waited for, if there is a terminal to show it on."""
+    if not sys.stderr.isatty():
+        yield _Silent()
+        return
+    console = make_console(stderr=True)
+    with console.status("waiting") as status:
+        yield _Spinner(status, console.width)
+
+
+class _Silent:
+    def update(self, status: str) -> None:
+        pass
+
+
+class _Spinner:
+    def __init__(self, status: Status, width: int) -> None:
+        self._status = status
+        self._width = width
+
+    def update(self, status: str) -> None:
+        from rich.text import Text
+
+        self._status.update(Text(cut(status, self._width - 4)))
+
+
+def _tell_one(job: JobInfo, started: float, output: Output) -> None:
+    if output.form == "json":
+        output.show_shape(whole_job_shape(job))
+        return
+    if output.form == "plain":
+        click.echo(f"{job.id}\t{job.status}")
+        return
+    waited = format_duration(timedelta(seconds=time.monotonic() - started))
+    attempts = f"{job.attempts} attempt" + ("" if job.attempts == 1 else "s")
+    line = [status_cell(job.status), Cell(f" after {waited}, {attempts}")]
+    if str(job.status) != "COMPLETED" and job.last_error:
+        line.append(Cell(f": {printable.summary(job.last_error)}"))
+    print_lines([line])
+
+
+def _tell_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:
+    if output.form == "json":
+        output.show_shape([whole_job_shape(job) for job in jobs])
+    elif output.form == "plain":
+        for job in jobs:
+            click.echo(f"{job.id}\t{job.status}")
+    else:
+        waited = format_duration(timedelta(seconds=time.monotonic() - started))
+        counts = Counter(str(job.status) for job in jobs)
+        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        click.echo(f"{told} after {waited}")
+
+
+def _goes_on(what: str, left: Sequence[str]) -> str:
+    if len(left) == 1:
+        return f"{what}. The job goes on; look at it with: pulse jobs get {left[0]}"
+    return f"{what}. {len(left)} jobs go on; look at them with: pulse jobs list"

@@ -1,0 +1,92 @@
+import itertools
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import CommandLine
+from tests.cli.serving import serving
+from tests.postgres_cluster import Databases
+
+TASKS = """
+import asyncio
+from datetime import timedelta
+import pulse
+
+app = pulse.Pulse()
+
+@app.job("ok")
+async def ok() -> None: ...
+
+@app.job("fatal")
+async def fatal(text: str = "it cannot be done") -> None:
+    raise pulse.Discard(text)
+
+@app.job("flaky")
+async def flaky() -> None:
+    raise pulse.Retry(timedelta(milliseconds=10), "not now")
+
+@app.job("forever")
+async def forever() -> None:
+    await asyncio.Event().wait()
+"""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def address(databases: Databases, template_database: str) -> Iterator[str]:
+    """Where a pulsed serves that lets everybody in. Tests tell themselves apart by their topics."""
+    with databases.temporary(template_database) as dsn, serving(dsn) as address:
+        yield address
+
+
+@pytest.fixture
+def pulse(address: str, tmp_path: Path) -> CommandLine:
+    """`pulse`, told where pulsed is."""
+    return CommandLine(tmp_path, {"PULSE_ADDR": address})
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> CommandLine:
+    """`pulse`, told nothing."""
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that no other test has, and that nobody works on."""
+    return f"topic-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def _worker(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    directory = tmp_path_factory.mktemp("application")
+    (directory / "tasks.py").write_text(TASKS)
+    command = CommandLine(directory, {"PULSE_ADDR": address})
+    with command.process("worker", "tasks:app", cwd=directory) as process:
+        yield
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.fixture
+def working(pulse: CommandLine, _worker: None) -> CommandLine:
+    """`pulse`, beside a worker for the topics ok, fatal, flaky and forever."""
+    return pulse
+
+
+@pytest.fixture
+def stored(pulse: CommandLine) -> Callable[..., str]:
+    """Stores a job and returns its id."""
+
+    def store(topic: str, *options: str) -> str:
+        return pulse("submit", topic, *options, "-o", "plain").out.strip()
+
+    return store

@@ -1,0 +1,50 @@
+"""`pulse dispatch`, piped and at a terminal."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.command_line import CommandLine
+
+
+@pytest.fixture
+def switch(pulse: CommandLine) -> Iterator[CommandLine]:
+    """`pulse`, with everything running again afterwards: other tests share the server."""
+    yield pulse
+    pulse("dispatch", "resume")
+
+
+def test_nothing_is_paused_at_first(pulse: CommandLine) -> None:
+    assert "nothing is paused" in pulse("dispatch", "status").out
+
+
+def test_pause_of_a_topic_tells_reason_and_since_when(pulse: CommandLine, topic: str) -> None:
+    result = pulse("dispatch", "pause", "--topic", topic, "--reason", "mail is down")
+    assert f"pulse dispatch resume --topic {topic}" in result.out
+    shown = pulse("dispatch", "status").out
+    assert topic in shown
+    assert "because: mail is down" in shown
+    (paused,) = pulse("dispatch", "status", "-o", "json").json["topics"]
+    assert paused["topic"] == topic
+    assert pulse("dispatch", "resume", "--topic", topic, "-o", "json").json["topics"] == []
+
+
+def test_pause_of_everything_at_a_terminal(switch: CommandLine) -> None:
+    assert "Paused everything" in switch.screen("dispatch", "pause", "--reason", "maintenance").out
+    assert "\x1b[31mPaused" in switch.screen("dispatch", "status").out
+    assert switch("dispatch", "status", "-o", "json").json["reason"] == "maintenance"
+    assert "Resumed everything" in switch.screen("dispatch", "resume").out
+
+
+def test_resume_of_everything_names_the_topics_that_stay_paused(switch: CommandLine, topic: str) -> None:
+    switch("dispatch", "pause", "--topic", topic)
+    switch("dispatch", "pause")
+    assert "But everything is paused" in switch("dispatch", "resume", "--topic", topic).out
+    switch("dispatch", "pause", "--topic", topic)
+    assert f"Still paused by name: {topic}" in switch("dispatch", "resume").out
+    switch("dispatch", "resume", "--topic", topic)
+
+
+def test_plain_status_is_a_line_for_each_key(pulse: CommandLine) -> None:
+    rows = pulse("dispatch", "status", "-o", "plain").rows
+    assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "topics"]

@@ -1,0 +1,149 @@
+"""`pulse schedules`, piped and at a terminal."""
+
+import pytest
+
+from tests.cli.command_line import CommandLine, ended
+
+
+@pytest.fixture
+def nightly(pulse: CommandLine, topic: str) -> str:
+    """The name of a schedule that fires every hour."""
+    name = f"nightly-{topic}"
+    options = ["--every", "1h", "--name", name, "--payload", '{"a": 1}']
+    assert pulse("schedules", "create", topic, *options).code == 0
+    return name
+
+
+def test_created_schedule_has_what_was_asked_for(pulse: CommandLine, topic: str) -> None:
+    options = ["--cron", "0 9 * * 1-5", "--tz", "Europe/Paris", "--priority", "3", "--max-attempts", "2"]
+    more = ["--catch-up", "skip", "--metadata", "a=b", "--payload", "[1]", "-o", "json"]
+    made = pulse("schedules", "create", topic, *options, *more).json
+    assert (made["kind"], made["cron"], made["tz"]) == ("cron", "0 9 * * 1-5", "Europe/Paris")
+    assert (made["priority"], made["max_attempts"], made["catch_up"]) == (3, 2, "skip")
+    assert (made["metadata"], made["payload"], made["at"], made["every"]) == ({"a": "b"}, [1], None, None)
+
+
+def test_person_who_makes_a_cron_schedule_sees_when_it_fires(pulse: CommandLine, topic: str) -> None:
+    result = pulse("schedules", "create", topic, "--cron", "@daily")
+    assert "Fires next" in result.out
+    assert result.out.count("00:00:00") >= 5
+
+
+def test_list_has_the_schedule(pulse: CommandLine, nightly: str) -> None:
+    rows = pulse("schedules", "list", "--all", "-o", "plain").rows
+    (row,) = [row for row in rows if row[1] == nightly]
+    assert row[3:9] == ["interval", "", "1h", "", "", "false"]
+    table = pulse.screen("schedules", "list", "--all", columns=100).out
+    assert nightly in table
+    assert "every 1h" in table
+
+
+def test_get_shows_everything(pulse: CommandLine, nightly: str, topic: str) -> None:
+    shown = pulse("schedules", "get", nightly).out
+    for words in (nightly, topic, "every 1h", "Next fire", '"a": 1'):
+        assert words in shown
+    by_id = pulse("schedules", "get", pulse("schedules", "get", nightly, "-o", "json").json["id"])
+    assert by_id.out == shown
+
+
+def test_json_of_a_schedule_has_the_documented_keys(pulse: CommandLine, nightly: str) -> None:
+    from tools.cli_shapes import SHAPES
+
+    documented = next(shape for title, shape in SHAPES.items() if title.startswith("A schedule"))
+    assert list(pulse("schedules", "get", nightly, "-o", "json").json) == list(documented)
+
+
+def test_same_name_again_is_refused_unless_it_is_to_replace(
+    pulse: CommandLine, nightly: str, topic: str
+) -> None:
+    other = ["schedules", "create", topic, "--every", "2h", "--name", nightly]
+    assert pulse(*other).code == 1
+    assert pulse(*other, "--replace", "-o", "json").json["every"] == "2h"
+
+
+def test_update_changes_what_is_given_and_leaves_the_rest(pulse: CommandLine, nightly: str) -> None:
+    changed = pulse("schedules", "update", nightly, "--every", "90m", "--priority", "4", "-o", "json").json
+    assert (changed["every"], changed["priority"], changed["payload"]) == ("1h30m", 4, {"a": 1})
+
+
+def test_update_of_nothing_is_misuse(pulse: CommandLine, nightly: str) -> None:
+    result = pulse("schedules", "update", nightly)
+    assert result.code == 2
+    assert "Say what to change" in result.err
+
+
+def test_pause_and_resume(pulse: CommandLine, nightly: str) -> None:
+    assert f"pulse schedules resume {nightly}" in pulse("schedules", "pause", nightly).out
+    assert "paused" in pulse("schedules", "get", nightly).out
+    (resumed,) = pulse("schedules", "resume", nightly, "-o", "json").json
+    assert resumed["paused"] is False
+
+
+def test_schedule_that_fires_once_can_be_resumed(pulse: CommandLine, topic: str) -> None:
+    made = pulse("schedules", "create", topic, "--at", "2040-01-01T00:00", "-o", "json").json
+    pulse("schedules", "pause", made["id"])
+    assert pulse("schedules", "resume", made["id"]).code == 0
+
+
+def test_fire_makes_a_job_that_fires_lists(pulse: CommandLine, nightly: str) -> None:
+    assert "has not fired yet" in pulse("schedules", "fires", nightly).err
+    job_id = pulse("schedules", "fire", nightly, "-o", "plain").out.strip()
+    (fire,) = pulse("schedules", "fires", nightly, "-o", "json").json
+    assert (fire["job_id"], fire["status"]) == (job_id, "PENDING")
+    assert job_id in pulse.screen("schedules", "fires", nightly).out
+
+
+def test_preview_of_a_thought_stores_nothing(pulse: CommandLine) -> None:
+    before = pulse("schedules", "list", "--all", "-o", "plain").out
+    rows = pulse("schedules", "preview", "--cron", "30 4 1 1 *", "--count", "2", "-o", "plain").rows
+    assert [row[0][4:] for row in rows] == ["-01-01T04:30:00Z"] * 2
+    assert pulse("schedules", "list", "--all", "-o", "plain").out == before
+
+
+def test_preview_of_a_schedule_that_is_there(pulse: CommandLine, nightly: str) -> None:
+    assert len(pulse("schedules", "preview", nightly, "-o", "json").json) == 5
+    assert "in 1h" in pulse.screen("schedules", "preview", nightly).out
+
+
+def test_delete_asks_first(pulse: CommandLine, nightly: str) -> None:
+    with pulse.terminal("schedules", "delete", nightly) as child:
+        child.expect("Delete the schedule")
+        child.sendline("n")
+        assert ended(child) == 1
+    assert pulse("schedules", "get", nightly).code == 0
+    with pulse.terminal("schedules", "delete", nightly) as child:
+        child.expect("Delete the schedule")
+        child.sendline("y")
+        assert ended(child) == 0
+    assert pulse("schedules", "get", nightly).code == 3
+
+
+def test_delete_in_a_pipe_wants_to_be_told(pulse: CommandLine, nightly: str) -> None:
+    assert "--yes" in pulse("schedules", "delete", nightly).err
+    assert pulse("schedules", "delete", nightly, "--yes").code == 0
+    result = pulse("schedules", "delete", nightly, "--yes")
+    assert result.code == 3
+    assert "pulse schedules list" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "Say when"),
+        (["--every", "1h", "--cron", "@daily"], "--every, --cron"),
+        (["--every", "1h", "--tz", "Europe/Paris"], "--tz goes with --cron"),
+        (["--cron", "every day"], "cron"),
+        (["--cron", "@daily", "--tz", "Mars/Olympus"], "Mars/Olympus"),
+        (["--every", "soon"], "not a duration"),
+        (["--every", "1ms"], "second"),
+        (["--every", "1h", "--catch-up", "some"], "--catch-up"),
+        (["--every", "1h", "--replace"], "name"),
+    ],
+)
+def test_misuse_is_a_sentence_and_2(
+    pulse: CommandLine, topic: str, options: list[str], sentence: str
+) -> None:
+    result = pulse("schedules", "create", topic, *options)
+    assert (result.code, result.out) == (2, "")
+    assert sentence in result.err
+    assert len(result.err.splitlines()) == 1

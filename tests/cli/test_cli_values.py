@@ -1,0 +1,124 @@
+"""Durations, moments, tables and foreign text, as they are read and written."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse_cli import printable
+from pulse_cli.durations import format_duration, format_exact, parse_duration
+from pulse_cli.moments import ago, iso, parse_moment
+from pulse_cli.output import plain
+from pulse_cli.reloading import changed
+from pulse_cli.shapes import payload_shape
+from pulse_cli.tables import Cell, Column, cut, lay_out
+
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("5m", 300), ("2h", 7200), ("1h30m", 5400), ("500ms", 0.5), ("1.5h", 5400), ("1d", 86400)],
+)
+def test_duration_is_read_as_people_write_it(text: str, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 minutes", "5m5", "1e9h", "9" * 30 + "d"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\.$"):
+        parse_duration(text)
+
+
+@given(st.integers(min_value=0, max_value=10**12))
+def test_exact_duration_is_read_back(milliseconds: int) -> None:
+    span = timedelta(milliseconds=milliseconds)
+    assert parse_duration(format_exact(span)) == span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.085, "85ms"), (1.24, "1.2s"), (59.4, "59s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")],
+)
+def test_duration_is_written_in_two_units(seconds: float, text: str) -> None:
+    assert format_duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "now"), (-0.4, "now"), (180, "3m ago"), (-7200, "in 2h"), (86400, "1d ago")]
+)
+def test_moment_is_told_relative_to_now(seconds: float, text: str) -> None:
+    assert ago(NOON - timedelta(seconds=seconds), NOON) == text
+
+
+def test_moment_is_iso_in_utc_for_programs() -> None:
+    assert iso(parse_moment("2030-01-31T13:00+01:00")) == "2030-01-31T12:00:00Z"
+
+
+# ---------------------------------------------------------------- tables
+
+COLUMNS = [Column("ID"), Column("TOPIC", shortest=6, drop=1), Column("NOTE", shortest=5, drop=2)]
+ROWS = [[Cell("0123456789"), Cell("a-long-topic"), Cell("words upon words")]]
+
+
+def text_of(width: int | None) -> list[str]:
+    return ["".join(cell.text for cell in line) for line in lay_out(COLUMNS, ROWS, width)]
+
+
+def test_table_without_a_width_cuts_nothing() -> None:
+    assert text_of(None)[1] == "0123456789  a-long-topic  words upon words"
+
+
+@pytest.mark.parametrize("width", range(10, 60))
+def test_table_is_never_wider_than_the_terminal(width: int) -> None:
+    for line in text_of(width):
+        assert len(line.rstrip()) <= width
+
+
+def test_table_shrinks_before_it_drops() -> None:
+    assert "…" in text_of(30)[1]
+    assert "NOTE" in text_of(30)[0]
+    assert "NOTE" not in text_of(20)[0]
+    assert text_of(12)[0].strip() == "ID"
+
+
+def test_wide_characters_count_double() -> None:
+    assert cut("日本語の", 5) == "日本…"
+
+
+# ---------------------------------------------------------------- text of others
+
+
+@given(st.text())
+def test_foreign_text_has_no_control_characters_left(text: str) -> None:
+    assert all(character.isprintable() or character not in "\x1b\r\n\t\x9b" for character in plain(text))
+    assert "\n" not in printable.one_line(text)
+
+
+def test_escape_sequences_are_written_out() -> None:
+    assert printable.one_line("\x1b[31mred\x9b\u202e") == "\\x1b[31mred\\x9b\\u202e"
+    assert printable.lines("a\r\n\tb\x1b") == "a\n\tb\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("ValueError: boom\n\n  File x", "ValueError: boom"),
+        ("Traceback (most recent call last):\n  File x\nKeyError: 'a'", "KeyError: 'a'"),
+        ("\n\n", ""),
+    ],
+)
+def test_summary_is_the_line_that_says_most(error: str, line: str) -> None:
+    assert printable.summary(error) == line
+
+
+@pytest.mark.parametrize("payload", [b"NaN", b"{", b"\xff", b"[" * 100_000])
+def test_payload_that_is_no_json_is_base64(payload: bytes) -> None:
+    shape = payload_shape(payload)
+    assert shape["payload"] is None
+    assert shape["payload_base64"]
+
+
+def test_changed_files_are_new_gone_or_different() -> None:
+    assert changed({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 2, "d": 1}) == {"b", "c", "d"}
