@@ -15,6 +15,7 @@
 `SyncPulse` has the same verbs, blocking.
 """
 
+from pulse import quiet  # noqa: F401 - before everything that imports grpc
 from pulse.client import Pulse
 from pulse.context import Context, current
 from pulse.declarations import Declaration

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from typing import TypeVar
 
@@ -195,8 +194,6 @@ def warn_of_plain_text(endpoint: Endpoint) -> None:
 
 def channel_options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
     """Return the channel options that every connection of the SDK uses."""
-    # gRPC prints each lost connection to stderr by default. The SDK logs that once, in words.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
         ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),

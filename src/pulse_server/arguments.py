@@ -26,13 +26,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pulsed {_version()}")
     _add_migrate(parser, "bring the schema of DB_HOST up to date before serving")
     _add_settings(parser)
-    commands = parser.add_subparsers(dest="command", metavar="", title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     about = "bring the schema up to date, or show its state"
-    migrate = commands.add_parser("migrate", help=about, description=about, allow_abbrev=False)
+    migrate = _add_command(commands, "migrate", about, usage="pulsed migrate [status] [settings]")
     migrate.add_argument("action", nargs="?", choices=["status"], help="show what is applied")
     _add_settings(migrate)
     about = "tell what is wrong with this configuration, without serving and without changing anything"
-    check = commands.add_parser("check", help=about, description=about, allow_abbrev=False)
+    check = _add_command(commands, "check", about, usage="pulsed check [--migrate] [settings]")
     _add_migrate(check, "as if pulsed were started with --migrate")
     _add_settings(check)
     return parser
@@ -47,6 +47,19 @@ def given_flags(options: argparse.Namespace) -> dict[str, str]:
     """What was given on the command line, by variable."""
     names = (option.variable for option in OPTIONS)
     return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, usage: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=about,
+        usage=usage,
+        description=about,
+        epilog="The settings are those of `pulsed --help`.",
+        allow_abbrev=False,
+    )
 
 
 def _add_migrate(parser: argparse.ArgumentParser, about: str) -> None:

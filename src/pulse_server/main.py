@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -20,6 +21,8 @@ from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.ports import PortInUse
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -54,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> int:
+    _tell_unknown_variables(environ)
     _check_key_pair(settings)
     with _database(settings) as dsn:
         _run(lambda: _prepare(dsn, migrate=migrate))
@@ -84,6 +88,14 @@ def _serve_http(settings: Settings, child_sockets: Sequence[Path]) -> AbstractCo
     from pulse_server.gathered import gathered_http
 
     return gathered_http(settings, child_sockets)
+
+
+def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
+    """Log what looks like a setting and is none: a misspelt one would go unnoticed until it is missed."""
+    from pulse_server.checks.listing import unknown_variables
+
+    for finding in unknown_variables(environ):
+        log.warning("setting_unknown", extra={"hint": finding.sentence})
 
 
 def _check_key_pair(settings: Settings) -> None:

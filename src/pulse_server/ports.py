@@ -16,8 +16,8 @@ class PortInUse(Exception):
     """An address cannot be listened on. The sentence tells why, and which setting takes another one."""
 
     def __init__(self, address: str, variable: str = "PULSE_GRPC_ADDR", reason: str = "") -> None:
-        why = f"{reason}." if reason else "is another pulsed there?"
-        super().__init__(f"Cannot listen on {address}: {why} {variable} takes another port.")
+        why, what = (f"{reason}.", "address") if reason else ("is another pulsed there?", "port")
+        super().__init__(f"Cannot listen on {address}: {why} {variable} takes another {what}.")
 
 
 class Reservation:

@@ -96,6 +96,10 @@ LOGIN_BURST_PER_USER = 5
 LOGIN_BURST_PER_PEER = 20
 # How many addresses, and how many pairs of address and user, are remembered. About 100 bytes each.
 LOGINS_REMEMBERED = 10_000
+# Requests of callers without a user, which ask for gRPC's health, that are read at a time: half a gigabyte at
+# the worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
+STRANGERS_READ = 16
+STRANGER_PATIENCE = timedelta(seconds=1)
 # How long a changed file of users may go unnoticed; SIGHUP has it read at once.
 USERS_FILE_INTERVAL = timedelta(seconds=3)
 # It is read once it has looked the same for this long: an editor that writes in place takes a moment.

@@ -3,7 +3,7 @@
 import pytest
 
 from pulse_server import tuning
-from pulse_server.access.throttle import Throttle, network_of
+from pulse_server.access.throttle import Throttle, network_of, plain_address
 from tests.fakes.clock import Seconds
 
 PER_USER = tuning.LOGIN_BURST_PER_USER
@@ -90,3 +90,11 @@ def test_memory_is_bounded_and_the_address_stays_throttled(
 )
 def test_one_caller_is_an_ipv4_address_or_a_64_of_ipv6(peer: str, network: str) -> None:
     assert network_of(peer) == network
+
+
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [("::ffff:192.0.2.7", "192.0.2.7"), ("192.0.2.7", "192.0.2.7"), ("2001:db8::7", "2001:db8::7"), ("", "")],
+)
+def test_ipv4_is_told_as_such_whatever_socket_took_it(peer: str, told: str) -> None:
+    assert plain_address(peer) == told

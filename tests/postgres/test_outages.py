@@ -115,6 +115,21 @@ async def test_start_gives_up_on_a_database_that_does_not_answer() -> None:
         await wait_until_reachable(NOBODY_LISTENS, timedelta(seconds=0.1))
 
 
+async def test_database_without_the_tls_that_its_url_asks_for_is_told_apart() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # "would you speak TLS?"
+        writer.write(b"N")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable, match="speaks no TLS"):
+            await wait_until_reachable(
+                f"postgres://pulse@127.0.0.1:{port}/pulse?sslmode=require", timedelta(seconds=0.1)
+            )
+
+
 async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn: str) -> None:
     unknown = urlsplit(shared_dsn)._replace(path="/no_such_database").geturl()
 

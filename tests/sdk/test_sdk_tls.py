@@ -19,6 +19,7 @@ from pulse.endpoint import make_endpoint
 from pulse_server.transport.key_pair import KeyPair
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.sdk.scripts import run_script
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.tls_files import Authority, chain_of, make_authority
 
@@ -130,6 +131,26 @@ async def test_unknown_authority_is_told_from_the_one_that_was_given(
     async with serve(tls=authority.server()) as server:
         reason = await _reason(server.address, ca=stranger.file)
     assert f"is not signed by an authority in '{stranger.file}'" in reason
+
+
+async def test_handshakes_that_fail_leave_nothing_of_grpcs_own_on_standard_error(
+    serve: Serve, authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    script = """
+        import sys
+        from datetime import timedelta
+        import pulse
+
+        with pulse.SyncPulse(sys.argv[1], ca=sys.argv[2], timeout=timedelta(seconds=1)) as p:
+            try:
+                p.enqueue("mail")
+            except pulse.Unavailable as error:
+                print(error)
+    """
+    async with serve(tls=authority.server()) as server:
+        printed = await asyncio.to_thread(run_script, script, server.address, str(stranger.file))
+    assert "is not signed by an authority" in printed
 
 
 async def test_server_whose_certificate_expired_is_named_with_the_date(

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 from pulse_server import tuning
 from pulse_server.ports import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.server import HttpServer
+from pulse_server.transport.http.server import HttpServer, Page
 from tests.server.http_caller import connect, get, reply, send
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -31,12 +31,25 @@ async def large(_request: Request) -> Answer:
     return Answer(body=LARGE)
 
 
+class Slow:
+    """A page that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.callers = asyncio.Semaphore(0)
+        self.answers = asyncio.Event()
+
+    async def page(self, _request: Request) -> Answer:
+        self.callers.release()
+        await self.answers.wait()
+        return Answer()
+
+
 PAGES = {"/echo": echo, "/broken": broken, "/large": large}
 
 
 @asynccontextmanager
-async def running(address: str = "127.0.0.1:0") -> AsyncIterator[str]:
-    server = HttpServer(PAGES)
+async def running(address: str = "127.0.0.1:0", **more: Page) -> AsyncIterator[str]:
+    server = HttpServer(PAGES | {f"/{name}": page for name, page in more.items()})
     yield await server.start(address)
     await server.stop()
 
@@ -96,6 +109,18 @@ async def test_header_that_cannot_be_read_is_a_bad_request(address: str) -> None
     assert reply(await send(address, b"GET /echo HTTP/1.1\r\nno colon here\r\n\r\n")).status == 400
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Authorization : Basic eA==",
+        b"X-Other: y\r\n Authorization: Basic eA==",
+        b"Authorization: Basic eA==\r\nauthorization: Basic eA==",
+    ],
+)
+async def test_header_that_others_may_read_differently_is_a_bad_request(address: str, lines: bytes) -> None:
+    assert reply(await send(address, b"GET /echo HTTP/1.1\r\n" + lines + b"\r\n\r\n")).status == 400
+
+
 async def test_other_versions_are_refused(address: str) -> None:
     assert reply(await send(address, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).status == 505
 
@@ -152,20 +177,45 @@ async def notice_the_end(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served(
-    address: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tuning, "HTTP_CONNECTIONS", 2)
-    idle = [await connect(address) for _ in range(2)]
+    slow = Slow()
+    async with running(slow=slow.page) as address:
+        waiting = [asyncio.create_task(get(address, "/slow")) for _ in range(2)]
+        for _ in waiting:
+            await slow.callers.acquire()
 
-    turned_away = await get(address, "/echo")
+        turned_away = await get(address, "/echo")
 
-    assert turned_away.status == 503
-    assert turned_away.headers["retry-after"] == "1"
-    for reader, writer in idle:
-        writer.write(b"GET /echo HTTP/1.1\r\n\r\n")
-        assert reply(await reader.read()).status == 200
-        writer.close()
+        assert turned_away.status == 503
+        assert turned_away.headers["retry-after"] == "1"
+        slow.answers.set()
+        assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
+        assert (await get(address, "/echo")).status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /echo HTTP/1.1\r\nX-Slow: ", b"POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\n"],
+)
+async def test_whoever_says_nothing_makes_room_for_the_next_caller(
+    address: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(tuning, "HTTP_CONNECTIONS", 2)
+    idle = []
+    for _ in range(20):
+        idle.append(await connect(address))
+        idle[-1][1].write(sent)
+
     assert (await get(address, "/echo")).status == 200
+
+    for reader, writer in idle[:-2]:  # these were cut, and did not have to wait for it
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+    for _, writer in idle[-2:]:
+        writer.close()
 
 
 async def test_error_in_a_page_tells_nothing_of_itself(address: str) -> None:

@@ -126,6 +126,23 @@ async def test_frozen_database_is_noticed_within_a_bound(
         await until_ready_is(server, True)
 
 
+async def test_database_that_takes_no_writes_makes_the_server_unready_and_is_told_once(
+    server: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = server.table.connection
+    name = await admin.fetchval("SELECT current_database()")
+    await admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pulsed%'"
+    await admin.execute(f"{others} AND datname = current_database()")
+
+    answer = await until_ready_is(server, False)
+
+    assert "The database takes no writes" in reasons(answer)["database"]
+    await admin.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+    await until_ready_is(server, True)
+    assert caplog.text.count("database_left") <= 1
+
+
 async def test_schema_that_was_lost_makes_the_server_unready(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

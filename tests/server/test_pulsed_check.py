@@ -121,6 +121,23 @@ def test_database_url_is_shown_without_its_password(url: str, shown: str) -> Non
     assert shown_url(url) == shown
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"host=db user=pulse password={CANARY}",
+        f"jdbc:postgresql://db/jobs?password={CANARY}",
+        f"postgresql+asyncpg://pulse:{CANARY}@db/jobs",
+        f"pulse:{CANARY}@db/jobs",
+        CANARY,
+    ],
+)
+def test_no_password_shows_of_what_is_no_url(check: Check, written: str) -> None:
+    code, told = check(DB_HOST=written)
+    assert code == 1
+    assert "FAIL settings DB_HOST must be a URL" in told
+    assert CANARY not in told
+
+
 @given(st.text(max_size=5), st.text(max_size=5))
 def test_no_password_shows_however_it_breaks_the_url(before: str, after: str) -> None:
     assert CANARY not in shown_url(f"postgres://pulse:{before}{CANARY}{after}@db.example:5432/jobs")
@@ -234,7 +251,7 @@ def test_ports_that_are_taken_fail(check: Check) -> None:
         _, told = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR=address)
         assert "PULSE_HTTP_ADDR takes another port" in told
     _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_HTTP_ADDR=address)
-    assert "FAIL ports PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both" in told
+    assert f"FAIL settings PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {address}" in told
     _, told = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR="unix:/not/there/pulse.sock")
     assert "FAIL ports PULSE_HTTP_ADDR: no socket can be made in /not/there" in told
 
@@ -344,6 +361,7 @@ def test_embedded_database_is_described_and_not_made(check: Check, tmp_path: Pat
     assert "ok database Embedded PostgreSQL" in told
     assert f"{directory} would be made" in told
     assert not directory.parent.exists()
+    assert f"{tmp_path} would get an empty database" in check(PULSE_DATA_DIR=str(tmp_path))[1]
 
 
 def test_embedded_database_in_use_fails(check: Check, tmp_path: Path) -> None:

@@ -254,6 +254,26 @@ async def test_reload_reaches_every_process_and_a_bad_restart_is_tried_again(
     assert "tweety" not in server.log
 
 
+async def test_supervisor_with_a_thousand_open_files_still_hears_its_processes(
+    database_dsn: str, tmp_path: Path
+) -> None:
+    """select() fails past descriptor 1023, and whoever calls the HTTP port can make the numbers rise."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, resource\n"
+        "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
+        "if 'PULSE_SUPERVISED' not in os.environ:\n"
+        "    for _ in range(1100):\n"
+        "        os.open(os.devnull, os.O_RDONLY)\n"
+    )
+    python_path = os.pathsep.join([str(tmp_path), str(Path(pulse.__file__).parents[1])])
+    async with pulsed(database_dsn, **TWO, PYTHONPATH=python_path) as server:
+        os.kill(children_of(server)[1], signal.SIGKILL)
+        assert (await server.wait_for("process_restarted"))["child"] == 1
+        server.signal()
+        assert await server.ended() == 0
+
+
 async def test_secrets_are_in_no_command_line(database_dsn: str) -> None:
     async with pulsed(database_dsn, **TWO, PULSE_AUTH_USERS="ann:tweety-4711") as server:
         pids = ",".join(map(str, [server.process.pid, *children_of(server).values()]))

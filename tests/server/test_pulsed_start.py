@@ -41,6 +41,12 @@ async def test_serving_line_tells_the_address_that_takes_calls(database_dsn: str
         assert serving["embedded"] is False
 
 
+async def test_misspelt_setting_is_told_when_it_starts(database_dsn: str) -> None:
+    async with pulsed(database_dsn, PULSE_LEASE_TLL="1m") as server:
+        (told,) = [event for event in server.events if event["event"] == "setting_unknown"]
+        assert "Did you mean PULSE_LEASE_TTL?" in told["hint"]
+
+
 async def test_port_in_use_is_told(database_dsn: str, taken_port: int) -> None:
     code, _, errors = await run_pulsed("--grpc-addr", f":{taken_port}", DB_HOST=database_dsn)
     assert code == 1
@@ -125,6 +131,20 @@ async def test_database_that_is_away_ends_pulsed_within_ten_seconds() -> None:
         assert code == 1
         assert "database does not answer" in sentence_of(errors)
         assert "secret" not in errors
+
+
+async def test_database_that_takes_no_writes_is_refused(database_dsn: str) -> None:
+    connection = await asyncpg.connect(database_dsn)
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    await connection.close()
+    (code, _, errors), (check_code, told, _) = await asyncio.gather(
+        run_pulsed(DB_HOST=database_dsn), run_pulsed("check", DB_HOST=database_dsn)
+    )
+    assert (code, check_code) == (1, 1)
+    sentence = "The database is a standby, or read-only. Name the primary in DB_HOST, or all hosts."
+    assert sentence in sentence_of(errors)
+    assert sentence in " ".join(told.split())
 
 
 async def test_second_pulsed_on_a_port_fails_instead_of_sharing_it(database_dsn: str) -> None:

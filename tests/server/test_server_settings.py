@@ -353,3 +353,27 @@ def test_wrong_call_is_told_apart_from_a_failure(
         main(arguments)
     assert ended.value.code == 2
     assert "usage: pulsed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "migrate"])
+def test_help_of_a_command_is_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: pulsed {command} [")
+    assert "`pulsed --help`" in text
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [("6000", "6000"), ("", ":50051"), ("127.0.0.1:6000", "6000"), ("[::1]:6000", "[::1]:6000")],
+)
+def test_both_ports_cannot_be_the_same(addresses: tuple[str, str]) -> None:
+    grpc_address, http_address = addresses
+    with pytest.raises(BadSettings, match="PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both"):
+        read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": grpc_address, "PULSE_HTTP_ADDR": http_address})
+
+
+def test_port_that_the_system_chooses_may_be_asked_for_twice() -> None:
+    read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": "0", "PULSE_HTTP_ADDR": "0"})

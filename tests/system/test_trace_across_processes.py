@@ -157,6 +157,15 @@ async def test_exporter_that_is_not_installed_is_a_warning(stage: Stage) -> None
     )
 
 
+async def test_protocol_that_nothing_speaks_is_a_warning_with_those_that_there_are(
+    stage: Stage, collector: Collector
+) -> None:
+    server = await stage.pulsed(**collector.environment | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+    (warning,) = warnings(server)
+    assert warning["event"] == "traces_not_exported"
+    assert warning["reason"] == "OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json': give grpc or http/protobuf."
+
+
 async def test_variable_that_opentelemetry_refuses_is_a_warning(stage: Stage, collector: Collector) -> None:
     server = await stage.pulsed(**collector.environment, OTEL_PROPAGATORS="pigeon")
     (warning,) = warnings(server)

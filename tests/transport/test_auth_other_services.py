@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -11,13 +12,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+from pulse_server import tuning
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from tests.transport.authorised import USERS, basic
+from tests.transport.pulse_server_under_test import SECOND
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+CHECK = "/grpc.health.v1.Health/Check"
 LIST = reflection_pb2.ServerReflectionRequest(list_services="")
 _PATIENCE_SECONDS = 10
 
@@ -27,6 +31,11 @@ class Services:
     directory: Directory
     health: Any
     reflection: Any
+    channel: grpc.aio.Channel
+
+    def silent_check(self) -> Any:
+        """A health check whose request has not been sent yet."""
+        return self.channel.stream_stream(CHECK)()
 
 
 @pytest.fixture
@@ -43,6 +52,7 @@ async def services() -> AsyncIterator[Services]:
             directory,
             health_pb2_grpc.HealthStub(channel),
             reflection_pb2_grpc.ServerReflectionStub(channel),
+            channel,
         )
     await server.stop(None)
 
@@ -58,6 +68,35 @@ async def test_health_is_told_to_everybody(services: Services) -> None:
 async def test_health_minds_no_credentials_that_are_wrong(services: Services) -> None:
     answer = await services.health.Check(health_pb2.HealthCheckRequest(), metadata=basic("nobody"))
     assert answer.status == SERVING
+
+
+async def test_request_of_a_stranger_is_not_waited_for_long(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "STRANGER_PATIENCE", 0.1 * SECOND)
+    silent = services.silent_check()
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        assert await silent.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_strangers_who_send_nothing_make_room_for_the_next(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "STRANGERS_READ", 2)
+    monkeypatch.setattr(tuning, "STRANGER_PATIENCE", 3600 * SECOND)
+    silent = [services.silent_check() for _ in range(20)]
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        for answer in islice(asyncio.as_completed([call.code() for call in silent]), 18):
+            assert await answer is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await services.health.Check(health_pb2.HealthCheckRequest())).status == SERVING
+    for call in silent:
+        call.cancel()
+
+
+async def test_stranger_who_sends_no_request_at_all_is_told_so(services: Services) -> None:
+    silent = services.silent_check()
+    await silent.done_writing()
+    assert await silent.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_reflection_is_for_users_of_any_role(services: Services) -> None:

@@ -17,6 +17,9 @@ PATIENCE_SECONDS = 10
 ALONE = (("grpc.use_local_subchannel_pool", 1),)
 # Takes 64 KiB before its reader has to show itself, instead of measuring how much the network would carry.
 SMALL_WINDOW = (*ALONE, ("grpc.http2.bdp_probe", 0))
+# Kinds of frames of HTTP/2, and their flags.
+DATA, HEADERS, SETTINGS = 0x0, 0x1, 0x4
+END_STREAM, END_HEADERS = 0x1, 0x4
 UNLIMITED = (*ALONE, ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1024 * 1024))
 
 
@@ -170,3 +173,48 @@ async def test_stream_that_was_not_read_ends_with_a_sentence(database_dsn: str) 
 async def read_to_the_end(worker: StreamingWorker) -> None:
     while True:
         await worker.message()
+
+
+def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+    return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
+
+
+def call_of(stream: int, path: bytes) -> bytes:
+    """A call with an empty request, as HTTP/2 has it on the wire: no client would send such paths."""
+    headers = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": path,
+        b":authority": b"test",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+    }
+    block = b"".join(
+        b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
+    )
+    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, bytes(5))
+
+
+async def answer_on(stream: int, reader: asyncio.StreamReader) -> bytes:
+    """The first message that comes on the stream."""
+    while True:
+        head = await reader.readexactly(9)
+        body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        if head[3] == DATA and int.from_bytes(head[5:], "big") == stream:
+            return body
+
+
+@pytest.mark.parametrize("path", [b"/\xff\xfe/x", b"/a\0b/c", b"/", b"*", b"no-slash"])
+async def test_path_that_names_no_method_does_not_end_the_server(
+    server: ServerUnderTest, path: bytes
+) -> None:
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + call_of(1, path))
+    writer.write(call_of(3, b"/pulse.v1.PulseService/GetDispatchStatus"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await answer_on(3, reader)
+    writer.close()
+
+    async with grpc.aio.insecure_channel(server.address, ALONE) as channel:
+        await PulseServiceStub(channel).GetDispatchStatus(pb.GetDispatchStatusRequest())

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from pulse_server.access.credentials import BadCredentials, Credentials
 from pulse_server.access.directory import Directory
 from pulse_server.access.passwords import Passwords
-from pulse_server.access.throttle import Throttle
+from pulse_server.access.throttle import Throttle, plain_address
 from pulse_server.access.users import User
 from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
 from pulse_server.telemetry.metrics import Metrics
@@ -108,7 +108,9 @@ class Authenticator:
             self._metrics.logins.add("wrong")
             # A name that nobody has may be a password in the wrong field.
             known = self._directory.find(credentials.name)
-            log.warning("login_refused", extra={"peer": peer, "user": known.name if known else None})
+            log.warning(
+                "login_refused", extra={"peer": plain_address(peer), "user": known.name if known else None}
+            )
             raise Unauthenticated(WRONG)
         self._metrics.logins.add("ok")
         self._throttle.give_back(peer, credentials.name)

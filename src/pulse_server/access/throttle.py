@@ -77,3 +77,8 @@ def network_of(peer: str) -> str:
             return str(address.ipv4_mapped)
         return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
     return peer
+
+
+def plain_address(peer: str) -> str:
+    """The address as an operator knows it: IPv4 as such, also where a socket for both families took it."""
+    return peer.removeprefix("::ffff:") if "." in peer else peer

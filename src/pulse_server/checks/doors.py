@@ -72,8 +72,6 @@ def check_addresses(settings: Settings) -> Iterator[Finding]:
         yield info("ports", "HTTP is off: no health checks, no metrics. PULSE_HTTP_ADDR turns it on.")
     elif settings.http_address.startswith("unix:"):
         yield from _socket(Path(settings.http_address.removeprefix("unix:")))
-    elif settings.http_address == settings.grpc_address and not settings.grpc_address.endswith(":0"):
-        yield fail("ports", f"PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {settings.grpc_address}.")
     else:
         yield from _port(settings.http_address, "HTTP", "PULSE_HTTP_ADDR")
 

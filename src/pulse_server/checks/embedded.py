@@ -27,7 +27,8 @@ def check_embedded(path: Path) -> Iterator[Finding]:
         yield fail("database", str(error))
         return
     if written_by_major(directory.postgres) is None:
-        yield info("database", f"{directory.path} would be made, with an empty database.")
+        made = "would get" if directory.path.exists() else "would be made, with"
+        yield info("database", f"{directory.path} {made} an empty database.")
     else:
         yield ok(
             "database", f"Its data is in {directory.path}; the schema is brought up to date at the start."

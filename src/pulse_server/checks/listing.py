@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.checks.findings import Finding, warn
 from pulse_server.settings import OPTIONS, Option, Settings
+from pulse_server.settings.parsing import DATABASE_SCHEMES
 
 # What the SDK and the command `pulse` read: they may run in the same container.
 _OF_OTHERS = frozenset(
@@ -59,6 +60,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def shown_url(url: str) -> str:
     """User, hosts and database of a URL. Whatever cannot be told apart from a password is left out."""
+    if not url.startswith(DATABASE_SCHEMES):
+        return "(cannot be read as a URL)"  # such as "host=… password=…", of which nothing can be shown
     try:
         parts = urlsplit(url)
         query = dict(pair.partition("=")[::2] for pair in parts.query.split("&"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.postgres.failures import describe
+from pulse_server.postgres.failures import NoHostTakesWrites, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ class Session(_Connection):
     moves: int
 
 
-class NoHostTakesWrites(ConnectionError):
-    """Each host was asked, and none is a primary that answers. The text says what each of them did."""
-
-
 class Connector:
     """Where the database is. Whoever shares a connector moves together when the primary does."""
 
@@ -58,8 +54,9 @@ class Connector:
         self._hosts = _several_hosts(dsn)
         self._last: Host | None = None
         self._moves = 0
-        # An operator who says which hosts to accept is taken at the word; else they must take writes.
-        self._must_be_writable = bool(self._hosts) and chosen_session(dsn) is None
+        # An operator who says which hosts to accept is taken at the word; else they must take writes. So must
+        # one that stands alone: a server that can store nothing is not to call itself ready.
+        self._must_be_writable = _names_no_session(dsn)
 
     @property
     def has_alternatives(self) -> bool:
@@ -81,13 +78,15 @@ class Connector:
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
         }
         if not self._hosts:
-            return self._stamped(await self._open(timeout, options), None)
+            return self._stamped(await self._open_writable(timeout, options), None)
         hosts = list(self._hosts)
         for_each = min(tuning.HOST_TIMEOUT, timeout / len(hosts))
         failures: list[Exception] = []
         for host in hosts:
             try:
-                session = await self._open_writable(host, for_each, options)
+                session = await self._open_writable(
+                    for_each, options | {"host": host.name, "port": host.port}
+                )
             except (OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched) as error:
                 failures.append(error)
                 self._put_last(host)
@@ -128,12 +127,12 @@ class Connector:
         session.moves = self._moves
         return session
 
-    async def _open_writable(self, host: Host, timeout: timedelta, options: dict[str, Any]) -> Session:
+    async def _open_writable(self, timeout: timedelta, options: dict[str, Any]) -> Session:
         async with asyncio.timeout(timeout.total_seconds()):
-            session = await self._open(timeout, options | {"host": host.name, "port": host.port})
+            session = await self._open(timeout, options)
             try:
                 if self._must_be_writable and not await _is_writable(session):
-                    raise ConnectionRefusedError("is a standby, or read-only")
+                    raise TakesNoWrites("is a standby, or read-only")
             except BaseException:
                 session.terminate()
                 raise
@@ -150,6 +149,13 @@ class Connector:
 async def _is_writable(session: Session) -> bool:
     async with session.transaction():  # a pooler keeps one server for the length of a transaction only
         return bool(await session.fetchval(_IS_WRITABLE))
+
+
+def _names_no_session(dsn: str) -> bool:
+    try:
+        return chosen_session(dsn) is None
+    except ValueError:
+        return True  # the driver says so when it reads the URL
 
 
 def _several_hosts(dsn: str) -> list[Host]:

@@ -13,7 +13,7 @@ import asyncpg
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import describe, translated
+from pulse_server.postgres.failures import TakesNoWrites, describe, translated
 from pulse_server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -218,9 +218,7 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
             connection = await connector.connect(timeout=min(timedelta(seconds=2), patience))
         except (TimeoutError, OSError, asyncpg.CannotConnectNowError) as error:
             if asyncio.get_running_loop().time() >= deadline:
-                raise Unavailable(
-                    f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
-                ) from error
+                raise Unavailable(_why_not(error)) from error
             await asyncio.sleep(0.2)
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise Unavailable(
@@ -235,6 +233,14 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
         else:
             await connection.close(timeout=2)
             return
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, TakesNoWrites):
+        return f"The database {describe(error)}. Name the primary in DB_HOST, or all hosts."
+    if "rejected SSL upgrade" in str(error):  # the driver has no class for it
+        return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
+    return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
 
 
 async def _keep_as_it_is(connection: object) -> None:

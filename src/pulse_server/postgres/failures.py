@@ -10,7 +10,17 @@ import asyncpg
 
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 
+
+class TakesNoWrites(ConnectionRefusedError):
+    """The host answers, and is a standby or read-only."""
+
+
+class NoHostTakesWrites(ConnectionError):
+    """Each host was asked, and none is a primary that answers. The text says what each of them did."""
+
+
 _NO_ROOM = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
+_READ_ONLY = (TakesNoWrites, NoHostTakesWrites, asyncpg.ReadOnlySQLTransactionError)
 _AWAY = (
     OSError,
     asyncio.TimeoutError,
@@ -26,6 +36,9 @@ _AWAY = (
     asyncpg.InvalidCachedStatementError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidPasswordError,
+    # The database is closed to connections, or renamed, while somebody mends it.
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.InvalidCatalogNameError,
     asyncpg.InternalServerError,
 )
 
@@ -48,9 +61,12 @@ def translated(statement: str) -> Iterator[None]:
                 "DB_HOST leads to a pooler that refuses session settings, such as PgBouncer. "
                 "Set PULSE_DB_POOLER=on."
             ) from error
-        raise Unavailable(
-            f"The database did not answer ({statement}: {type(error).__name__}). Try again."
-        ) from error
+        what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
+        raise Unavailable(f"The database {what} ({statement}: {type(error).__name__}). Try again.") from error
+    except asyncpg.PostgresError as error:
+        # It quotes the whole row, payload and metadata included, and whoever logs the bug would log that.
+        error.detail = None
+        raise
 
 
 def describe(error: BaseException) -> str:

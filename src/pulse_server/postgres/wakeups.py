@@ -18,6 +18,7 @@ import asyncpg
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.failures import describe
 from pulse_server.repos.wakeups import Wakeup
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ class PostgresWakeupLine:
                 asyncpg.InternalClientError,  # the session was terminated while it was idle
             ) as error:
                 if not self._is_down:
-                    log.warning("wakeups_down", extra={"reason": type(error).__name__})
+                    log.warning("wakeups_down", extra={"reason": describe(error)})
                 self._is_down = True
             await asyncio.sleep(tuning.LISTEN_RETRY.total_seconds())
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 DEFAULT_PORT = 50051
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "[::]"
+DATABASE_SCHEMES = ("postgres://", "postgresql://")
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -102,7 +103,7 @@ def parse_http_address(text: str, name: str) -> Address | UnixAddress:
 
 def parse_database_url(text: str, name: str) -> str:
     text = text.strip()
-    if not text.startswith(("postgres://", "postgresql://")):
+    if not text.startswith(DATABASE_SCHEMES):
         raise BadSettings(
             f"{name} must be a URL such as postgres://user:password@host:5432/database; "
             "leave it out to run the embedded Postgres."

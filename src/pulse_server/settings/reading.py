@@ -117,12 +117,16 @@ def _settings(values: dict[str, Any]) -> Settings:
         for status in ("completed", "canceled", "dead_lettered")
         if f"retention_{status}" in values
     }
-    host = EVERYWHERE if values.keys() & _WHO_GETS_IN else LOOPBACK
+    host = _default_host(values.keys())
     values["grpc_address"] = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(host)
     if "http_address" in values:
         values["http_address"] = values["http_address"].in_full(host)
     values.setdefault("database_url", None)
     return Settings(**values, tls=TlsFiles(*tls_files) if tls_files[0] else None, retention=Retention(**kept))
+
+
+def _default_host(known: Set[str]) -> str:
+    return EVERYWHERE if known & _WHO_GETS_IN else LOOPBACK
 
 
 def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[str]:
@@ -143,9 +147,20 @@ def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[st
         )
     if "tls_client_ca" in known and not {"tls_certificate", "tls_key"} & known:
         yield "PULSE_TLS_CLIENT_CA needs PULSE_TLS_CERT and PULSE_TLS_KEY as well."
+    if not refused & {"grpc_address", "http_address"} and "http_address" in values:
+        host = _default_host(known)
+        grpc_address = values.get("grpc_address", Address("", DEFAULT_PORT))
+        if grpc_address.port and grpc_address.in_full(host) == values["http_address"].in_full(host):
+            yield (
+                f"PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {grpc_address.in_full(host)}: "
+                "give one of them another port."
+            )
     if values.get("metrics_need_login"):
         if not known & _WHO_GETS_IN:
-            yield "PULSE_METRICS_AUTH is on, but there are no users: set PULSE_AUTH_USERS."
+            yield (
+                "PULSE_METRICS_AUTH is on, but there are no users: "
+                "set PULSE_AUTH_USERS_FILE or PULSE_AUTH_USERS."
+            )
         if "http_address" not in known:
             yield "PULSE_METRICS_AUTH is on, but PULSE_HTTP_ADDR is not set: there are no metrics."
     if not refused & {"lease_ttl", "heartbeat_interval", "watchdog_interval"}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -205,10 +205,15 @@ class _Supervisor:
     def _wait(self, until: float | None) -> list[signal.Signals]:
         """Wait for a signal, a word from a process, or the time. Returns the signals."""
         seconds = None if until is None else max(0.0, until - time.monotonic())
-        speaking = {process.fileno(): process for process in self._processes() if process.may_speak}
-        ready, _, _ = select.select([self._bell.fileno(), *speaking], [], [], seconds)
-        for descriptor in speaking.keys() & set(ready):
-            speaking[descriptor].hear()
+        # Not select(): it fails past descriptor 1023, and whoever calls the HTTP port makes the numbers rise.
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bell, selectors.EVENT_READ)
+            for process in self._processes():
+                if process.may_speak:
+                    selector.register(process, selectors.EVENT_READ, process.hear)
+            for key, _ in selector.select(seconds):
+                if key.data is not None:
+                    key.data()
         return self._bell.answer()
 
     def _next_start(self) -> float | None:

@@ -24,6 +24,10 @@ _EXPORTERS = {
 }
 
 
+class _UnknownProtocol(Exception):
+    """No exporter speaks it."""
+
+
 @asynccontextmanager
 async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
     """Export spans for as long as the block lasts, unless nobody asks for it or somebody else does it.
@@ -34,6 +38,8 @@ async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
     if endpoint := _endpoint_variable(environ):
         try:
             provider = _set_provider(environ)
+        except _UnknownProtocol as error:
+            log.warning("traces_not_exported", extra={"reason": str(error)})
         except ModuleNotFoundError as error:
             log.warning("traces_not_exported", extra={"reason": _missing(endpoint, error)})
         except Exception as error:
@@ -79,8 +85,10 @@ def _exporter(environ: Mapping[str, str]) -> tuple[Any, str]:
     """The exporter for the protocol that is asked for, else for the first that is installed."""
     asked = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if asked:
-        # One that does not exist is not installed either.
-        module = _EXPORTERS.get(asked.strip(), f"opentelemetry.exporter.otlp.{asked.strip()}")
+        if (module := _EXPORTERS.get(asked.strip())) is None:
+            raise _UnknownProtocol(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL is {asked!r}: give {' or '.join(_EXPORTERS)}."
+            )
         return importlib.import_module(module).OTLPSpanExporter(), asked
     *others, last = _EXPORTERS
     for protocol in others:

@@ -15,6 +15,7 @@ from pulse_server.settings import BadSettings, TlsFiles
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)-----END", re.DOTALL)
 # The names of Ed25519 and Ed448 in a key's first bytes. gRPC signs with neither: every handshake would fail.
 _EDWARDS_CURVES = (bytes.fromhex("06032b6570"), bytes.fromhex("06032b6571"))
+_NOT_PEM = "the first holds no certificate in PEM form, or the second no private key"
 _WHATEVER_THE_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 
 
@@ -76,7 +77,7 @@ def _server_context(files: TlsFiles, key_pem: bytes) -> ssl.SSLContext:
             ) from None
         raise BadSettings(
             f"PULSE_TLS_CERT ({files.certificate}) and PULSE_TLS_KEY ({files.key}) cannot be used as a "
-            f"certificate and its key: {error.reason or 'they are not PEM files'}."
+            f"certificate and its key: {error.reason or _NOT_PEM}."
         ) from None
     if (found := _KEY.search(key_pem)) and any(
         curve in base64.b64decode(found[1])[:32] for curve in _EDWARDS_CURVES

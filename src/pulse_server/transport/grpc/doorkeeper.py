@@ -20,6 +20,7 @@ from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthentic
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import abort, status_of
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
+from pulse_server.transport.grpc.strangers import StrangersRequests
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         self._authenticator = authenticator
         self._directory = directory
         self._metrics = metrics
+        self._strangers = StrangersRequests()
         self._streams: set[_Stream] = set()
         directory.on_change(self._end_streams)
 
@@ -50,7 +52,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method = details.method
         if method in PUBLIC:
-            return handler
+            return handler and _taking_a_stream(handler, partial(self._answer_anybody, handler))
         try:
             authorization = _authorization(details)
             user = self._authenticator.recognise(authorization)
@@ -61,6 +63,9 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         if user is not None and (handler is None or _is_unary(handler)):
             return handler  # None: gRPC answers UNIMPLEMENTED
         return _taking_a_stream(handler, partial(self._call, handler, method, authorization))
+
+    async def _answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
+        await _respond(handler, await self._strangers.read(context), context)
 
     async def _call(
         self, handler: Handler | None, method: str, authorization: str | None, requests: Any, context: Context
@@ -190,6 +195,11 @@ async def _serve(handler: Handler, requests: Any, context: Context) -> None:
         requests = await context.read()
         if requests is grpc.aio.EOF:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "The call ended without a request.")
+    await _respond(handler, requests, context)
+
+
+async def _respond(handler: Handler, requests: Any, context: Context) -> None:
+    """Call the behaviour with its request, or its requests, and send what it answers."""
     behaviour: Any = (
         handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     )

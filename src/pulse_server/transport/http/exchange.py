@@ -89,7 +89,14 @@ def _headers(lines: list[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
-        if not colon or not name.strip():
+        name = name.lower()
+        # A name with a blank in it, or before it, is one that a proxy in front may have read in another way.
+        if not colon or not name or any(character.isspace() for character in name):
             raise Refused(Answer.sentence(HTTPStatus.BAD_REQUEST, "A header of the request cannot be read."))
-        headers[name.strip().lower()] = value.strip()
+        if name == "authorization" and name in headers:
+            # Which one counts would depend on who reads it.
+            raise Refused(
+                Answer.sentence(HTTPStatus.BAD_REQUEST, "The request has more than one Authorization.")
+            )
+        headers[name] = value.strip()
     return headers

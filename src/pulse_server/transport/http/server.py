@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class HttpServer:
         self._pages = pages
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
+        # Those of them that are waited for: the request has not come, or the caller has its answer already.
+        self._idle: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._socket_file: Path | None = None
 
     async def start(self, address: str, tls: ssl.SSLContext | None = None) -> str:
@@ -87,8 +89,7 @@ class HttpServer:
         return path
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "asyncio runs it as a task"
+        task = _this_task()
         self._connections.add(task)
         try:
             await self._converse(reader, writer)
@@ -103,8 +104,9 @@ class HttpServer:
         is_read = False
         try:
             async with asyncio.timeout(tuning.HTTP_REQUEST_TIMEOUT.total_seconds()):
-                self._refuse_too_many()
-                request = await read_request(reader, _peer(writer))
+                self._make_room()
+                with self._idling(writer):
+                    request = await read_request(reader, _peer(writer))
             if request is None:
                 return
             is_read = "content-length" not in request.headers and "transfer-encoding" not in request.headers
@@ -118,12 +120,20 @@ class HttpServer:
             writer.write(answer.encode(with_body=with_body))
             await writer.drain()
             if not is_read:
-                await _let_finish(reader, writer)
+                with self._idling(writer):
+                    await _let_finish(reader, writer)
             writer.close()
             await writer.wait_closed()
 
-    def _refuse_too_many(self) -> None:
-        if len(self._connections) > tuning.HTTP_CONNECTIONS:
+    def _make_room(self) -> None:
+        """Cut whoever has been idle for the longest, if there are too many. Refused if nobody is idle.
+
+        A few connections that say nothing would keep the probes out, and have the server restarted for it.
+        """
+        if len(self._connections) <= tuning.HTTP_CONNECTIONS:
+            return
+        oldest = next(iter(self._idle), None)
+        if oldest is None:
             raise Refused(
                 Answer.sentence(
                     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -131,6 +141,17 @@ class HttpServer:
                     Retry_After="1",
                 )
             )
+        self._connections.discard(oldest)
+        self._idle.pop(oldest).transport.abort()
+
+    @contextmanager
+    def _idling(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        task = _this_task()
+        self._idle[task] = writer
+        try:
+            yield
+        finally:
+            self._idle.pop(task, None)
 
     async def _answer(self, request: Request) -> Answer:
         page = self._pages.get(request.path)
@@ -159,6 +180,12 @@ async def _let_finish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
             unread = _LINGER_BYTES
             while unread > 0 and (chunk := await reader.read(8192)):
                 unread -= len(chunk)
+
+
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None, "asyncio runs it as a task"
+    return task
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:
