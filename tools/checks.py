@@ -17,9 +17,9 @@ STATIC_CHECKS: dict[str, Sequence[str | Path]] = {
     "import-linter": [PYTHON.parent / "lint-imports", "--no-logo"],
     "stubs match proto": ["dev.py", "proto", "--check"],
 }
-# Worksteal starts with whole halves of the suite, so that a file's fixtures are mostly set up once, and
-# evens out at the end.
-PYTEST = ["-m", "pytest", "-n", "2", "--dist", "worksteal"]
+# Three at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
+# thirds of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
+PYTEST = ["-m", "pytest", "-n", "3", "--dist", "worksteal"]
 
 
 @dataclass(frozen=True)

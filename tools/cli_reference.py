@@ -56,7 +56,8 @@ file. It is never an argument. One that was saved for a user is not sent for ano
 `--output table`, the default, is for people: aligned columns that fit the terminal, times relative to now.
 Into a pipe it is the same text without colours, and nothing is cut. `NO_COLOR` is honoured.
 
-`--output json` is for programs: one array for a list and for actions on several things, one object otherwise.
+`--output json` is for programs: one array for a list and for actions on several things, one object otherwise;
+`jobs tail` prints an object on each line.
 Keys are only ever added. Times are ISO 8601 in UTC, durations are written like `1h30m`, what is not there is
 `null`. [Below](#shapes-of-json) is what each thing looks like.
 
@@ -69,7 +70,10 @@ thing alone has a line for each field, with its key first. Tabs and line breaks 
 Results go to standard output. Hints, warnings, questions and progress go to standard error.
 
 Durations are written as `90s`, `5m`, `2h`, `1h30m`, `7d`; times as `2030-01-31T09:00`, with a zone or in the
-machine's own.
+machine's own. `--since` and `--before` take both: `2h` is two hours ago.
+
+A job's id may be cut short wherever one is taken, as long as no other id begins so. Ids begin with the time
+of their making, so those of jobs that were stored together differ further back.
 
 ## Exit codes
 
@@ -81,7 +85,7 @@ machine's own.
 | 3 | not found |
 | 4 | not authenticated, or not allowed |
 | 5 | no server, or no database behind it |
-| 130 | interrupted with Ctrl-C |
+| 130 | interrupted with Ctrl-C; `top` ends with 0, however it is left |
 
 An error is a sentence on standard error. `PULSE_DEBUG=1` adds the traceback to one that nobody expected.
 

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli import shapes
+from pulse_cli import shapes, tailing
 from pulse_cli.job_views import job_view
+from pulse_cli.overview_views import topic_view, worker_view
 from pulse_cli.schedule_views import fire_view, preview_view, schedule_view
+from pulse_cli.snapshots import Snapshot
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
@@ -63,6 +65,38 @@ _paused = pulse.DispatchStatus(
     paused_at=_NINE,
     topics={"send-email": pulse.TopicPause("mail server is down", _NINE)},
 )
+_rates = pulse.Rates(submitted=120, completed=118, failed=3, dead_lettered=1)
+_topic = pulse.TopicInfo(
+    topic="send-email",
+    ready=40,
+    waiting=2,
+    running=8,
+    dead_lettered=1,
+    canceled=0,
+    oldest_ready_at=_NINE,
+    last_minute=_rates,
+    last_hour=_rates,
+    paused=True,
+    workers=2,
+)
+_worker = pulse.WorkerInfo(
+    worker_id="mailer-1",
+    topics=("send-email",),
+    capacity=10,
+    connected_at=_NINE,
+    server="pulse-a:50051",
+    held_count=1,
+    held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30)),),
+)
+_transition = pulse.Transition(
+    job_id=_JOB,
+    topic="send-email",
+    status=pulse.JobStatus.RETRYING,
+    attempt=1,
+    worker_id="mailer-1",
+    error="TimeoutError: no answer from the mail server",
+    at=_NINE,
+)
 
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `submit --wait`; elsewhere without `payload`, `payload_base64` and `history`. "
@@ -76,12 +110,33 @@ SHAPES: dict[str, Any] = {
         pulse.ScheduleFire(_JOB, _NINE, pulse.JobStatus.COMPLETED)
     ),
     "A fire to come, in `schedules preview`": preview_view().shape(_NINE),
-    "The switch, in `dispatch status`, `pause` and `resume`": shapes.dispatch_shape(_paused),
+    "The switch, in `dispatch status`, `pause` and `resume`. `held_back` is how many jobs could run if "
+    "nothing were paused; in `topics`, if that topic were not": shapes.dispatch_shape(_paused, [_topic]),
+    "A topic, in `topics`. `waiting` are those that are delayed or between two attempts; `failed` counts "
+    "attempts": shapes.topic_shape(_topic),
+    "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without being "
+    "connected; `held` has the twenty held longest": shapes.worker_shape(_worker),
+    "Everything at a glance, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
+        Snapshot(_paused, [], [], _NINE)
+    ),
+    "A change, in `jobs tail`: one object on each line": shapes.transition_shape(_transition),
+    "Changes that were not seen, in `jobs tail`: `missed` of any jobs because there were too many, or an "
+    "unknown number because the connection was `interrupted`": shapes.gap_shape(
+        pulse.Transitions((), 12, interrupted=False)
+    ),
+    "An action on all jobs that match, in `jobs cancel` and `jobs retry` without ids. `matched` were counted "
+    "at first, `changed` were changed; it is not `complete` if it was interrupted or only a dry run": (
+        shapes.bulk_shape(pulse.JobCount(10_000, _NINE), 10_000, is_complete=True, is_dry_run=False)
+    ),
 }
 
 PLAIN = {
     "`jobs list`": job_view().fields,
-    "`jobs cancel`, `jobs retry`": ("id", "status"),
+    "`jobs cancel`, `jobs retry` with ids": ("id", "status"),
+    "`jobs tail`": tailing.FIELDS,
+    "`topics`": topic_view().fields,
+    "`workers`": worker_view().fields,
+    "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),
     "`submit`, `schedules fire`": ("id",),
     "`submit --wait`": ("id", "status"),
     "`schedules list`": schedule_view().fields,

@@ -39,8 +39,19 @@ from pulse.errors import (
 from pulse.jobs import Job, SyncJob
 from pulse.models import Attempt, JobHandle, JobInfo, JobStatus, Page
 from pulse.outcomes import Cancelled, Discard, Retry
+from pulse.overview import (
+    Batch,
+    HeldJob,
+    JobCount,
+    Rates,
+    TopicInfo,
+    Transition,
+    Transitions,
+    WorkerInfo,
+)
 from pulse.schedule_models import CatchUp, FirePage, ScheduleFire, ScheduleInfo, SchedulePage
 from pulse.schedules import Schedules
+from pulse.selecting import JobFilter
 from pulse.specs import After, At, Cron, Every
 from pulse.sync import SyncPulse
 from pulse.sync_schedules import SyncSchedules
@@ -50,6 +61,7 @@ __all__ = [
     "AlreadyExists",
     "At",
     "Attempt",
+    "Batch",
     "Cancelled",
     "CatchUp",
     "ClientClosed",
@@ -61,11 +73,14 @@ __all__ = [
     "DispatchStatus",
     "Every",
     "FirePage",
+    "HeldJob",
     "InternalError",
     "InvalidArgument",
     "InvalidHandler",
     "InvalidTransition",
     "Job",
+    "JobCount",
+    "JobFilter",
     "JobHandle",
     "JobInfo",
     "JobStatus",
@@ -75,6 +90,7 @@ __all__ = [
     "PermissionDenied",
     "Pulse",
     "PulseError",
+    "Rates",
     "ResourceExhausted",
     "Retry",
     "ScheduleFire",
@@ -84,8 +100,12 @@ __all__ = [
     "SyncJob",
     "SyncPulse",
     "SyncSchedules",
+    "TopicInfo",
     "TopicPause",
+    "Transition",
+    "Transitions",
     "Unauthenticated",
     "Unavailable",
+    "WorkerInfo",
     "current",
 ]

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, ParamSpec, TypeVar
 
 from pulse import tuning
@@ -16,6 +16,7 @@ from pulse.portal import LoopThread
 
 V = ParamSpec("V")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 class Blocking:
@@ -33,6 +34,17 @@ class Blocking:
     ) -> Result:
         """Run an async verb and block until it is done."""
         return self._open_thread().run(verb(*args, **kwargs))
+
+    def iterate(self, items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
+        """Yield what an async generator yields, blocking for each. Closing this one closes that one."""
+        thread = self._open_thread()
+        try:
+            while (item := thread.run(_next(items))) is not None:
+                yield item
+        finally:
+            if not thread.is_over:
+                with contextlib.suppress(Exception):
+                    thread.run(items.aclose(), tuning.EXIT_TIMEOUT_SECONDS)
 
     def reopen(self) -> None:
         """Allow calls again after a close."""
@@ -59,6 +71,10 @@ class Blocking:
         # The lock too: in a forked child it may be held by a thread that does not exist there.
         self._lock = threading.Lock()
         self._thread = None
+
+
+async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
+    return await anext(items, None)
 
 
 def _close(thread: LoopThread, caller: Caller) -> None:

@@ -1,4 +1,7 @@
-"""The async client: its handlers and `run`. The verbs stand in enqueuing, operating and scheduling."""
+"""The async client: its handlers and `run`.
+
+The verbs stand in enqueuing, operating, overseeing and scheduling.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ from pulse.errors import InvalidHandler
 from pulse.handlers import Registry
 from pulse.jobs import Job, JobDecorator
 from pulse.operating import Operating
+from pulse.overseeing import Overseeing
 from pulse.scheduling import Scheduling
 from pulse.tls import ClientCertificate, File
 from pulse.worker import Worker, WorkerSettings
 
 
-class Pulse(Enqueuing, Operating, Scheduling):
+class Pulse(Enqueuing, Operating, Overseeing, Scheduling):
     """A client of pulsed: enqueue jobs, look at them, schedule them, and run handlers.
 
     Nothing connects before the first call. One object serves any number of tasks; use it from one event

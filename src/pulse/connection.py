@@ -49,6 +49,11 @@ class Connection:
         self._diagnosis = Diagnosis(endpoint)
         self._is_closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called: calls that end now end because of it."""
+        return self._is_closed
+
     async def call(
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],

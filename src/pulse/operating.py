@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from pulse import tuning
 from pulse.blocking import Blocking
 from pulse.calling import Caller, message
 from pulse.dispatch import DispatchStatus, dispatch_status
 from pulse.errors import InvalidArgument
-from pulse.models import JobInfo, JobStatus, Page, job_info
+from pulse.models import JobInfo, Page, job_info
+from pulse.selecting import JobFilter, filter_fields
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -32,33 +33,27 @@ class Operating:
     async def list_jobs(
         self,
         *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
         limit: int = tuning.PAGE_SIZE,
         cursor: str | None = None,
         timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> Page:
-        """Return one page of jobs, newest first, without their payloads and histories."""
-        request = message(
-            pb.ListJobsRequest, topic=topic or "", status=status or "", limit=limit, page_token=cursor or ""
-        )
+        """Return one page of the jobs that match, newest first, without their payloads and histories."""
+        request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
         response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
         return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
 
     async def iter_jobs(
         self,
         *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
         page_size: int = tuning.PAGE_SIZE,
         timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> AsyncIterator[JobInfo]:
-        """Yield all jobs, newest first, page by page. `timeout` bounds each page."""
+        """Yield all jobs that match, newest first, page by page. `timeout` bounds each page."""
         cursor: str | None = None
         while True:
-            page = await self.list_jobs(
-                topic=topic, status=status, limit=page_size, cursor=cursor, timeout=timeout
-            )
+            page = await self.list_jobs(limit=page_size, cursor=cursor, timeout=timeout, **which)
             for job in page:
                 yield job
             cursor = page.next_cursor
@@ -116,29 +111,27 @@ class SyncOperating:
     def list_jobs(
         self,
         *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
         limit: int = tuning.PAGE_SIZE,
         cursor: str | None = None,
         timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> Page:
-        """Return one page of jobs, newest first, without their payloads and histories."""
+        """Return one page of the jobs that match, newest first, without their payloads and histories."""
         return self._blocking.call(
-            self._pulse.list_jobs, topic=topic, status=status, limit=limit, cursor=cursor, timeout=timeout
+            self._pulse.list_jobs, limit=limit, cursor=cursor, timeout=timeout, **which
         )
 
     def iter_jobs(
         self,
         *,
-        topic: str | None = None,
-        status: JobStatus | str | None = None,
         page_size: int = tuning.PAGE_SIZE,
         timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> Iterator[JobInfo]:
-        """Yield all jobs, newest first, page by page. `timeout` bounds each page."""
+        """Yield all jobs that match, newest first, page by page. `timeout` bounds each page."""
         cursor: str | None = None
         while True:
-            page = self.list_jobs(topic=topic, status=status, limit=page_size, cursor=cursor, timeout=timeout)
+            page = self.list_jobs(limit=page_size, cursor=cursor, timeout=timeout, **which)
             yield from page
             cursor = page.next_cursor
             if cursor is None:

@@ -19,11 +19,12 @@ from pulse.enqueuing import SyncEnqueuing
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.jobs import SyncJob, SyncJobDecorator
 from pulse.operating import SyncOperating
+from pulse.overseeing import SyncOverseeing
 from pulse.scheduling import SyncScheduling
 from pulse.tls import ClientCertificate, File
 
 
-class SyncPulse(SyncEnqueuing, SyncOperating, SyncScheduling):
+class SyncPulse(SyncEnqueuing, SyncOperating, SyncOverseeing, SyncScheduling):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
     Nothing connects, and no thread starts, before the first call. Make it before a fork if you like

@@ -81,7 +81,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
     """Return the variables that make an application's own client use these settings."""
     told = {
         FIELDS[name].variable: settings[name]
-        for name in ("address", "user", "password", "tls_ca", "tls_cert", "tls_key")
+        for name in ("address", "user", "password", "tls_ca", "tls_cert", "tls_key", "tls_server_name")
     }
     told["PULSE_TLS"] = "on" if settings["tls"] else "off"
     return {variable: value for variable, value in told.items() if variable and value}

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from pulse_cli.durations import format_duration
+from pulse_cli.durations import format_duration, parse_duration
 
-_EXPECTED = "write it as 2030-01-31T09:00, 2030-01-31T09:00+01:00 or 2030-01-31T08:00Z"
+_EXAMPLES = "2030-01-31T09:00, 2030-01-31T09:00+01:00 or 2030-01-31T08:00Z"
 _NOTICEABLE = timedelta(seconds=1)
 
 
@@ -25,6 +25,14 @@ def ago(moment: datetime, present: datetime) -> str:
     # Whole seconds: tenths would be about the difference between two clocks.
     rounded = timedelta(seconds=round(abs(span).total_seconds()))
     return f"{format_duration(rounded)} ago" if span > timedelta(0) else f"in {format_duration(rounded)}"
+
+
+def age(moment: datetime | None, present: datetime) -> str:
+    """Write how long something has lasted: 3m, or – for what has not begun."""
+    if moment is None:
+        return "–"
+    # Whole seconds, as in `ago`; and never less than nothing where the server's clock is ahead of this one.
+    return format_duration(timedelta(seconds=max(round((present - moment).total_seconds()), 0)))
 
 
 def iso(moment: datetime) -> str:
@@ -47,7 +55,7 @@ def parse_moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip()).astimezone()
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a time: {_EXPECTED}.") from None
+        raise ValueError(f"{text!r} is not a time: write it as {_EXAMPLES}.") from None
 
 
 def moment(text: str) -> datetime:
@@ -56,3 +64,19 @@ def moment(text: str) -> datetime:
         return parse_moment(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def past_moment(text: str) -> datetime:
+    """The type of an option whose value is a point in time, or how long ago that was."""
+    try:
+        return now() - parse_duration(text)
+    except ValueError:
+        pass
+    except OverflowError:
+        raise click.BadParameter(f"{text!r} is longer ago than there are years.") from None
+    try:
+        return parse_moment(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no time: write how long ago, such as 2h, or {_EXAMPLES}."
+        ) from None

@@ -36,7 +36,7 @@ class View(Generic[T]):
     shape: Callable[[T], Shape]
     """The object in JSON."""
     fields: tuple[str, ...]
-    """Which keys of the shape the plain form has, in this order."""
+    """Which keys of the shape the plain form has, in this order; a dot leads into an object."""
 
     def without(self, *titles: str) -> View[T]:
         """Return the view without some columns, such as those that are the same in each row."""
@@ -61,6 +61,11 @@ class Output:
         """True for tables, where sentences and hints are welcome."""
         return self.form == "table"
 
+    @property
+    def can_redraw(self) -> bool:
+        """True at a terminal on which what was printed can be replaced."""
+        return self.is_for_people and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
     def show_list(self, things: Sequence[T], view: View[T], empty: str) -> None:
         """Print a list. `empty` is what people are told if it is: what it means, and what to do next."""
         if self.form == "json":
@@ -68,7 +73,7 @@ class Output:
         elif self.form == "plain":
             for thing in things:
                 shape = view.shape(thing)
-                click.echo("\t".join(plain(shape[name]) for name in view.fields))
+                click.echo("\t".join(plain(_part(shape, name)) for name in view.fields))
         elif things:
             print_lines(table(things, view))
         else:
@@ -123,10 +128,19 @@ def echo_json(document: Any) -> None:
     click.echo(printable.in_json(json.dumps(document, ensure_ascii=False, indent=indent)))
 
 
+def _part(shape: Shape, name: str) -> Any:
+    outer, _, inner = name.partition(".")
+    return _part(shape[outer], inner) if inner else shape[outer]
+
+
 def table(things: Sequence[T], view: View[T]) -> list[Line]:
     """Return the lines of a table, as wide as the terminal; as wide as its contents if there is none."""
-    width = terminal_width() if sys.stdout.isatty() else None
-    return lay_out(view.columns, [view.row(thing) for thing in things], width)
+    return lay_out(view.columns, [view.row(thing) for thing in things], table_width())
+
+
+def table_width() -> int | None:
+    """Return how wide a table may be: as wide as the terminal; None, which is any width, if there is none."""
+    return terminal_width() if sys.stdout.isatty() else None
 
 
 def terminal_width() -> int:
@@ -141,13 +155,13 @@ def hint(sentence: str) -> None:
     click.echo(printable.lines(sentence), err=True)
 
 
-def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines to standard output, with colours if that is a terminal and nobody minds."""
-    if not has_colours():
+def print_lines(lines: Iterable[Line], *, stderr: bool = False) -> None:
+    """Print lines, with colours if that goes to a terminal and nobody minds."""
+    if not has_colours(stderr=stderr):
         for line in lines:
-            click.echo("".join(cell.text for cell in line).rstrip())
+            click.echo("".join(cell.text for cell in line).rstrip(), err=stderr)
         return
-    console = make_console()
+    console = make_console(stderr=stderr)
     for line in lines:
         console.print(styled(line), soft_wrap=True)
 
@@ -163,9 +177,10 @@ def styled(line: Line) -> Text:
     return text
 
 
-def has_colours() -> bool:
-    """True if standard output is a terminal that shows colours, and NO_COLOR does not forbid them."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def has_colours(*, stderr: bool = False) -> bool:
+    """True if the output is a terminal that shows colours, and NO_COLOR does not forbid them."""
+    stream = sys.stderr if stderr else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def make_console(*, stderr: bool = False) -> Console:

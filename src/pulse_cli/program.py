@@ -8,6 +8,7 @@ from pulse_cli.commands.completion import completion
 from pulse_cli.commands.config import config
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
+from pulse_cli.commands.overview import top, topics, workers
 from pulse_cli.commands.passwd import passwd
 from pulse_cli.commands.save import save
 from pulse_cli.commands.schedules import schedules
@@ -16,7 +17,10 @@ from pulse_cli.commands.version import version
 from pulse_cli.commands.worker import worker
 from pulse_cli.declaring import Group
 
-COMMANDS = (submit, jobs, schedules, dispatch, worker, save, config, passwd, completion, version)
+COMMANDS = (
+    *(submit, jobs, schedules, dispatch, topics, workers, top),
+    *(worker, save, config, passwd, completion, version),
+)
 
 
 @click.group(
@@ -25,6 +29,8 @@ COMMANDS = (submit, jobs, schedules, dispatch, worker, save, config, passwd, com
         pulse submit send-email --payload '{"to": "a@b.c"}' --wait
         pulse jobs list --status DEAD_LETTERED
         pulse jobs get 0199c0de-0000-7000-8000-000000000001
+        pulse jobs retry --topic send-email --status DEAD_LETTERED
+        pulse top
         pulse dispatch pause --reason 'database maintenance'
         pulse save creds
     """,

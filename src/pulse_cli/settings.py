@@ -54,7 +54,7 @@ FIELDS = {
         Field("tls_ca", "--tls-ca", "PULSE_TLS_CA"),
         Field("tls_cert", "--tls-cert", "PULSE_TLS_CLIENT_CERT"),
         Field("tls_key", "--tls-key", "PULSE_TLS_CLIENT_KEY"),
-        Field("tls_server_name", "--tls-server-name", None),
+        Field("tls_server_name", "--tls-server-name", "PULSE_TLS_SERVER_NAME"),
     )
 }
 _UNSET = Setting(None, Origin.DEFAULT)

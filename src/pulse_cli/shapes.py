@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pulse_cli.moments import iso
 
 if TYPE_CHECKING:
     import pulse
+    from pulse_cli.snapshots import Snapshot
 
 Shape = dict[str, Any]
 
@@ -77,16 +79,104 @@ def fire_shape(fire: pulse.ScheduleFire) -> Shape:
     return {"job_id": fire.job_id, "fired_at": _time(fire.fired_at), "status": str(fire.status)}
 
 
-def dispatch_shape(status: pulse.DispatchStatus) -> Shape:
-    """What is paused."""
+def dispatch_shape(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) -> Shape:
+    """What is paused, and how many jobs could run if it were not."""
+    ready = {topic.topic: topic.ready for topic in topics}
     return {
         "paused": status.paused,
         "reason": status.reason or None,
         "paused_at": _time(status.paused_at),
+        "held_back": sum(topic.ready for topic in topics if topic.paused),
         "topics": [
-            {"topic": topic, "reason": pause.reason or None, "paused_at": _time(pause.paused_at)}
+            {
+                "topic": topic,
+                "reason": pause.reason or None,
+                "paused_at": _time(pause.paused_at),
+                "held_back": ready.get(topic, 0),
+            }
             for topic, pause in sorted(status.topics.items())
         ],
+    }
+
+
+def topic_shape(topic: pulse.TopicInfo) -> Shape:
+    """A topic at a glance."""
+    return {
+        "topic": topic.topic,
+        "ready": topic.ready,
+        "waiting": topic.waiting,
+        "running": topic.running,
+        "dead_lettered": topic.dead_lettered,
+        "canceled": topic.canceled,
+        "oldest_ready_at": _time(topic.oldest_ready_at),
+        "paused": topic.paused,
+        "workers": topic.workers,
+        "last_minute": _rates(topic.last_minute),
+        "last_hour": _rates(topic.last_hour),
+    }
+
+
+def worker_shape(worker: pulse.WorkerInfo) -> Shape:
+    """A worker, and the jobs that it holds."""
+    return {
+        "worker_id": worker.worker_id,
+        "server": worker.server,
+        "connected_at": _time(worker.connected_at),
+        "topics": list(worker.topics),
+        "capacity": worker.capacity,
+        "held_count": worker.held_count,
+        "held": [held_shape(job) for job in worker.held],
+    }
+
+
+def held_shape(job: pulse.HeldJob) -> Shape:
+    """A job in the hands of a worker."""
+    return {
+        "id": job.id,
+        "topic": job.topic,
+        "attempt": job.attempt,
+        "since": _time(job.since),
+        "lease_until": _time(job.lease_until),
+    }
+
+
+def transition_shape(change: pulse.Transition) -> Shape:
+    """One change of a job."""
+    return {
+        "event": "transition",
+        "at": _time(change.at),
+        "status": str(change.status),
+        "topic": change.topic,
+        "job_id": change.job_id,
+        "attempt": change.attempt,
+        "worker_id": change.worker_id,
+        "error": change.error,
+    }
+
+
+def gap_shape(news: pulse.Transitions) -> Shape:
+    """Changes that were not seen."""
+    return {"event": "gap", "missed": news.missed, "interrupted": news.interrupted}
+
+
+def snapshot_shape(snapshot: Snapshot) -> Shape:
+    """The whole queue at one moment."""
+    return {
+        "at": _time(snapshot.at),
+        "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics),
+        "topics": [topic_shape(topic) for topic in snapshot.topics],
+        "workers": [worker_shape(worker) for worker in snapshot.workers],
+    }
+
+
+def bulk_shape(counted: pulse.JobCount, changed: int, *, is_complete: bool, is_dry_run: bool) -> Shape:
+    """What became of an action on many jobs."""
+    return {
+        "matched": counted.count,
+        "changed": changed,
+        "complete": is_complete,
+        "dry_run": is_dry_run,
+        "counted_at": _time(counted.counted_at),
     }
 
 
@@ -120,6 +210,15 @@ def _attempt(past: pulse.Attempt) -> Shape:
         "started_at": _time(past.started_at),
         "ended_at": _time(past.ended_at),
         "error": past.error,
+    }
+
+
+def _rates(rates: pulse.Rates) -> Shape:
+    return {
+        "submitted": rates.submitted,
+        "completed": rates.completed,
+        "failed": rates.failed,
+        "dead_lettered": rates.dead_lettered,
     }
 
 

@@ -90,6 +90,22 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
+def cut_line(line: Line, width: int) -> Line:
+    """Return the line no wider than this many cells, with … where something is missing."""
+    kept: Line = []
+    for cell in line:
+        room = width - line_width(kept)
+        if _cells(cell.text) > room:
+            return [*kept, Cell(cut(cell.text, room), cell.style)] if room > 0 else kept
+        kept.append(cell)
+    return kept
+
+
+def line_width(line: Line) -> int:
+    """Return how many cells of a terminal the line takes."""
+    return sum(_cells(cell.text) for cell in line)
+
+
 def _cells(text: str) -> int:
     from rich.cells import cell_len
 

@@ -14,14 +14,35 @@ PAGE_SIZE = 50
 # The most that the server puts into one page.
 LARGEST_PAGE = 1000
 
+# ---------------------------------------------------------------- ids by their beginning
+
+# As git has it: less is a slip of the hand more often than an id.
+SHORTEST_PREFIX = 4
+# Enough to see where they differ, few enough to stay a sentence.
+CANDIDATES_NAMED = 4
+
+# ---------------------------------------------------------------- many jobs at once
+
+# How many of the jobs are shown before the question.
+SAMPLE_SHOWN = 3
+# In a pipe progress is a line whenever this much more is done, so that a log gets twenty lines at the most.
+PROGRESS_STEP = 0.05
+
 # ---------------------------------------------------------------- waiting and watching
 
-# A job that takes milliseconds is reported at once, one that takes hours is asked for once a second.
+# A job that takes milliseconds is reported at once, one that takes hours is asked for once a second: that is
+# how often people want to see how long it runs already. The end itself is noticed when it comes.
 WAIT_FIRST_SECONDS = 0.05
 WAIT_LONGEST_SECONDS = 1.0
+# The most that the server lets one caller watch by name.
+LARGEST_WATCH = 1000
 # Faster than anyone reads, slower than a server would notice.
 WATCH_INTERVAL = timedelta(seconds=2)
 WATCH_SHORTEST = timedelta(milliseconds=200)
+# How soon `top` notices a key or another size of the window.
+KEY_SECONDS = 0.1
+# How many refreshes the line of the backlog goes back.
+TREND_LENGTH = 24
 
 # ---------------------------------------------------------------- worker --reload
 

@@ -17,6 +17,7 @@ from pulse_cli.durations import format_duration
 from pulse_cli.failures import FAILED, INTERRUPTED, Failure
 from pulse_cli.job_views import state, status_cell
 from pulse_cli.moments import now
+from pulse_cli.noticing import Notice
 from pulse_cli.output import Cell, Output, make_console, print_lines
 from pulse_cli.shapes import whole_job_shape
 from pulse_cli.tables import cut
@@ -24,7 +25,7 @@ from pulse_cli.tables import cut
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from pulse import JobInfo, SyncPulse
+    from pulse import JobHandle, JobInfo, SyncPulse
 
 
 class _Progress(Protocol):
@@ -32,14 +33,21 @@ class _Progress(Protocol):
 
 
 def wait_for_jobs(
-    client: SyncPulse, ids: Sequence[str], longest: timedelta | None, output: Output, *, is_array: bool
+    client: SyncPulse,
+    handles: Sequence[JobHandle],
+    longest: timedelta | None,
+    output: Output,
+    *,
+    is_array: bool,
 ) -> None:
     """Wait until all have finished and print how. Raises a Failure unless all were completed."""
     started = time.monotonic()
+    ids = [handle.id for handle in handles]
+    topics = sorted({handle.topic for handle in handles})
     finished: dict[str, JobInfo] = {}
     try:
         with _progress() as progress:
-            _wait(client, list(ids), finished, longest, progress)
+            _wait(client, ids.copy(), topics, finished, longest, progress)
     except KeyboardInterrupt:
         left = [job_id for job_id in ids if job_id not in finished]
         raise Failure(_goes_on("interrupted", left), INTERRUPTED) from None
@@ -58,12 +66,14 @@ def wait_for_jobs(
 def _wait(
     client: SyncPulse,
     left: list[str],
+    topics: Sequence[str],
     finished: dict[str, JobInfo],
     longest: timedelta | None,
     progress: _Progress,
 ) -> None:
     total, started = len(left), time.monotonic()
     pause = tuning.WAIT_FIRST_SECONDS
+    notice = Notice(client, left.copy(), topics)
     while True:
         job = None
         for job_id in list(left):
@@ -74,11 +84,12 @@ def _wait(
             left.remove(job_id)
         if not left or job is None:
             return
-        if longest is not None and time.monotonic() - started >= longest.total_seconds():
+        remaining = float("inf") if longest is None else longest.total_seconds() - time.monotonic() + started
+        if remaining <= 0:
             return
         status = f"{job.status} · attempt {job.attempts} of {job.max_attempts} · {state(job, now())}"
         progress.update(f"{total - len(left)} of {total} finished · {status}" if total > 1 else status)
-        time.sleep(pause)
+        notice.wait(min(pause, remaining))
         pause = min(pause * 1.5, tuning.WAIT_LONGEST_SECONDS)
 
 

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 
 from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.access.users import BadUsers
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.status import JobStatus
 from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.loops import Loop
@@ -21,6 +23,7 @@ from pulse_server.observation import Observation
 from pulse_server.postgres.database import Database, wait_until_reachable
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
@@ -32,8 +35,13 @@ from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
+from pulse_server.service.selections import Selections
+from pulse_server.service.servers import Servers
 from pulse_server.service.signals import Signals
+from pulse_server.service.statistics import Statistics
 from pulse_server.service.submissions import Submissions
+from pulse_server.service.topics import Topics
+from pulse_server.service.transitions import Transitions
 from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import BadSettings, Retention, Settings
 from pulse_server.supervisor import Lifeline, longest_drain
@@ -44,6 +52,7 @@ from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.operator import Operator
+from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.grpc.server import grpc_server, listen
@@ -63,7 +72,8 @@ class App:
         self._line = wakeup_line(self._database.connector)
         repo = PostgresJobRepo(self._database)
         signals = Signals(self._line)
-        claims = Claims(repo, signals, settings.lease_ttl, metrics, claim_spans())
+        self.transitions = transitions = Transitions(self._line)
+        claims = Claims(repo, signals, settings.lease_ttl, metrics, claim_spans(), transitions)
         switches = PostgresDispatchRepo(self._database)
         self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
         self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
@@ -76,30 +86,38 @@ class App:
             interval=settings.watchdog_interval,
             lease_ttl=settings.lease_ttl,
             metrics=metrics,
+            transitions=transitions,
         )
         self.promoter = Promoter(repo, signals, interval=tuning.PROMOTE_INTERVAL)
         schedules = PostgresScheduleRepo(self._database)
-        self.scheduler = Scheduler(schedules, signals, interval=tuning.SCHEDULE_INTERVAL, metrics=metrics)
+        self.scheduler = Scheduler(
+            schedules, signals, interval=tuning.SCHEDULE_INTERVAL, metrics=metrics, transitions=transitions
+        )
         self.janitor = Janitor(
             PostgresRetentionRepo(self._database),
             _kept(settings.retention),
             interval=tuning.RETENTION_INTERVAL,
             metrics=metrics,
         )
+        overview = PostgresOverviewRepo(self._database)
+        self.statistics = Statistics(overview, metrics, interval=tuning.STATISTICS_INTERVAL)
+        self.servers = Servers(overview, _name(), self.hub.connected, interval=tuning.SERVERS_INTERVAL)
+        jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
         self.access = _access(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub, metrics)
         self._server = grpc_server(
-            Producer(Submissions(repo, signals, metrics)),
+            Producer(Submissions(repo, signals, metrics, transitions)),
             Consumer(
                 self.hub,
                 claims,
-                Reports(repo, metrics),
+                Reports(repo, metrics, transitions),
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(Jobs(repo, signals, metrics), PauseControl(switches, self.gate, signals)),
+            Operator(jobs, PauseControl(switches, self.gate, signals)),
             Planner(Schedules(schedules, signals, metrics)),
+            Overseer(jobs, Selections(repo, jobs), Topics(overview), self.servers, transitions, self.gate),
             metrics=metrics,
             interceptors=_doorkeepers(self.access, metrics),
             shares_port=settings.shares_port,
@@ -127,6 +145,7 @@ class App:
     async def stop(self) -> None:
         """Stop claiming, hand back what was not delivered, let calls under way finish, then let go."""
         self.observation.drain()
+        self.transitions.end_watching()
         await self.hub.drain(tuning.STREAM_GOODBYE)
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         for loop in self._loops():
@@ -137,6 +156,10 @@ class App:
         for task in loops:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(PulseError, TimeoutError):
+            async with asyncio.timeout(tuning.FAREWELL_TIMEOUT.total_seconds()):
+                await self.servers.leave()
+                await self.statistics.tell()
         await self.observation.close()
         if self.access is not None:
             self.access.close()
@@ -157,9 +180,17 @@ class App:
             self.gate.loop,
             self.janitor.loop,
             self._reconciler,
+            self.statistics.loop,
+            self.servers.loop,
+            self.transitions.loop,
             *self.observation.loops,
             *(self.access.loops if self.access is not None else ()),
         )
+
+
+def _name() -> str:
+    """What people call this server: its host and its process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _kept(retention: Retention) -> dict[JobStatus, timedelta]:

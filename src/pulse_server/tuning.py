@@ -81,10 +81,11 @@ DEFAULT_MAX_ATTEMPTS = 5
 
 # --- who gets in (docs/adr/0019) ---
 
-# A check of a bcrypt hash takes 90 to 350 ms of a core. Two at a time leave the other cores to the jobs.
-PASSWORD_THREADS = 2
-# How many checks may wait for a thread: two or three seconds' worth, less than a call of the SDK has.
-PASSWORD_LINE = 16
+# A check of a bcrypt hash takes 90 to 350 ms of a core. One at a time: with two, the first burst of a flood
+# took both cores of a small machine for three seconds. Who was let in once is not checked again.
+PASSWORD_THREADS = 1
+# How many checks may wait for the thread: two or three seconds' worth, less than a call of the SDK has.
+PASSWORD_LINE = 8
 # Below the threads that move jobs, so that a core that is wanted by both goes to those. Linux only.
 PASSWORD_NICENESS = 10
 # After its burst an address gets one check in this long: half a check a second, 6 to 18% of a core.
@@ -93,7 +94,7 @@ LOGIN_INTERVAL = timedelta(seconds=2)
 LOGIN_BURST_PER_USER = 5
 # And for all users together, so that another name each time is no way round. Several applications may share
 # an address, each with a user of its own, and start at once.
-LOGIN_BURST_PER_PEER = 20
+LOGIN_BURST_PER_PEER = 10
 # How many addresses, and how many pairs of address and user, are remembered. About 100 bytes each.
 LOGINS_REMEMBERED = 10_000
 # Requests of callers without a user, which ask for gRPC's health, that are read at a time: half a gigabyte at
@@ -197,6 +198,8 @@ HTTP_GATHER_BYTES = 64 * 1024 * 1024
 
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_METADATA_BYTES = 16 * 1024
+# The SDK pings twice as rarely. More often than this is taken for an attack.
+PING_INTERVAL = timedelta(seconds=10)
 # A worker has a stream and is never idle; a producer that had nothing to say connects again unnoticed.
 CONNECTION_IDLE = timedelta(minutes=15)
 # Calls at once on one connection; a client that has more lets them wait, on its own side.
@@ -217,12 +220,45 @@ LISTEN_RETRY = timedelta(seconds=2)
 # A line on which nothing was said for this long is tried: it may have been cut without a word.
 LISTEN_CHECK = timedelta(seconds=15)
 
+# --- what operators see (docs/adr/0026) ---
+
+# How often each server adds its counts to the statistics by the minute.
+STATISTICS_INTERVAL = timedelta(seconds=5)
+STATISTICS_KEPT = timedelta(days=7)
+# Old minutes are deleted once in so many rounds: every ten minutes.
+STATISTICS_CLEAN_UP_ROUNDS = 120
+# How often each server says who is connected to it, how many silent rounds make it a dead one, and when its
+# row goes.
+SERVERS_INTERVAL = timedelta(seconds=5)
+SERVER_SILENT_ROUNDS = 4
+SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
+HELD_JOBS_SHOWN = 20
+# A count of all topics serves everyone for this long, and for this many times as long as it took.
+TOPICS_SAMPLE_AGE = timedelta(seconds=1)
+SAMPLE_REST = 20
+# Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
+JOBS_FOUND = 10
+# Somebody who watches is told for this long after the last reminder from their server.
+WATCH_REMINDER = timedelta(seconds=5)
+WATCH_INTEREST = timedelta(seconds=15)
+# What is told waits this long for what was to be told before it: the line between servers takes some 30 ms.
+WATCH_GATHERING = timedelta(milliseconds=100)
+# What a watcher may leave unread. With the gathering it bounds what a busy server spends on one who watches:
+# 10,000 transitions a second, more than anybody can read, at some 8 µs.
+WATCHER_BACKLOG = 1000
+# What one round of messages to the other servers carries, 5,000 a second, and what may wait for its round.
+TRANSITIONS_RELAYED = 100
+TRANSITIONS_WAITING = 1000
+TRANSITION_ERROR_CHARACTERS = 120
+
 # --- stopping ---
 
 # Until the streams are closed and the calls under way are answered; then they are cut.
 DRAIN_TIMEOUT = timedelta(seconds=10)
 # How long workers may take to leave after they were told that the server is draining.
 STREAM_GOODBYE = timedelta(seconds=2)
+# What the last words to the database may take: statistics, and that this server is gone. Neither is needed.
+FAREWELL_TIMEOUT = timedelta(seconds=1)
 # What the last spans get to reach their collector; an exit that waits longer for it would look like a hang.
 TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
 

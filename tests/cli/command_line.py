@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,11 @@ class CommandLine:
         }
         home = {"HOME": str(self.home), "PYTHONPATH": str(SOURCES), "TZ": "UTC"}
         return kept | home | self.variables | variables
+
+
+def plain_text(screen: str) -> str:
+    """Return what is on a screen, without its colours and movements."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)
 
 
 def ended(child: Terminal) -> int:

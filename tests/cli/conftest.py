@@ -50,6 +50,26 @@ def pulse(address: str, tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path, {"PULSE_ADDR": address})
 
 
+@pytest.fixture(scope="module")
+def own_database(databases: Databases, template_database: str) -> Iterator[str]:
+    """A database that one module has for itself."""
+    with databases.temporary(template_database) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def own_address(own_database: str) -> Iterator[str]:
+    """Where a pulsed serves that one module has for itself: nobody else's jobs are there."""
+    with serving(own_database) as address:
+        yield address
+
+
+@pytest.fixture
+def own(own_address: str, tmp_path: Path) -> CommandLine:
+    """`pulse`, told where that is."""
+    return CommandLine(tmp_path, {"PULSE_ADDR": own_address})
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> CommandLine:
     """`pulse`, told nothing."""

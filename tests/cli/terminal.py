@@ -70,6 +70,10 @@ class Terminal:
         """Type a line."""
         self._screen.sendline(line)
 
+    def press(self, key: str) -> None:
+        """Press a key."""
+        self._screen.send(key)
+
     def sendintr(self) -> None:
         """Type Ctrl-C."""
         self._screen.send(_CTRL_C)

@@ -19,12 +19,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def guarded_address(databases: Databases, template_database: str, authority: Authority) -> Iterator[str]:
-    """Where a pulsed serves that speaks TLS and knows two users."""
+    """Where a pulsed serves that speaks TLS and knows three users."""
     files = authority.server("localhost", "127.0.0.1")
     variables = {
         "PULSE_TLS_CERT": str(files.certificate),
         "PULSE_TLS_KEY": str(files.key),
-        "PULSE_AUTH_USERS": "ops:swordfish,eve:tuna:viewer",
+        "PULSE_AUTH_USERS": "ops:swordfish,eve:tuna:viewer,bob:cod:producer",
     }
     with databases.temporary(template_database) as dsn, serving(dsn, **variables) as address:
         yield address
@@ -76,6 +76,30 @@ def test_what_a_role_does_not_allow_is_4(guarded: CommandLine) -> None:
     result = guarded("dispatch", "pause", **eve)
     assert result.code == 4
     assert "pulse config show" in result.err
+
+
+def test_viewer_sees_everything_and_changes_nothing(guarded: CommandLine) -> None:
+    eve = {"PULSE_USER": "eve", "PULSE_PASSWORD": "tuna"}
+    for command in (["topics"], ["workers"], ["top"], ["dispatch", "status"]):
+        assert guarded(*command, **eve).code == 0
+    assert guarded("jobs", "retry", "--status", "DEAD_LETTERED", "--dry-run", **eve).code == 0
+    guarded("submit", "t", PULSE_USER="ops", PULSE_PASSWORD="swordfish")
+    result = guarded("jobs", "cancel", "--topic", "t", "--yes", **eve)
+    assert (result.code, result.out) == (4, "")
+
+
+def test_wait_needs_no_more_than_a_producer_may(guarded: CommandLine) -> None:
+    """Who may not watch jobs change is not told at once, but is told."""
+    bob = {"PULSE_USER": "bob", "PULSE_PASSWORD": "cod"}
+    result = guarded("submit", "t", "--wait-timeout", "300ms", **bob)
+    assert result.code == 1
+    assert "The job goes on" in result.err
+
+
+def test_top_leaves_the_screen_to_say_who_is_not_let_in(guarded: CommandLine) -> None:
+    with guarded.terminal("top") as child:
+        assert ended(child) == 4
+        assert "PULSE_USER" in child.before.partition("\x1b[?1049l")[2]
 
 
 def test_terminal_asks_for_the_password_of_a_user_without_one(guarded: CommandLine) -> None:

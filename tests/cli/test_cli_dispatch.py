@@ -1,6 +1,8 @@
 """`pulse dispatch`, piped and at a terminal."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -47,4 +49,24 @@ def test_resume_of_everything_names_the_topics_that_stay_paused(switch: CommandL
 
 def test_plain_status_is_a_line_for_each_key(pulse: CommandLine) -> None:
     rows = pulse("dispatch", "status", "-o", "plain").rows
-    assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "topics"]
+    assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "held_back", "topics"]
+
+
+def test_status_tells_how_much_is_held_back(switch: CommandLine, topic: str) -> None:
+    switch("dispatch", "pause", "--topic", topic)
+    assert "No job is held back by it" in switch("dispatch", "status").out
+    switch("submit", topic, "--count", "3")
+    switch("submit", topic, "--delay", "1h")  # waits, but not for this
+    (paused,) = _settled(switch, lambda shape: shape["topics"][0]["held_back"] == 3)["topics"]
+    assert paused["topic"] == topic
+    assert "3 jobs are held back by it, the oldest for " in switch("dispatch", "status").out
+    switch("dispatch", "pause")
+    assert _settled(switch, lambda shape: shape["held_back"] >= 3)["paused"] is True
+    switch("dispatch", "resume", "--topic", topic)
+
+
+def _settled(pulse: CommandLine, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Ask until it is so: servers count a second behind."""
+    while not is_so(shape := pulse("dispatch", "status", "-o", "json").json):
+        time.sleep(0.2)
+    return dict(shape)

@@ -6,13 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cli.command_line import CommandLine, ended
+from tests.cli.command_line import CommandLine, ended, plain_text
 
 UNKNOWN = "0199c0de-0000-7000-8000-000000000001"
-
-
-def plain_text(screen: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)
 
 
 # ---------------------------------------------------------------- list
@@ -137,6 +133,41 @@ def test_piped_watch_repeats_the_list(pulse: CommandLine, topic: str, stored: Ca
         process.communicate()
 
 
+def test_list_filters_by_time_error_and_schedule(working: CommandLine, topic: str) -> None:
+    text = f"no route to {topic}"
+    job = working("submit", "fatal", "--payload", json.dumps({"text": text}), "--wait", "-o", "json").json
+    listed = ["jobs", "list", "--topic", "fatal", "-o", "plain"]
+    assert [row[0] for row in working(*listed, "--error", text.upper()).rows] == [job["id"]]
+    assert working(*listed, "--error", text, "--since", "1h").rows
+    assert working(*listed, "--error", text, "--since", job["submitted_at"]).rows
+    assert not working(*listed, "--error", text, "--before", "1h").rows
+    assert not working(*listed, "--error", text, "--since", "2100-01-01T00:00Z").rows
+
+
+def test_list_filters_by_schedule_of_either_name(pulse: CommandLine, topic: str) -> None:
+    made = pulse("schedules", "create", topic, "--every", "1h", "--name", topic, "-o", "json").json
+    pulse("submit", topic)
+    fired = pulse("schedules", "fire", topic, "-o", "plain").out.strip()
+    for schedule in (topic, made["id"]):
+        rows = pulse("jobs", "list", "--schedule", schedule, "-o", "plain").rows
+        assert [row[0] for row in rows] == [fired]
+    pulse("schedules", "delete", topic, "--yes")
+    assert pulse("jobs", "list", "--schedule", made["id"], "-o", "plain").rows
+    assert pulse("jobs", "list", "--schedule", topic).code == 3
+
+
+def test_empty_list_says_what_was_looked_for(pulse: CommandLine, topic: str) -> None:
+    result = pulse("jobs", "list", "--topic", topic, "--since", "2h", "--error", "timeout")
+    assert f"There are no jobs on {topic}, submitted since 20" in result.err
+    assert "with 'timeout' in the error" in result.err
+
+
+def test_time_that_is_none_is_misuse(pulse: CommandLine) -> None:
+    result = pulse("jobs", "list", "--since", "yesterday")
+    assert result.code == 2
+    assert "such as 2h" in result.err
+
+
 # ---------------------------------------------------------------- get
 
 
@@ -193,8 +224,10 @@ def test_json_of_a_job_has_the_documented_keys(
 @pytest.mark.parametrize(
     ("typed", "code", "sentence"),
     [
-        ("0199c0de", 2, "only part of a job's id"),
+        ("0000c0de", 3, "no job whose id begins with '0000c0de'"),
+        ("019", 2, "too little of an id"),
         ("nonsense", 2, "is not the id of a job"),
+        (UNKNOWN + "0", 2, "is not the id of a job"),
         (UNKNOWN, 3, "pulse jobs list"),
     ],
 )
@@ -236,12 +269,35 @@ def test_retry_of_a_job_that_waits_is_refused(
     assert "PENDING" in result.err
 
 
-def test_half_typed_id_stops_before_anything_is_cancelled(
+def test_ambiguous_id_stops_before_anything_is_cancelled(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    first, second = stored(topic), stored(topic)
+    shared = first[: next(at for at in range(36) if first[at] != second[at])]
+    result = pulse("jobs", "cancel", first, shared)
+    assert result.code == 2
+    assert first in result.err
+    assert "Type more of it" in result.err
+    assert pulse("jobs", "get", first, "-o", "json").json["status"] == "PENDING"
+
+
+def test_unknown_beginning_stops_before_anything_is_cancelled(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     job_id = stored(topic)
-    assert pulse("jobs", "cancel", job_id, job_id[:8]).code == 2
+    assert pulse("jobs", "cancel", job_id, "0000c0de").code == 3
     assert pulse("jobs", "get", job_id, "-o", "json").json["status"] == "PENDING"
+
+
+def test_beginning_of_an_id_is_enough_where_no_other_job_shares_it(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    job_id = stored(topic)
+    for typed in (job_id[:-1], job_id[:-2].upper(), job_id.replace("-", "")[:30]):
+        assert pulse("jobs", "get", typed, "-o", "json").json["id"] == job_id
+    assert pulse("jobs", "cancel", job_id[:-1], job_id, "-o", "plain").rows == [[job_id, "CANCELED"]]
+    assert pulse("jobs", "retry", job_id[:-1], "-o", "plain").rows == [[job_id, "PENDING"]]
+    assert job_id in plain_text(pulse.screen("jobs", "get", job_id[:-1]).out)
 
 
 def test_cancel_at_a_terminal(pulse: CommandLine, topic: str, stored: Callable[..., str]) -> None:

@@ -52,6 +52,7 @@ def test_flag_beats_environment_beats_file(
         ({}, {"PULSE_TLS": "off"}, {"tls": True}, (False, Origin.ENVIRONMENT)),
         ({}, {"PULSE_TLS": "on"}, {}, (True, Origin.ENVIRONMENT)),
         ({}, {"PULSE_TLS_CA": "ca.pem"}, {"tls": False}, (True, Origin.ENVIRONMENT)),
+        ({}, {"PULSE_TLS_SERVER_NAME": "pulse"}, {}, (True, Origin.ENVIRONMENT)),
         ({"tls": False}, {"PULSE_TLS": "on"}, {"tls": True}, (False, Origin.FLAG)),
         ({"tls": True}, {"PULSE_TLS": "off"}, {}, (True, Origin.FLAG)),
         ({"tls_server_name": "pulse"}, {"PULSE_TLS": "off"}, {}, (True, Origin.FLAG)),

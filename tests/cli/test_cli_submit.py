@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import pulse as sdk
+from pulse_cli.noticing import Notice
 from tests.cli.command_line import CommandLine, ended
 
 
@@ -132,6 +134,20 @@ def test_interrupted_wait_in_a_pipe_leaves_no_traceback(pulse: CommandLine, topi
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("is_by_topic", [False, True])
+def test_change_of_a_job_is_noticed_when_it_happens(
+    address: str, topic: str, is_by_topic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_by_topic:  # as for more jobs than a server watches by name
+        monkeypatch.setattr("pulse_cli.tuning.LARGEST_WATCH", 0)
+    with sdk.SyncPulse(address) as client:
+        job = client.enqueue(topic)
+        notice = Notice(client, [job.id], [topic])
+        assert notice.wait(30)  # it watches from here on
+        client.cancel(job.id)
+        assert notice.wait(30)
 
 
 # ---------------------------------------------------------------- misuse

@@ -2,17 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_cli import printable
 from pulse_cli.durations import format_duration, format_exact, parse_duration
-from pulse_cli.moments import ago, iso, parse_moment
+from pulse_cli.moments import age, ago, iso, now, parse_moment, past_moment
+from pulse_cli.numbers import bar, compact, sparkline
 from pulse_cli.output import plain
 from pulse_cli.reloading import changed
 from pulse_cli.shapes import payload_shape
-from pulse_cli.tables import Cell, Column, cut, lay_out
+from pulse_cli.tables import Cell, Column, cut, cut_line, lay_out, line_width
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
@@ -54,6 +56,53 @@ def test_moment_is_told_relative_to_now(seconds: float, text: str) -> None:
 
 def test_moment_is_iso_in_utc_for_programs() -> None:
     assert iso(parse_moment("2030-01-31T13:00+01:00")) == "2030-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("0s", 0)])
+def test_past_moment_is_how_long_ago_or_when(text: str, seconds: float) -> None:
+    assert abs((now() - past_moment(text)).total_seconds() - seconds) < 5
+    assert past_moment("2030-01-31T13:00+01:00") == NOON
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2", "9999999w"])
+def test_what_is_no_past_moment_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"\.$"):
+        past_moment(text)
+
+
+def test_age_is_never_less_than_nothing() -> None:
+    assert age(NOON + timedelta(seconds=5), NOON) == "0s"
+    assert age(NOON - timedelta(seconds=90), NOON) == "1m30s"
+    assert age(None, NOON) == "–"
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (99_999, "99,999"), (100_000, "100k"), (999_999, "999k"), (1_250_000, "1.2M"), (10**12, "1T")],
+)
+def test_count_is_written_in_six_characters(number: int, text: str) -> None:
+    assert compact(number) == text
+
+
+@given(st.integers(min_value=0, max_value=10**15))
+def test_count_never_needs_more_room(number: int) -> None:
+    assert len(compact(number)) <= 6
+
+
+def test_sparkline_goes_from_nothing_to_the_largest() -> None:
+    assert sparkline([0, 5, 10]) == "▁▅█"
+    assert sparkline([0, 0]) == "▁▁"
+    assert sparkline([]) == ""
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 30))
+def test_bar_shows_whatever_is_more_than_nothing(value: int, largest: int, width: int) -> None:
+    drawn = bar(min(value, largest), largest, width)
+    assert len(drawn) <= width
+    assert bool(drawn) == (value > 0)
 
 
 # ---------------------------------------------------------------- tables
@@ -122,3 +171,12 @@ def test_payload_that_is_no_json_is_base64(payload: bytes) -> None:
 
 def test_changed_files_are_new_gone_or_different() -> None:
     assert changed({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 2, "d": 1}) == {"b", "c", "d"}
+
+
+@given(st.lists(st.text(alphabet="ab日🙂", max_size=6), max_size=5), st.integers(1, 20))
+def test_cut_line_is_no_wider_than_told(texts: list[str], width: int) -> None:
+    line = [Cell(text) for text in texts]
+    shorter = cut_line(line, width)
+    assert line_width(shorter) <= width
+    if line_width(line) <= width:
+        assert shorter == line

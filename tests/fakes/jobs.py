@@ -23,7 +23,7 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, WAITING, JobStatus
 from pulse_server.repos.jobs import Slots
 from tests.fakes.clock import ControlledClock
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
@@ -121,21 +121,26 @@ class InMemoryJobRepo:
             self._put(job, ready=True)
         return Promotion(len(due), frozenset(job.topic for job in due), ahead[0] if ahead else None)
 
-    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
+    async def cancel_jobs(
+        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Cancellation]:
         self._answer("cancel_jobs")
         cancelled = []
         for job in self._existing(job_ids):
-            if job.status in TERMINAL:
+            if job.status not in LIVE & set(statuses):
                 continue
             ended = Claim(job.id, job.locked_by, job.attempts) if job.locked_by is not None else None
             changed = with_attempt(job, Outcome.CANCELED, reason, self.clock.now()) if ended else job
             changed = replace(changed, last_error=reason or job.last_error)
-            cancelled.append(Cancellation(self._finish(changed, JobStatus.CANCELED), ended))
+            finished = self._finish(changed, JobStatus.CANCELED)
+            cancelled.append(Cancellation(_as_one_of(job_ids, finished), ended))
         return cancelled
 
-    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
+    async def retry_jobs(
+        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+    ) -> list[Job]:
         self._answer("retry_jobs")
-        return [
+        retried = [
             self._put(
                 job,
                 status=JobStatus.PENDING,
@@ -146,8 +151,9 @@ class InMemoryJobRepo:
                 finished_by=None,
             )
             for job in self._existing(job_ids)
-            if job.status in (JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
+            if job.status in REDRIVABLE & set(statuses)
         ]
+        return [_as_one_of(job_ids, job) for job in retried]
 
     # --- queries
 
@@ -172,12 +178,26 @@ class InMemoryJobRepo:
         found = [
             replace(job, payload=b"", history=())
             for job in self.jobs.values()
-            if wanted.topic in (None, job.topic)
-            and wanted.status in (None, job.status)
+            if _matches(job, wanted)
             and (after is None or (job.submitted_at, job.id) < (after.submitted_at, after.job_id))
         ]
         found.sort(key=lambda job: (job.submitted_at, job.id), reverse=True)
         return found[offset : offset + limit]
+
+    async def matching_jobs(
+        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+    ) -> list[PageKey]:
+        self._answer("matching_jobs")
+        found = await self.list_jobs(wanted, limit=limit, after=after)
+        return [PageKey(job.submitted_at, job.id) for job in found]
+
+    async def count_matching_jobs(self, wanted: JobFilter) -> int:
+        self._answer("count_matching_jobs")
+        return sum(_matches(job, wanted) for job in self.jobs.values())
+
+    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
+        self._answer("find_jobs")
+        return sorted(job_id for job_id in self.jobs if job_id.replace("-", "").startswith(prefix))[:limit]
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
         self._answer("current_claims")
@@ -276,3 +296,19 @@ class InMemoryJobRepo:
             locked_by=None,
             lease_until=None,
         )
+
+
+def _as_one_of(job_ids: Collection[str], job: Job) -> Job:
+    """Several are answered without what is heavy."""
+    return job if len(job_ids) == 1 else replace(job, payload=b"", history=())
+
+
+def _matches(job: Job, wanted: JobFilter) -> bool:
+    return (
+        wanted.topic in (None, job.topic)
+        and (wanted.statuses is None or job.status in wanted.statuses)
+        and (wanted.submitted_since is None or job.submitted_at >= wanted.submitted_since)
+        and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
+        and wanted.schedule_id in (None, job.schedule_id)
+        and (wanted.error_contains is None or wanted.error_contains.lower() in (job.last_error or "").lower())
+    )

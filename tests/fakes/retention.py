@@ -30,16 +30,13 @@ class InMemoryRetentionRepo:
         looked_at = [
             job
             for job in walk
-            if (after is None or (job.submitted_at, job.id) > (after.submitted_at, after.job_id))
+            if job.finished_at is not None
+            and (after is None or (job.submitted_at, job.id) > (after.submitted_at, after.job_id))
             and job.submitted_at < now - min(kept.values())
         ][:limit]
         deleted: Counter[JobStatus] = Counter()
         for job in looked_at:
-            if (
-                job.finished_at is not None
-                and job.status in kept
-                and job.finished_at < now - kept[job.status]
-            ):
+            if job.finished_at and job.status in kept and job.finished_at < now - kept[job.status]:
                 del self._store.jobs[job.id]
                 deleted[job.status] += 1
         reached = PageKey(looked_at[-1].submitted_at, looked_at[-1].id) if looked_at else None

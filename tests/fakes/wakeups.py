@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
 
 
@@ -16,6 +17,8 @@ class FakeWakeupLine:
         self.ended: list[set[Claim]] = []
         self.lapsed: list[set[Claim]] = []
         self.gate_changes = 0
+        self.watching = 0
+        self.transitions: list[Transition] = []
         self._heard: list[Callable[[Wakeup], None]] = []
 
     def announce(
@@ -25,7 +28,11 @@ class FakeWakeupLine:
         ended: Collection[Claim] = (),
         lapsed: Collection[Claim] = (),
         gate_changed: bool = False,
+        watching: bool = False,
+        transitions: Collection[Transition] = (),
     ) -> None:
+        self.watching += watching
+        self.transitions.extend(transitions)
         self.gate_changes += gate_changed
         if lapsed:
             self.lapsed.append(set(lapsed))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.postgres.sessions import Connection
 
 TOPICS = 5
 BACKLOG = 200_000  # half of them ready, half of them delayed and of a higher priority
 RUNNING = 2_000  # half of them lapsed
 FINISHED = 200_000
+DEAD = 2_000
 
 _COLUMNS = """
 INSERT INTO pulse.jobs
@@ -57,6 +60,20 @@ async def add_finished(connection: Connection, count: int = FINISHED) -> None:
     )
 
 
+async def add_dead_letters(connection: Connection, count: int = DEAD) -> None:
+    await connection.execute(
+        f"""{_COLUMNS}
+        SELECT {_ID.format(kind=8005)}, now() - interval '1 day' + n * interval '1 ms', now(), NULL, now(),
+               now(), 0, 5, 5, false, true, 'DEAD_LETTERED', 'topic-' || n % {TOPICS}, '{{}}', NULL,
+               'worker-1'
+        FROM generate_series(1, {count}) AS n"""
+    )
+
+
+def dead_letter_ids(count: int) -> list[str]:
+    return [f"0190f3a2-7b1c-7000-8005-{number:012x}" for number in range(1, count + 1)]
+
+
 async def forget_statistics(connection: Connection) -> None:
     """Leave the planner as it is before the first ANALYZE."""
     await connection.execute("DELETE FROM pg_statistic WHERE starelid = 'pulse.jobs'::regclass")
@@ -68,3 +85,20 @@ async def forget_statistics(connection: Connection) -> None:
 
 async def gather_statistics(connection: Connection) -> None:
     await connection.execute("ANALYZE pulse.jobs")
+
+
+async def make_all_visible(connection: Connection) -> None:
+    """Vacuum until an index alone can answer for every row.
+
+    Once may not do: a snapshot that autovacuum happens to hold here keeps back what was added last.
+    """
+    # VACUUM takes no row for visible to all whose commit is still on its way to the disk.
+    await connection.execute("SET synchronous_commit = on")
+    async with asyncio.timeout(60):
+        while True:
+            await connection.execute("VACUUM (INDEX_CLEANUP ON) pulse.jobs")
+            is_done = await connection.fetchval(
+                "SELECT relallvisible = relpages FROM pg_class WHERE oid = 'pulse.jobs'::regclass"
+            )
+            if is_done:
+                return

@@ -10,7 +10,10 @@ from typing import Any
 from pulse_server.postgres.statements import statements
 from tests.postgres.sessions import Connection
 
-_FILES = ("transitions.sql", "queries.sql", "schedules.sql", "dispatch.sql", "retention.sql", "vitals.sql")
+_FILES = (
+    *("transitions.sql", "queries.sql", "schedules.sql", "dispatch.sql"),
+    *("retention.sql", "vitals.sql", "overview.sql"),
+)
 _SQL = {name: statement for file in _FILES for name, statement in statements(file).items()}
 
 

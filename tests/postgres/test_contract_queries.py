@@ -52,7 +52,7 @@ async def test_list_leaves_payloads_and_histories_out(store: Store) -> None:
 async def test_list_filters_by_status(store: Store, status: JobStatus) -> None:
     by_status = {wanted: await store.reach(wanted, topic=wanted.lower()) for wanted in JobStatus}
 
-    found = await store.repo.list_jobs(JobFilter(status=status), limit=10)
+    found = await store.repo.list_jobs(JobFilter(statuses=frozenset({status})), limit=10)
 
     assert [job.id for job in found] == [by_status[status]]
 
@@ -62,7 +62,7 @@ async def test_list_filters_by_topic_and_status_together(store: Store) -> None:
     await store.reach(JobStatus.COMPLETED, topic="email")
     await store.reach(JobStatus.PENDING, topic="sms")
 
-    by_both = await store.repo.list_jobs(JobFilter("sms", JobStatus.COMPLETED), limit=10)
+    by_both = await store.repo.list_jobs(JobFilter("sms", frozenset({JobStatus.COMPLETED})), limit=10)
     by_topic = await store.repo.list_jobs(JobFilter("sms"), limit=10)
 
     assert [job.id for job in by_both] == [wanted]

@@ -10,18 +10,21 @@ import pytest
 
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
+from pulse_server.repos.overview import OverviewRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.vitals import VitalsRepo
 from pulse_server.repos.wakeups import WakeupLine
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.overview import InMemoryOverviewRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 
@@ -44,6 +47,7 @@ PORTS = [
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
     Port(RetentionRepo, PostgresRetentionRepo, ("retention.sql",), InMemoryRetentionRepo),
+    Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]
 FILES = [file for port in PORTS for file in port.files]
 

@@ -47,6 +47,7 @@ class Case(NamedTuple):
 
 
 CLAIMS = running_claims()
+DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
     "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
@@ -67,7 +68,19 @@ CASES = {
     "release": Case("release_jobs", CLAIMS, ["jobs_pkey"], BATCH),
     "reap": Case("reap_expired", [str(BATCH), "clock_timestamp()"], ["jobs_expired", "jobs_pkey"], 2 * BATCH),
     "promote": Case("promote_due", [str(BATCH)], ["jobs_due", "jobs_due", "jobs_pkey"], 2 * BATCH + 1),
-    "cancel": Case("cancel_jobs", [CLAIMS[0], "''"], ["jobs_pkey", "jobs_pkey"], 2 * BATCH),
+    "cancel": Case(
+        "cancel_jobs",
+        [CLAIMS[0], "''", "'{PENDING,RUNNING,RETRYING}'"],
+        ["jobs_pkey", "jobs_pkey"],
+        2 * BATCH,
+    ),
+    "retry": Case("retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'"], ["jobs_pkey"], BATCH),
+    "find by prefix": Case(
+        "find_jobs",
+        ["'0190f3a2-0000-0000-0000-000000000000'", "'0190f3a2-ffff-ffff-ffff-ffffffffffff'", str(BATCH)],
+        ["jobs_pkey"],
+        BATCH,
+    ),
     "look up": Case("look_up_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "current claims": Case("current_claims", CLAIMS, ["jobs_pkey"], BATCH),
     "ready topics": Case("topics_with_ready_jobs", claim(5)[:1], ["jobs_claim"], TOPICS),
@@ -77,11 +90,11 @@ CASES = {
         ["jobs_key", "jobs_pkey"],
         2 * BATCH,
     ),
-    # An age below zero: all that is finished is old enough, and what is not has to be looked at.
+    # An age below zero: all that is finished is old enough. What is not is never looked at.
     "delete expired": Case(
         "delete_expired",
         ["'-1 h'", "NULL", "NULL", "'-1 h'", "'-infinity'", f"'{NIL_ID}'", str(BATCH)],
-        ["jobs_newest", "jobs_pkey", "jobs_pkey"],
+        ["jobs_finished", "jobs_pkey", "jobs_pkey"],
         3 * BATCH,
     ),
 }
@@ -109,6 +122,7 @@ async def add_unfinished(connection: Connection) -> None:
     await large_tables.add_backlog(connection)
     await large_tables.add_due(connection)
     await large_tables.add_running(connection)
+    await large_tables.add_dead_letters(connection)
 
 
 async def leave_statistics(connection: Connection) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.status import JobStatus
+from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.postgres.jobs import _SQL, _insert_columns
 from pulse_server.postgres.rows import claim_columns
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -105,7 +105,7 @@ async def test_completion_that_waited_for_the_cancel_comes_too_late(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     claim = await postgres.start()
-    await run(rival, "cancel_jobs", [claim.job_id], "")
+    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE))
 
     completing = await blocked(connection, postgres.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")
@@ -159,7 +159,7 @@ async def test_of_two_results_for_one_attempt_the_second_is_not_taken(
 
 async def test_claim_does_not_take_a_job_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:
     (job_id,) = await postgres.submit(a_job())
-    await run(rival, "cancel_jobs", [job_id], "")
+    await run(rival, "cancel_jobs", [job_id], "", list(LIVE))
 
     assert await postgres.claim() == []
     await rival.execute("COMMIT")
@@ -170,7 +170,7 @@ async def test_promoter_skips_a_row_that_is_being_cancelled(postgres: Store, riv
     claim = await postgres.start()
     await postgres.repo.fail_jobs([failure(claim)])
     await postgres.time.make_due(claim.job_id)
-    await run(rival, "cancel_jobs", [claim.job_id], "")
+    await run(rival, "cancel_jobs", [claim.job_id], "", list(LIVE))
 
     assert (await postgres.repo.promote_due(10)).promoted == 0
     await rival.execute("COMMIT")

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.retention import _SQL as RETENTION_SQL
@@ -49,7 +49,7 @@ async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
 ) -> None:
     job_id = await an_old_dead_letter(postgres)
     await second_connection.execute("BEGIN")
-    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1)
+    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE))
 
     swept = await retention.delete_expired(KEPT, after=None, limit=10)
     await second_connection.execute("COMMIT")

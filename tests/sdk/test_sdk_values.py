@@ -232,7 +232,8 @@ def test_age_of_a_message_is_told_by_the_fastest_one(monkeypatch: pytest.MonkeyP
 def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
-        *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page"),
+        *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page", "JobFilter", "JobCount", "Batch"),
+        *("TopicInfo", "Rates", "WorkerInfo", "HeldJob", "Transition", "Transitions"),
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
         *(

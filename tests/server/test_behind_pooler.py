@@ -102,7 +102,7 @@ async def test_statement_has_its_settings_in_its_own_transaction_and_leaves_noth
     # Whoever has these sessions next finds them as they were.
     strangers = Database(pooled_dsn, behind_pooler=True)
     await strangers.open()
-    for (row,) in await asyncio.gather(*[strangers.reads.fetch("session", SESSION) for _ in range(AT_ONCE)]):
+    for (row,) in await asyncio.gather(*[strangers.probe.fetch("session", SESSION) for _ in range(AT_ONCE)]):
         assert (row["prepared"], row["plan_cache_mode"], row["enable_seqscan"]) == (0, "auto", "on")
     await strangers.close()
 

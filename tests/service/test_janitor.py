@@ -117,6 +117,7 @@ async def test_job_that_was_alive_when_it_was_passed_is_found_when_the_walk_star
 ) -> None:
     claim = await replica.store.start()
     await replica.store.time.age(claim.job_id, submitted=20 * DAY)
+    await add_finished(replica, 19, status=JobStatus.DEAD_LETTERED)
     await run_pass(janitor)
     await replica.repo.complete_jobs([claim])
     await replica.store.time.age(claim.job_id, submitted=21 * DAY, finished=8 * DAY)
@@ -127,7 +128,7 @@ async def test_job_that_was_alive_when_it_was_passed_is_found_when_the_walk_star
     seconds.advance(tuning.RETENTION_START_OVER.total_seconds())
     await run_pass(janitor)  # the last one that goes on
     await run_pass(janitor)
-    assert repo.steps[-1] is None
+    assert None in repo.steps[-2:]
     assert claim.job_id not in replica.repo.jobs
 
 

@@ -16,6 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.postgres_cluster import Databases
+from tests.transport.bad_overview_requests import bad_overview_requests
 from tests.transport.bad_schedule_requests import bad_schedule_requests
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -194,6 +195,7 @@ CASES = [
     *bad_reports(),
     *bad_claims(),
     *(Case(*case) for case in bad_schedule_requests()),
+    *(Case(*case) for case in bad_overview_requests()),
 ]
 
 

@@ -218,3 +218,23 @@ async def test_path_that_names_no_method_does_not_end_the_server(
 
     async with grpc.aio.insecure_channel(server.address, ALONE) as channel:
         await PulseServiceStub(channel).GetDispatchStatus(pb.GetDispatchStatusRequest())
+
+
+async def test_worker_that_hears_nothing_may_ping(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "PING_INTERVAL", 0.05 * SECOND)
+    pings = (
+        *ALONE,
+        ("grpc.keepalive_time_ms", 100),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
+    async with (
+        server_under_test(database_dsn) as server,
+        grpc.aio.insecure_channel(server.address, pings) as channel,
+    ):
+        request = pb.StreamJobsRequest(topics=["mail"], worker_id="w1", capacity=1)
+        stream = PulseServiceStub(channel).StreamJobs(request)
+        await stream.read()  # the welcome
+        with pytest.raises(TimeoutError):  # nothing comes, the end included
+            async with asyncio.timeout(4.5):  # gRPC pings once a second at the most, and forgives twice
+                await stream.read()

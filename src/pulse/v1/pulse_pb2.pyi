@@ -429,6 +429,10 @@ class ListJobsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SUBMITTED_SINCE_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BEFORE_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all"""
     status: _builtins.str
@@ -438,6 +442,13 @@ class ListJobsRequest(_message.Message):
     offset: _builtins.int
     """for small lists; page_token stays stable while jobs flow"""
     page_token: _builtins.str
+    schedule_id: _builtins.str
+    error_contains: _builtins.str
+    """in last_error, upper and lower case alike"""
+    @_builtins.property
+    def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def submitted_before(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -446,10 +457,14 @@ class ListJobsRequest(_message.Message):
         limit: _builtins.int = ...,
         offset: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        submitted_since: _timestamp_pb2.Timestamp | None = ...,
+        submitted_before: _timestamp_pb2.Timestamp | None = ...,
+        schedule_id: _builtins.str = ...,
+        error_contains: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "offset", b"offset", "page_token", b"page_token", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "limit", b"limit", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -567,6 +582,596 @@ class RetryJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetryJobResponse: _TypeAlias = RetryJobResponse  # noqa: Y015
+
+@_typing.final
+class JobFilter(_message.Message):
+    """---------------------------------------------------------------- many jobs at once
+
+    Which jobs; an empty field asks for nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    SUBMITTED_SINCE_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BEFORE_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    status: _builtins.str
+    schedule_id: _builtins.str
+    error_contains: _builtins.str
+    @_builtins.property
+    def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def submitted_before(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        status: _builtins.str = ...,
+        submitted_since: _timestamp_pb2.Timestamp | None = ...,
+        submitted_before: _timestamp_pb2.Timestamp | None = ...,
+        schedule_id: _builtins.str = ...,
+        error_contains: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobFilter: _TypeAlias = JobFilter  # noqa: Y015
+
+@_typing.final
+class FindJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.str
+    """the beginning of a job id, with or without its dashes"""
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindJobsRequest: _TypeAlias = FindJobsRequest  # noqa: Y015
+
+@_typing.final
+class FindJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the first ten at the most"""
+
+    def __init__(
+        self,
+        *,
+        job_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindJobsResponse: _TypeAlias = FindJobsResponse  # noqa: Y015
+
+@_typing.final
+class CountJobsRequest(_message.Message):
+    """Counts what is not finished, or dead-lettered, or cancelled. Completed jobs are not counted: there may be
+    millions of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """status empty: whatever is not finished"""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___JobFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountJobsRequest: _TypeAlias = CountJobsRequest  # noqa: Y015
+
+@_typing.final
+class CountJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    COUNTED_AT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    @_builtins.property
+    def counted_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was counted, by the database's clock. As submitted_before it keeps what came later out of an action
+        on what was counted.
+        """
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        counted_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counted_at", b"counted_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountJobsResponse: _TypeAlias = CountJobsResponse  # noqa: Y015
+
+@_typing.final
+class CancelJobsRequest(_message.Message):
+    """One batch of what matches; call again with the token until there is none. A caller who stops half-way
+    leaves the rest untouched.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    limit: _builtins.int
+    """0: 500, which is also the most"""
+    page_token: _builtins.str
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """not empty; without a status: whatever is not finished"""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___JobFilter | None = ...,
+        reason: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobsRequest: _TypeAlias = CancelJobsRequest  # noqa: Y015
+
+@_typing.final
+class CancelJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CANCELED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    canceled: _builtins.int
+    next_page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        canceled: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobsResponse: _TypeAlias = CancelJobsResponse  # noqa: Y015
+
+@_typing.final
+class RetryJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    attempts: _builtins.int
+    limit: _builtins.int
+    page_token: _builtins.str
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """status: DEAD_LETTERED or CANCELED"""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___JobFilter | None = ...,
+        attempts: _builtins.int | None = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
+    _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempts) -> _WhichOneofReturnType__attempts | None: ...
+
+Global___RetryJobsRequest: _TypeAlias = RetryJobsRequest  # noqa: Y015
+
+@_typing.final
+class RetryJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RETRIED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    retried: _builtins.int
+    next_page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        retried: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryJobsResponse: _TypeAlias = RetryJobsResponse  # noqa: Y015
+
+@_typing.final
+class WatchJobsRequest(_message.Message):
+    """---------------------------------------------------------------- the whole at a glance"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """empty: all; at most 1000"""
+
+    @_builtins.property
+    def job_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """empty: all; at most 1000"""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        job_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchJobsRequest: _TypeAlias = WatchJobsRequest  # noqa: Y015
+
+@_typing.final
+class WatchJobsResponse(_message.Message):
+    """Transitions as they are committed, by any server, those of one job in order. The first message is empty and says
+    that watching has begun. What happens while a watcher is not connected, or faster than it reads, is not told
+    again: `missed` counts what was left out since the last message, whether it was asked for or not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSITIONS_FIELD_NUMBER: _builtins.int
+    MISSED_FIELD_NUMBER: _builtins.int
+    missed: _builtins.int
+    @_builtins.property
+    def transitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transition]: ...
+    def __init__(
+        self,
+        *,
+        transitions: _abc.Iterable[Global___Transition] | None = ...,
+        missed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missed", b"missed", "transitions", b"transitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchJobsResponse: _TypeAlias = WatchJobsResponse  # noqa: Y015
+
+@_typing.final
+class Transition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    topic: _builtins.str
+    status: _builtins.str
+    """the new one"""
+    attempt: _builtins.int
+    worker_id: _builtins.str
+    error: _builtins.str
+    """its first line"""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        status: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+        error: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "error", b"error", "job_id", b"job_id", "status", b"status", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transition: _TypeAlias = Transition  # noqa: Y015
+
+@_typing.final
+class ListTopicsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicsRequest: _TypeAlias = ListTopicsRequest  # noqa: Y015
+
+@_typing.final
+class ListTopicsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    COUNTED_AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicView]:
+        """by name"""
+
+    @_builtins.property
+    def counted_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___TopicView] | None = ...,
+        counted_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicsResponse: _TypeAlias = ListTopicsResponse  # noqa: Y015
+
+@_typing.final
+class TopicView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    OLDEST_READY_AT_FIELD_NUMBER: _builtins.int
+    LAST_MINUTE_FIELD_NUMBER: _builtins.int
+    LAST_HOUR_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    ready: _builtins.int
+    """may be claimed now"""
+    waiting: _builtins.int
+    """delayed, or between two attempts"""
+    running: _builtins.int
+    dead_lettered: _builtins.int
+    canceled: _builtins.int
+    paused: _builtins.bool
+    workers: _builtins.int
+    """connected and asking for this topic"""
+    @_builtins.property
+    def oldest_ready_at(self) -> _timestamp_pb2.Timestamp:
+        """since when the longest waiting of the ready ones is due"""
+
+    @_builtins.property
+    def last_minute(self) -> Global___Rates:
+        """What happened in the last whole minutes."""
+
+    @_builtins.property
+    def last_hour(self) -> Global___Rates: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        ready: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        running: _builtins.int = ...,
+        dead_lettered: _builtins.int = ...,
+        canceled: _builtins.int = ...,
+        oldest_ready_at: _timestamp_pb2.Timestamp | None = ...,
+        last_minute: Global___Rates | None = ...,
+        last_hour: Global___Rates | None = ...,
+        paused: _builtins.bool = ...,
+        workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "dead_lettered", b"dead_lettered", "last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "paused", b"paused", "ready", b"ready", "running", b"running", "topic", b"topic", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicView: _TypeAlias = TopicView  # noqa: Y015
+
+@_typing.final
+class Rates(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBMITTED_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    submitted: _builtins.int
+    completed: _builtins.int
+    failed: _builtins.int
+    dead_lettered: _builtins.int
+    def __init__(
+        self,
+        *,
+        submitted: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        dead_lettered: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completed", b"completed", "dead_lettered", b"dead_lettered", "failed", b"failed", "submitted", b"submitted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rates: _TypeAlias = Rates  # noqa: Y015
+
+@_typing.final
+class ListWorkersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkersRequest: _TypeAlias = ListWorkersRequest  # noqa: Y015
+
+@_typing.final
+class ListWorkersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerView]:
+        """by name"""
+
+    def __init__(
+        self,
+        *,
+        workers: _abc.Iterable[Global___WorkerView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWorkersResponse: _TypeAlias = ListWorkersResponse  # noqa: Y015
+
+@_typing.final
+class WorkerView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    CONNECTED_AT_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    HELD_COUNT_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    capacity: _builtins.int
+    server: _builtins.str
+    """the one it is connected to"""
+    held_count: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def connected_at(self) -> _timestamp_pb2.Timestamp:
+        """unset: it holds jobs but is connected to no server"""
+
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldJob]:
+        """the longest held first, 20 at the most"""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        capacity: _builtins.int = ...,
+        connected_at: _timestamp_pb2.Timestamp | None = ...,
+        server: _builtins.str = ...,
+        held_count: _builtins.int = ...,
+        held: _abc.Iterable[Global___HeldJob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connected_at", b"connected_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "connected_at", b"connected_at", "held", b"held", "held_count", b"held_count", "server", b"server", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerView: _TypeAlias = WorkerView  # noqa: Y015
+
+@_typing.final
+class HeldJob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    LEASE_UNTIL_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    topic: _builtins.str
+    attempt: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def lease_until(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        lease_until: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_until", b"lease_until", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "lease_until", b"lease_until", "since", b"since", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldJob: _TypeAlias = HeldJob  # noqa: Y015
 
 @_typing.final
 class StreamJobsRequest(_message.Message):

@@ -64,6 +64,41 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobResponse.FromString,
                 _registered_method=True)
+        self.FindJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/FindJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.FindJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.FindJobsResponse.FromString,
+                _registered_method=True)
+        self.CountJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/CountJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.CountJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.CountJobsResponse.FromString,
+                _registered_method=True)
+        self.CancelJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/CancelJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.CancelJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.CancelJobsResponse.FromString,
+                _registered_method=True)
+        self.RetryJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/RetryJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsResponse.FromString,
+                _registered_method=True)
+        self.WatchJobs = channel.unary_stream(
+                '/pulse.v1.PulseService/WatchJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsResponse.FromString,
+                _registered_method=True)
+        self.ListTopics = channel.unary_unary(
+                '/pulse.v1.PulseService/ListTopics',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicsResponse.FromString,
+                _registered_method=True)
+        self.ListWorkers = channel.unary_unary(
+                '/pulse.v1.PulseService/ListWorkers',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
+                _registered_method=True)
         self.StreamJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/StreamJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.StreamJobsRequest.SerializeToString,
@@ -205,6 +240,49 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryJob(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindJobs(self, request, context):
+        """Operators: many jobs at once, and the whole at a glance.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWorkers(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -368,6 +446,41 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.RetryJob,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobResponse.SerializeToString,
+            ),
+            'FindJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.FindJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.FindJobsResponse.SerializeToString,
+            ),
+            'CountJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.CountJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.CountJobsResponse.SerializeToString,
+            ),
+            'CancelJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.CancelJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.CancelJobsResponse.SerializeToString,
+            ),
+            'RetryJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsResponse.SerializeToString,
+            ),
+            'WatchJobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsResponse.SerializeToString,
+            ),
+            'ListTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopics,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicsResponse.SerializeToString,
+            ),
+            'ListWorkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWorkers,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.SerializeToString,
             ),
             'StreamJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamJobs,
@@ -632,6 +745,195 @@ class PulseService(object):
             '/pulse.v1.PulseService/RetryJob',
             pulse_dot_v1_dot_pulse__pb2.RetryJobRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.RetryJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/FindJobs',
+            pulse_dot_v1_dot_pulse__pb2.FindJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.FindJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/CountJobs',
+            pulse_dot_v1_dot_pulse__pb2.CountJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.CountJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/CancelJobs',
+            pulse_dot_v1_dot_pulse__pb2.CancelJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.CancelJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/RetryJobs',
+            pulse_dot_v1_dot_pulse__pb2.RetryJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.RetryJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pulse.v1.PulseService/WatchJobs',
+            pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.WatchJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListTopics',
+            pulse_dot_v1_dot_pulse__pb2.ListTopicsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWorkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListWorkers',
+            pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,14 @@ class PulseServiceStub:
     ListJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]
     CancelJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]
     RetryJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]
+    FindJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]
+    """Operators: many jobs at once, and the whole at a glance."""
+    CountJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]
+    CancelJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]
+    RetryJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]
+    WatchJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]
+    ListTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]
+    ListWorkers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]
     StreamJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]
     """Workers.
     original
@@ -92,6 +100,14 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]  # type: ignore[assignment]
     CancelJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]  # type: ignore[assignment]
     RetryJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]  # type: ignore[assignment]
+    FindJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]  # type: ignore[assignment]
+    """Operators: many jobs at once, and the whole at a glance."""
+    CountJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]  # type: ignore[assignment]
+    CancelJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]  # type: ignore[assignment]
+    RetryJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]  # type: ignore[assignment]
+    WatchJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]  # type: ignore[assignment]
+    ListTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]  # type: ignore[assignment]
+    ListWorkers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]  # type: ignore[assignment]
     StreamJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]  # type: ignore[assignment]
     """Workers.
     original
@@ -169,6 +185,56 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.RetryJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.RetryJobResponse, _abc.Awaitable[_pulse_pb2.RetryJobResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def FindJobs(
+        self,
+        request: _pulse_pb2.FindJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.FindJobsResponse, _abc.Awaitable[_pulse_pb2.FindJobsResponse]]:
+        """Operators: many jobs at once, and the whole at a glance."""
+
+    @_abc_1.abstractmethod
+    def CountJobs(
+        self,
+        request: _pulse_pb2.CountJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.CountJobsResponse, _abc.Awaitable[_pulse_pb2.CountJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CancelJobs(
+        self,
+        request: _pulse_pb2.CancelJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.CancelJobsResponse, _abc.Awaitable[_pulse_pb2.CancelJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RetryJobs(
+        self,
+        request: _pulse_pb2.RetryJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.RetryJobsResponse, _abc.Awaitable[_pulse_pb2.RetryJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def WatchJobs(
+        self,
+        request: _pulse_pb2.WatchJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pulse_pb2.WatchJobsResponse], _abc.AsyncIterator[_pulse_pb2.WatchJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTopics(
+        self,
+        request: _pulse_pb2.ListTopicsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListTopicsResponse, _abc.Awaitable[_pulse_pb2.ListTopicsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListWorkers(
+        self,
+        request: _pulse_pb2.ListWorkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListWorkersResponse, _abc.Awaitable[_pulse_pb2.ListWorkersResponse]]: ...
 
     @_abc_1.abstractmethod
     def StreamJobs(

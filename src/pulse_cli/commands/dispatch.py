@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -10,12 +11,12 @@ import click
 from pulse_cli import printable
 from pulse_cli.connecting import connected
 from pulse_cli.declaring import Group
-from pulse_cli.moments import full, now
+from pulse_cli.moments import age, full, now
 from pulse_cli.output import Cell, Line, output_here
 from pulse_cli.shapes import dispatch_shape
 
 if TYPE_CHECKING:
-    from pulse import DispatchStatus
+    from pulse import DispatchStatus, TopicInfo, TopicPause
 
 _topic_option = click.option("--topic", help="Only this topic, instead of everything.")
 
@@ -45,10 +46,10 @@ def pause(topic: str | None, reason: str) -> None:
     """Hand out no more jobs, until resumed. It holds on every server, and through restarts."""
     with connected() as client:
         client.pause(reason, topic)
-        status = client.dispatch_status()
+        status, topics = client.dispatch_status(), client.topics()
     what = f"the topic {topic}" if topic else "everything"
     again = "pulse dispatch resume" + (f" --topic {topic}" if topic else "")
-    output_here().show_done(f"Paused {what}. Go on with: {again}", dispatch_shape(status))
+    output_here().show_done(f"Paused {what}. Go on with: {again}", dispatch_shape(status, topics))
 
 
 @dispatch.command(
@@ -63,33 +64,47 @@ def resume(topic: str | None) -> None:
     """Hand out jobs again. Topics that are paused by name stay so, unless named here."""
     with connected() as client:
         client.resume(topic)
-        status = client.dispatch_status()
+        status, topics = client.dispatch_status(), client.topics()
     sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
     if status.paused:
         sentence += " But everything is paused: pulse dispatch resume"
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
-    output_here().show_done(sentence, dispatch_shape(status))
+    output_here().show_done(sentence, dispatch_shape(status, topics))
 
 
 @dispatch.command("status", examples="pulse dispatch status")
 def status() -> None:
-    """Tell what is paused, since when and why."""
+    """Tell what is paused, since when and why, and how many jobs are held back by it."""
     with connected() as client:
-        found = client.dispatch_status()
-    output_here().show_one(dispatch_shape(found), lambda: _describe(found))
+        found, topics = client.dispatch_status(), client.topics()
+    output_here().show_one(dispatch_shape(found, topics), lambda: _describe(found, topics))
 
 
-def _describe(status: DispatchStatus) -> Iterator[Line]:
+def _describe(status: DispatchStatus, topics: Sequence[TopicInfo]) -> Iterator[Line]:
     present = now()
     if not status.paused and not status.topics:
         yield [Cell("Running", "green"), Cell(": nothing is paused.")]
     if status.paused:
-        since = "" if status.paused_at is None else f" since {full(status.paused_at, present)}"
-        yield [Cell("Paused", "red"), Cell(f": everything{since}{_because(status.reason)}")]
+        yield [Cell("Paused", "red"), Cell(f": everything{_since(status, present)}{_because(status.reason)}")]
+        yield _held_back(topics, present)
     for topic, pause in sorted(status.topics.items()):
-        since = "" if pause.paused_at is None else f" since {full(pause.paused_at, present)}"
-        yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{since}{_because(pause.reason)}")]
+        told = f"{printable.one_line(topic)}{_since(pause, present)}{_because(pause.reason)}"
+        yield [Cell("Paused", "red"), Cell(f": {told}")]
+        yield _held_back([one for one in topics if one.topic == topic], present)
+
+
+def _held_back(topics: Sequence[TopicInfo], present: datetime) -> Line:
+    ready = sum(topic.ready for topic in topics)
+    oldest = min((topic.oldest_ready_at for topic in topics if topic.oldest_ready_at), default=None)
+    if not ready or oldest is None:
+        return [Cell("  No job is held back by it.", "bright_black")]
+    jobs = "1 job is" if ready == 1 else f"{ready:,} jobs are"
+    return [Cell(f"  {jobs} held back by it, the oldest for {age(oldest, present)}.")]
+
+
+def _since(pause: DispatchStatus | TopicPause, present: datetime) -> str:
+    return "" if pause.paused_at is None else f" since {full(pause.paused_at, present)}"
 
 
 def _because(reason: str) -> str:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli import tuning
+from pulse_cli.commands.job_actions import cancel, retry
 from pulse_cli.connecting import connected
 from pulse_cli.declaring import Group
 from pulse_cli.durations import duration_from
-from pulse_cli.each import act_on_each
-from pulse_cli.identifiers import job_id
+from pulse_cli.filters import Which, filter_options, job_filter
+from pulse_cli.identifiers import job_id, job_ids
 from pulse_cli.job_views import STATUSES, complete_status, describe_job, job_view, status
 from pulse_cli.output import output_here
 from pulse_cli.paging import collect, paging_options, tell_more
-from pulse_cli.shapes import job_shape, whole_job_shape
+from pulse_cli.shapes import whole_job_shape
 
 if TYPE_CHECKING:
-    from pulse import JobInfo, SyncPulse
+    from pulse import JobInfo
 
 
 @click.group(
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     examples="""
         pulse jobs list --topic send-email --status RUNNING
         pulse jobs get 0199c0de-0000-7000-8000-000000000001
-        pulse jobs cancel 0199c0de-0000-7000-8000-000000000001
+        pulse jobs tail --topic send-email
+        pulse jobs retry --topic send-email --status DEAD_LETTERED
     """,
 )
 def jobs() -> None:
-    """Look at jobs, cancel them, bring them back."""
+    """Look at jobs, cancel them, bring them back.
+
+    A job may be given by the beginning of its id, as long as no other one begins so.
+    """
 
 
 @jobs.command(
@@ -40,18 +44,14 @@ def jobs() -> None:
     examples="""
         pulse jobs list
         pulse jobs list --status DEAD_LETTERED --topic send-email
+        pulse jobs list --status DEAD_LETTERED --since 2h --error timeout
+        pulse jobs list --schedule morning-report
         pulse jobs list --status RUNNING --watch
         pulse jobs list --all --output json | jq -r '.[] | select(.attempts > 3).id'
         pulse jobs list --status DEAD_LETTERED --output plain | cut -f1
     """,
 )
-@click.option("--topic", help="Only jobs on this topic.")
-@click.option(
-    "--status",
-    type=status,
-    shell_complete=complete_status,
-    help=f"Only jobs in this status: {', '.join(STATUSES)}.",
-)
+@filter_options
 @paging_options
 @click.option("--watch", is_flag=True, help="Show the list again and again, until Ctrl-C.")
 @click.option(
@@ -63,6 +63,10 @@ def jobs() -> None:
 def list_jobs(
     topic: str | None,
     status: str | None,
+    since: datetime | None,
+    before: datetime | None,
+    schedule: str | None,
+    error: str | None,
     limit: int,
     everything: bool,
     cursor: str | None,
@@ -71,24 +75,27 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     output = output_here()
+    which = Which(topic, status, since, before, schedule, error)
     # What was asked for needs no column of its own: that leaves room for how the jobs are doing.
     same = [*(["TOPIC"] if topic else []), *(["STATUS"] if status else [])]
-    empty = _nothing(topic, status)
     with connected() as client:
+        wanted = job_filter(client, which)
 
         def fetch() -> tuple[list[JobInfo], str | None]:
             return collect(
-                lambda size, at: client.list_jobs(topic=topic, status=status, limit=size, cursor=at),
+                lambda size, at: client.list_jobs(limit=size, cursor=at, **wanted),
                 *(limit, everything, cursor),
             )
 
         if watch:
             from pulse_cli.watching import watch_list
 
-            watch_list(lambda: fetch()[0], lambda: job_view().without(*same), empty, output, interval)
+            watch_list(
+                *(lambda: fetch()[0], lambda: job_view().without(*same), _nothing(which), output, interval)
+            )
             return
         found, more = fetch()
-    output.show_list(found, job_view().without(*same), empty)
+    output.show_list(found, job_view().without(*same), _nothing(which))
     tell_more(more)
 
 
@@ -96,61 +103,55 @@ def list_jobs(
     "get",
     examples="""
         pulse jobs get 0199c0de-0000-7000-8000-000000000001
+        pulse jobs get 0199c0de-0000-70
         pulse jobs get 0199c0de-0000-7000-8000-000000000001 --output json | jq .payload
     """,
 )
 @click.argument("job", metavar="ID")
 def get(job: str) -> None:
     """Show all about a job: its state, each attempt, its payload."""
-    wanted = job_id(job)
     with connected() as client:
-        found = client.get_job(wanted)
+        found = client.get_job(job_id(client, job))
     output_here().show_one(whole_job_shape(found), lambda: describe_job(found))
 
 
 @jobs.command(
-    "cancel",
+    "tail",
     examples="""
-        pulse jobs cancel 0199c0de-0000-7000-8000-000000000001 --reason 'sent twice'
-        pulse jobs list --topic import --status PENDING -o plain | cut -f1 | xargs pulse jobs cancel
+        pulse jobs tail
+        pulse jobs tail --topic send-email --topic send-sms
+        pulse jobs tail --status DEAD_LETTERED --status RETRYING
+        pulse jobs tail 0199c0de-0000-7000-8000-000000000001
+        pulse jobs tail --output json | jq -r 'select(.error).error'
     """,
 )
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why; it is kept with the job.")
-def cancel(job_ids: tuple[str, ...], reason: str) -> None:
-    """Cancel jobs. A handler that runs is told to stop."""
-    _act(job_ids, lambda client, wanted: client.cancel(wanted, reason), "Cancelled")
-
-
-@jobs.command(
-    "retry",
-    examples="""
-        pulse jobs retry 0199c0de-0000-7000-8000-000000000001
-        pulse jobs retry 0199c0de-0000-7000-8000-000000000001 --attempts 3
-    """,
-)
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--topic", "topics", multiple=True, help="Only jobs on this topic; repeatable.")
 @click.option(
-    "--attempts", type=click.IntRange(min=1), metavar="N", help="Give it this many further attempts."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=status,
+    shell_complete=complete_status,
+    help=f"Only changes to this status; repeatable: {', '.join(STATUSES)}.",
 )
-def retry(job_ids: tuple[str, ...], attempts: int | None) -> None:
-    """Bring back jobs that were dead-lettered or cancelled."""
-    _act(job_ids, lambda client, wanted: client.retry(wanted, attempts), "Brought back")
+def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...]) -> None:
+    """Follow jobs as they change, one line for each change, until Ctrl-C.
 
+    Tells of all jobs, of some topics, or of the jobs named. What happens faster than it can be told,
+    or while no server is there, is not told again; that it happened is.
+    """
+    from pulse_cli.tailing import follow
 
-def _act(typed: Sequence[str], verb: Callable[[SyncPulse, str], JobInfo], done: str) -> None:
-    wanted = list(dict.fromkeys(job_id(one) for one in typed))
     with connected() as client:
-        act_on_each(
-            wanted,
-            lambda one: verb(client, one),
-            sentence=lambda job: f"{done} {job.id} on {job.topic}: it is {job.status} now.",
-            shape=job_shape,
-        )
+        follow(client, job_ids(client, ids), topics, statuses, output_here())
 
 
-def _nothing(topic: str | None, status: str | None) -> str:
-    kind = " ".join(filter(None, [status, "jobs", f"on {topic}" if topic else ""]))
-    if topic or status:
-        return f"There are no {kind}. `pulse jobs list` shows all."
-    return f"There are no {kind} yet. Store one with: pulse submit TOPIC --payload JSON"
+jobs.add_command(cancel)
+jobs.add_command(retry)
+
+
+def _nothing(which: Which) -> str:
+    if which.is_any:
+        return "There are no jobs yet. Store one with: pulse submit TOPIC --payload JSON"
+    return f"There are no {which.told()}. `pulse jobs list` shows all."

@@ -128,4 +128,4 @@ def _wait(client: SyncPulse, handles: list[JobHandle], longest: timedelta | None
 
     if output_here().is_for_people:
         _show(handles, is_array=is_array)
-    wait_for_jobs(client, [handle.id for handle in handles], longest, output_here(), is_array=is_array)
+    wait_for_jobs(client, handles, longest, output_here(), is_array=is_array)

@@ -165,8 +165,15 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
+    """Which jobs. A None asks for nothing."""
+
     topic: str | None = None
-    status: JobStatus | None = None
+    statuses: frozenset[JobStatus] | None = None
+    submitted_since: datetime | None = None
+    submitted_before: datetime | None = None
+    schedule_id: str | None = None
+    error_contains: str | None = None
+    """In the last error, upper and lower case alike."""
 
 
 @dataclass(frozen=True, slots=True)

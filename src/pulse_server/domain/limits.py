@@ -22,8 +22,12 @@ MAX_DELAY = timedelta(days=3650)
 MAX_PAGE_SIZE = 1000
 MAX_PREVIEW = 100
 DEFAULT_PREVIEW = 5
+MAX_BATCH_SIZE = 500  # of one step of an action on many jobs
+MAX_SEARCH_LENGTH = 200
+MAX_WATCHED = 1000
 MAX_OFFSET = 100_000  # an offset is walked row by row; page tokens are not
 
+_ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 
 
@@ -123,6 +127,24 @@ def check_page_size(limit: int, default: int) -> int:
     if limit < 0:
         raise InvalidArgument("limit", f"is {limit}: it must not be negative.")
     return min(limit or default, MAX_PAGE_SIZE)
+
+
+def check_batch_size(limit: int) -> int:
+    if not 0 <= limit <= MAX_BATCH_SIZE:
+        raise InvalidArgument("limit", f"is {limit}: it must be from 0 to {MAX_BATCH_SIZE}.")
+    return limit or MAX_BATCH_SIZE
+
+
+def check_search(text: str) -> str | None:
+    return _check_text(text, "error_contains", MAX_SEARCH_LENGTH) if text else None
+
+
+def check_id_prefix(prefix: str) -> str:
+    """The hexadecimal digits that the prefix begins with, without dashes."""
+    digits = prefix.strip().lower().replace("-", "")
+    if not _ID_PREFIX.fullmatch(digits):
+        raise InvalidArgument("prefix", f"{prefix[:40]!r} is not the beginning of a job id.")
+    return digits
 
 
 def check_offset(offset: int) -> int:

@@ -15,7 +15,9 @@ class JobStatus(StrEnum):
 
 
 WAITING = frozenset({JobStatus.PENDING, JobStatus.RETRYING})
+LIVE = frozenset({JobStatus.PENDING, JobStatus.RETRYING, JobStatus.RUNNING})
 TERMINAL = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
+REDRIVABLE = frozenset({JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
 
 LEGAL_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),

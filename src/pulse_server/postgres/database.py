@@ -30,6 +30,10 @@ HOT_PLANS = {
     "enable_bitmapscan": "off",
     "jit": "off",
 }
+# For questions of operators. Joins and the values at hand are the planner's business, but the way to the jobs
+# is an index: with statistics of a time when nothing was finished, a count of what waits would read the whole
+# table. ADR-0026
+READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
 Rows: TypeAlias = Sequence[asyncpg.Record]
@@ -157,8 +161,8 @@ class Connections:
 
 
 class Database:
-    """The connections of one server: hot transitions, heartbeats, reads with the planner left free, samples
-    of the vitals, and one that finds out whether the database answers."""
+    """The connections of one server: hot transitions, heartbeats, reads, samples of the vitals and what else
+    is seen at a glance, and one that finds out whether the database answers."""
 
     def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
         self.connector = connector = Connector(dsn, behind_pooler=behind_pooler)
@@ -177,7 +181,11 @@ class Database:
             metrics=metrics,
         )
         self.reads = Connections(
-            connector, size=tuning.READ_CONNECTIONS, timeout=tuning.READ_TIMEOUT, metrics=metrics
+            connector,
+            size=tuning.READ_CONNECTIONS,
+            timeout=tuning.READ_TIMEOUT,
+            plans=READ_PLANS,
+            metrics=metrics,
         )
         self.watch = Connections(
             connector,

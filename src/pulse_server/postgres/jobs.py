@@ -21,8 +21,9 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
 from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import (
     claim_columns,
     claimed_job_from_row,
@@ -136,8 +137,10 @@ class PostgresJobRepo:
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
         )
 
-    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
-        rows = await self._fetch(self._database.hot, "cancel_jobs", list(job_ids), reason)
+    async def cancel_jobs(
+        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Cancellation]:
+        rows = await self._fetch(self._database.hot, "cancel_jobs", list(job_ids), reason, list(statuses))
         return [
             Cancellation(
                 job_from_row(row),
@@ -148,8 +151,10 @@ class PostgresJobRepo:
             for row in rows
         ]
 
-    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
-        rows = await self._fetch(self._database.hot, "retry_jobs", sorted(job_ids), attempts)
+    async def retry_jobs(
+        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+    ) -> list[Job]:
+        rows = await self._fetch(self._database.hot, "retry_jobs", sorted(job_ids), attempts, list(statuses))
         return [job_from_row(row) for row in rows]
 
     async def get_job(self, job_id: str) -> Job | None:
@@ -163,25 +168,29 @@ class PostgresJobRepo:
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
     ) -> list[Job]:
-        args: list[object] = []
-
-        def parameter(value: object) -> str:
-            args.append(value)
-            return f"${len(args)}"
-
-        statement = _SQL["list_jobs"]
-        if wanted.topic is not None:
-            statement += f" AND topic = {parameter(wanted.topic)}"
-        if wanted.status is not None:
-            # As a literal from our own enum, so that the planner can prove the partial indexes' predicates.
-            statement += f" AND status = '{wanted.status.value}'"
-        if after is not None:
-            last = f"{parameter(after.submitted_at)}, {parameter(after.job_id)}::uuid"
-            statement += f" AND (submitted_at, id) < ({last})"
-        statement += " ORDER BY submitted_at DESC, id DESC"
-        statement += f" LIMIT {parameter(limit)} OFFSET {parameter(offset)}"
-        rows = await self._database.reads.fetch("list_jobs", statement, *args)
+        listing = Listing(_SQL["list_jobs"], wanted, after)
+        statement = listing.page(limit=limit, offset=offset)
+        rows = await self._database.reads.fetch("list_jobs", statement, *listing.arguments)
         return [job_from_row(row) for row in rows]
+
+    async def matching_jobs(
+        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+    ) -> list[PageKey]:
+        listing = Listing(_SQL["matching_jobs"], wanted, after)
+        statement = listing.page(limit=limit)
+        rows = await self._database.reads.fetch("matching_jobs", statement, *listing.arguments)
+        return [PageKey(row["submitted_at"], str(row["id"])) for row in rows]
+
+    async def count_matching_jobs(self, wanted: JobFilter) -> int:
+        listing = Listing(_SQL["count_matching_jobs"], wanted)
+        statement = listing.count()
+        rows = await self._database.reads.fetch("count_matching_jobs", statement, *listing.arguments)
+        return int(rows[0]["jobs"])
+
+    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
+        first, last = prefix.ljust(32, "0"), prefix.ljust(32, "f")
+        rows = await self._fetch(self._database.reads, "find_jobs", first, last, limit)
+        return [str(row["id"]) for row in rows]
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
         rows = await self._fetch(self._database.hot, "current_claims", *claim_columns(claims))

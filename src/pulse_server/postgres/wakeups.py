@@ -8,7 +8,6 @@ tick finds the work all the same. ADR-0006
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Collection
 from typing import Any
@@ -17,13 +16,13 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.transitions import Transition
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import describe
+from pulse_server.postgres.wakeup_messages import Outbox, read
 from pulse_server.repos.wakeups import Wakeup
 
 log = logging.getLogger(__name__)
-
-_EVERYWHERE = None
 
 
 def wakeup_line(connector: Connector) -> PostgresWakeupLine | NoWakeupLine:
@@ -41,6 +40,8 @@ class NoWakeupLine:
         ended: Collection[Claim] = (),
         lapsed: Collection[Claim] = (),
         gate_changed: bool = False,
+        watching: bool = False,
+        transitions: Collection[Transition] = (),
     ) -> None:
         return
 
@@ -55,10 +56,7 @@ class NoWakeupLine:
 class PostgresWakeupLine:
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
-        self._topics: set[str] = set()
-        self._ended: set[Claim] = set()
-        self._lapsed: set[Claim] = set()
-        self._gate_changed = False
+        self._outbox = Outbox()
         self._pending = asyncio.Event()
         self._heard: list[Callable[[Wakeup], None]] = []
         self._pid = 0
@@ -71,12 +69,11 @@ class PostgresWakeupLine:
         ended: Collection[Claim] = (),
         lapsed: Collection[Claim] = (),
         gate_changed: bool = False,
+        watching: bool = False,
+        transitions: Collection[Transition] = (),
     ) -> None:
-        self._topics.update(topics)
-        self._ended.update(ended)
-        self._lapsed.update(lapsed)
-        self._gate_changed |= gate_changed
-        if self._topics or self._ended or self._lapsed or self._gate_changed:
+        self._outbox.add(topics, ended, lapsed, gate_changed, watching, transitions)
+        if self._outbox:
             self._pending.set()
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
@@ -111,7 +108,7 @@ class PostgresWakeupLine:
                 log.info("wakeups_recovered")
                 self._is_down = False
             # Whatever was announced while the line was down is stale, but work may have been missed.
-            self._tell(Wakeup(topics=_EVERYWHERE, gate_changed=True))
+            self._tell(Wakeup(topics=None, gate_changed=True))
             while True:
                 try:
                     # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop.
@@ -120,9 +117,14 @@ class PostgresWakeupLine:
                 except TimeoutError:
                     await self._check(connection)
                     continue
+                self._pending.clear()
                 await connection.execute(
-                    "SELECT pg_notify($1, $2)", tuning.NOTIFY_CHANNEL, self._take_message()
+                    "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
+                    tuning.NOTIFY_CHANNEL,
+                    self._outbox.take(),
                 )
+                if self._outbox:
+                    self._pending.set()
                 await asyncio.sleep(tuning.NOTIFY_SPACING.total_seconds())
         finally:
             connection.terminate()
@@ -133,33 +135,14 @@ class PostgresWakeupLine:
             raise ConnectionResetError("the database has moved")
         await connection.execute("SELECT")
 
-    def _take_message(self) -> str:
-        self._pending.clear()
-        topics, self._topics = self._topics, set()
-        ended, self._ended = self._ended, set()
-        lapsed, self._lapsed = self._lapsed, set()
-        gate, self._gate_changed = self._gate_changed, False
-        message = json.dumps(
-            {"topics": sorted(topics), "ended": sorted(ended), "lapsed": sorted(lapsed), "gate": gate}
-        )
-        if len(message) > tuning.NOTIFY_BYTES:
-            # The claims that are left out are learnt from their next heartbeat.
-            message = json.dumps({"topics": _EVERYWHERE, "ended": [], "lapsed": [], "gate": gate})
-        return message
-
     def _on_notification(self, _connection: Any, pid: int, _channel: str, payload: object) -> None:
         if pid == self._pid:
             return
-        try:
-            message = json.loads(str(payload))
-            topics = message["topics"]
-            ended = tuple(Claim(*claim) for claim in message["ended"])
-            lapsed = tuple(Claim(*claim) for claim in message.get("lapsed", ()))
-            gate_changed = bool(message.get("gate"))
-        except (ValueError, KeyError, TypeError):
+        wakeup = read(str(payload))
+        if wakeup is None:
             log.warning("wakeup_not_understood")
-            return
-        self._tell(Wakeup(_EVERYWHERE if topics is None else frozenset(topics), ended, lapsed, gate_changed))
+        else:
+            self._tell(wakeup)
 
     def _tell(self, wakeup: Wakeup) -> None:
         for heard in self._heard:

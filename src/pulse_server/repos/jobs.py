@@ -25,6 +25,7 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
+from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
 
 
 class Slots(NamedTuple):
@@ -71,12 +72,22 @@ class JobRepo(Protocol):
         """Make waiting jobs ready whose time has come."""
         ...
 
-    async def cancel_jobs(self, job_ids: Collection[str], reason: str) -> list[Cancellation]:
-        """Cancel those that are not finished. Returns what was cancelled."""
+    async def cancel_jobs(
+        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Cancellation]:
+        """Cancel those that are not finished, and in one of the statuses. Returns what was cancelled.
+
+        Several are returned without their payloads and histories.
+        """
         ...
 
-    async def retry_jobs(self, job_ids: Collection[str], attempts: int) -> list[Job]:
-        """Put dead-lettered and cancelled jobs back in line with that many attempts at least."""
+    async def retry_jobs(
+        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+    ) -> list[Job]:
+        """Put dead-lettered and cancelled jobs back in line with that many attempts at least.
+
+        Those in one of the statuses alone. Several are returned without their payloads and histories.
+        """
         ...
 
     async def get_job(self, job_id: str) -> Job | None: ...
@@ -89,6 +100,18 @@ class JobRepo(Protocol):
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
     ) -> list[Job]:
         """Newest first, without payloads and histories."""
+        ...
+
+    async def matching_jobs(
+        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+    ) -> list[PageKey]:
+        """Newest first, their keys alone."""
+        ...
+
+    async def count_matching_jobs(self, wanted: JobFilter) -> int: ...
+
+    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
+        """The ids that begin with these hexadecimal digits."""
         ...
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:

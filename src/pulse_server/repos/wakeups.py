@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.transitions import Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class Wakeup:
     ended: tuple[Claim, ...] = ()
     lapsed: tuple[Claim, ...] = ()
     gate_changed: bool = False
+    watching: bool = False
+    """Somebody there watches jobs: tell what happens."""
+    transitions: tuple[Transition, ...] = ()
+    missed: int = 0
+    """Transitions that did not fit."""
 
 
 class WakeupLine(Protocol):
@@ -28,6 +34,8 @@ class WakeupLine(Protocol):
         ended: Collection[Claim] = (),
         lapsed: Collection[Claim] = (),
         gate_changed: bool = False,
+        watching: bool = False,
+        transitions: Collection[Transition] = (),
     ) -> None:
         """Tell the other replicas soon. Never waits, never fails."""
         ...

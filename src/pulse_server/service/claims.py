@@ -8,9 +8,11 @@ from time import time_ns
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
 
@@ -23,12 +25,14 @@ class Claims:
         lease_ttl: timedelta,
         metrics: Metrics | None = None,
         spans: ClaimSpans | None = None,
+        transitions: Transitions | None = None,
     ) -> None:
         self._repo = repo
         self._signals = signals
         self._lease_ttl = lease_ttl
         self._metrics = metrics or Metrics()
         self._spans = spans
+        self._transitions = transitions or Transitions()
         self._beats: GroupCommit[Claim, bool] = GroupCommit(
             self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
         )
@@ -43,6 +47,11 @@ class Claims:
         self._metrics.count_topics(self._metrics.claimed, [job.topic for job in jobs])
         self._metrics.observe_topics(
             self._metrics.queue_wait, [(job.topic, job.waited_seconds) for job in jobs]
+        )
+        self._transitions.tell(
+            lambda: [
+                changed(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
+            ]
         )
         return jobs
 
@@ -62,6 +71,15 @@ class Claims:
         """Give the jobs back, each with its attempt. Returns how many there were to give back."""
         released = await self._repo.release_jobs(claims)
         self._metrics.count_topics(self._metrics.released, released.values())
+        self._transitions.tell(
+            lambda: [
+                changed(
+                    claim.job_id, released[claim.job_id], JobStatus.RETRYING, claim.attempt, claim.worker_id
+                )
+                for claim in claims
+                if claim.job_id in released
+            ]
+        )
         self._signals.ready(set(released.values()))
         return len(released)
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+from pulse_server import tuning
 from pulse_server.domain.errors import InvalidTransition, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
-from pulse_server.domain.status import JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
+from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.signals import Signals
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 
 
 class Jobs:
-    def __init__(self, repo: JobRepo, signals: Signals, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        repo: JobRepo,
+        signals: Signals,
+        metrics: Metrics | None = None,
+        transitions: Transitions | None = None,
+    ) -> None:
         self._repo = repo
         self._signals = signals
         self._metrics = metrics or Metrics()
+        self._transitions = transitions or Transitions()
 
     async def get(self, job_id: str) -> Job:
         job = await self._repo.get_job(job_id)
@@ -33,14 +45,36 @@ class Jobs:
             weight=job_weight,
         )
 
+    async def find(self, prefix: str) -> Sequence[str]:
+        """The first ids that begin with these hexadecimal digits."""
+        return await self._repo.find_jobs(prefix, tuning.JOBS_FOUND)
+
+    async def cancel_all(
+        self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
+    ) -> Sequence[Job]:
+        """Call off those that are in one of the statuses. Returns them."""
+        cancelled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
+        jobs = [entry.job for entry in cancelled]
+        self._signals.ended([entry.ended_claim for entry in cancelled if entry.ended_claim])
+        self._metrics.count_topics(self._metrics.canceled, [job.topic for job in jobs])
+        self._transitions.tell(lambda: [_change(job, reason) for job in jobs])
+        return jobs
+
+    async def retry_all(
+        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+    ) -> Sequence[Job]:
+        """Put those back in line that are in one of the statuses. Returns them."""
+        jobs = await self._repo.retry_jobs(job_ids, attempts, statuses) if job_ids else []
+        self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
+        self._transitions.tell(lambda: [_change(job) for job in jobs])
+        self._signals.ready({job.topic for job in jobs})
+        return jobs
+
     async def cancel(self, job_id: str, reason: str) -> Job:
         """Call the job off. A job that is cancelled already stays so; one that is finished refuses."""
-        cancelled = await self._repo.cancel_jobs([job_id], reason)
+        cancelled = await self.cancel_all([job_id], reason)
         if cancelled:
-            self._metrics.count_topics(self._metrics.canceled, [cancelled[0].job.topic])
-            if cancelled[0].ended_claim:
-                self._signals.ended([cancelled[0].ended_claim])
-            return cancelled[0].job
+            return cancelled[0]
         job = await self.get(job_id)
         if job.status is not JobStatus.CANCELED:
             raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be cancelled.")
@@ -48,15 +82,17 @@ class Jobs:
 
     async def retry(self, job_id: str, attempts: int) -> Job:
         """Put a dead-lettered or cancelled job back in line, with at least that many attempts ahead."""
-        retried = await self._repo.retry_jobs([job_id], attempts)
+        retried = await self.retry_all([job_id], attempts)
         if retried:
-            self._metrics.count_topics(self._metrics.redriven, [retried[0].topic])
-            self._signals.ready({retried[0].topic})
             return retried[0]
         job = await self.get(job_id)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only DEAD_LETTERED and CANCELED jobs can be retried."
         )
+
+
+def _change(job: Job, reason: str = "") -> Transition:
+    return changed(job.id, job.topic, job.status, job.attempts, error=reason)
 
 
 def page_key(job: Job) -> PageKey:

@@ -10,17 +10,22 @@ from pulse_server.domain.errors import JobNotFound, PulseError
 from pulse_server.domain.jobs import Claim, Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 
 class Reports:
-    def __init__(self, repo: JobRepo, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, repo: JobRepo, metrics: Metrics | None = None, transitions: Transitions | None = None
+    ) -> None:
         self._repo = repo
         self._metrics = metrics or Metrics()
+        self._transitions = transitions or Transitions()
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
             self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH
         )
@@ -43,6 +48,7 @@ class Reports:
         self._count_completed(completed.values())
         failed = await self._repo.fail_jobs(failures) if failures else {}
         self._count_failed(failures, failed)
+        self._transitions.tell(lambda: _changes(reports, completed | failed))
         if len(completed) + len(failed) == len(reports):
             return [None] * len(reports)
         refused = {
@@ -73,6 +79,21 @@ class Reports:
             is_over = ended.status is JobStatus.DEAD_LETTERED
             (metrics.dead_lettered if is_over else metrics.retried).add(topic)
             _log(report, ended)
+
+
+def _changes(reports: Sequence[Report], ended: dict[Claim, Ended]) -> list[Transition]:
+    return [
+        changed(
+            report.claim.job_id,
+            ended[report.claim].topic,
+            ended[report.claim].status,
+            report.claim.attempt,
+            report.claim.worker_id,
+            report.error,
+        )
+        for report in {report.claim: report for report in reports}.values()
+        if report.claim in ended
+    ]
 
 
 def _log(report: Report, ended: Ended) -> None:

@@ -7,10 +7,12 @@ from datetime import datetime, timedelta
 
 from pulse_server import tuning
 from pulse_server.domain.schedules import Fire, Schedule
+from pulse_server.domain.status import JobStatus
 from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.signals import Signals
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -21,11 +23,18 @@ class Scheduler:
     guarded by the cursor that it starts from, so the second one to try it does nothing."""
 
     def __init__(
-        self, repo: ScheduleRepo, signals: Signals, *, interval: timedelta, metrics: Metrics | None = None
+        self,
+        repo: ScheduleRepo,
+        signals: Signals,
+        *,
+        interval: timedelta,
+        metrics: Metrics | None = None,
+        transitions: Transitions | None = None,
     ) -> None:
         self._repo = repo
         self._signals = signals
         self._metrics = metrics or Metrics()
+        self._transitions = transitions or Transitions()
         self._unreadable = 0
         self.loop = Loop("scheduler", self.tick, interval)
 
@@ -41,6 +50,9 @@ class Scheduler:
         self._unreadable = len(due) - len(fires)
         done = await self._repo.fire_schedules(fires) if fires else []
         self._signals.ready({fired.topic for fired in done if fired.job_id})
+        self._transitions.tell(
+            lambda: [changed(fired.job_id, fired.topic, JobStatus.PENDING) for fired in done if fired.job_id]
+        )
         for fired in done:
             if fired.job_id:
                 late_seconds = (now - fired.occurrence).total_seconds()

@@ -68,6 +68,7 @@ class Signals:
         if wakeup.gate_changed:
             self._gate_changed_elsewhere()
         if self._dispatcher:
-            self._dispatcher.wake(wakeup.topics)
+            if wakeup.topics is None or wakeup.topics:
+                self._dispatcher.wake(wakeup.topics)
             self._dispatcher.stop_claims(wakeup.ended)
             self._dispatcher.lapse_claims(wakeup.lapsed)

@@ -7,17 +7,26 @@ from collections.abc import Sequence
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 
 
 class Submissions:
-    def __init__(self, repo: JobRepo, signals: Signals, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        repo: JobRepo,
+        signals: Signals,
+        metrics: Metrics | None = None,
+        transitions: Transitions | None = None,
+    ) -> None:
         self._repo = repo
         self._signals = signals
         self._metrics = metrics or Metrics()
+        self._transitions = transitions or Transitions()
         self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
             self._insert, lanes=tuning.SUBMIT_LANES, limit=tuning.SUBMIT_BATCH
         )
@@ -32,13 +41,12 @@ class Submissions:
 
     async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
         answers = await self._repo.insert_jobs(jobs)
-        self._metrics.count_topics(
-            self._metrics.submitted,
-            [
-                job.topic
-                for job, answer in zip(jobs, answers, strict=True)
-                if isinstance(answer, Submitted) and not answer.duplicate
-            ],
-        )
+        inserted = [
+            job
+            for job, answer in zip(jobs, answers, strict=True)
+            if isinstance(answer, Submitted) and not answer.duplicate
+        ]
+        self._metrics.count_topics(self._metrics.submitted, [job.topic for job in inserted])
+        self._transitions.tell(lambda: [changed(job.id, job.topic, JobStatus.PENDING) for job in inserted])
         self._signals.ready({job.topic for job in jobs if job.may_be_ready})
         return answers

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.transitions import Transition
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.signals import Signals
+from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class Watchdog:
         lease_ttl: timedelta,
         clock: Callable[[], float] = awake_or_not,
         metrics: Metrics | None = None,
+        transitions: Transitions | None = None,
     ) -> None:
         self._repo = repo
         self._signals = signals
@@ -43,6 +47,7 @@ class Watchdog:
         self._lease_ttl = lease_ttl
         self._clock = clock
         self._metrics = metrics or Metrics()
+        self._transitions = transitions or Transitions()
         self._steady_since: float | None = None
         self._last_answer = 0.0
         self.loop = Loop("watchdog", self.tick, interval)
@@ -70,6 +75,7 @@ class Watchdog:
             for entry in reaped:
                 _log(entry)
                 self._count(entry)
+            self._transitions.tell(partial(_changes, reaped))
             self._signals.lapsed([entry.claim for entry in reaped])
             if len(reaped) < tuning.REAP_BATCH:
                 return
@@ -83,6 +89,20 @@ class Watchdog:
         metrics.failed.add(topic, "lease_expired")
         is_over = entry.status is JobStatus.DEAD_LETTERED
         (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+
+
+def _changes(reaped: Sequence[Reaped]) -> list[Transition]:
+    return [
+        changed(
+            entry.claim.job_id,
+            entry.topic,
+            entry.status,
+            entry.claim.attempt,
+            entry.claim.worker_id,
+            "worker lease expired",
+        )
+        for entry in reaped
+    ]
 
 
 def _log(entry: Reaped) -> None:

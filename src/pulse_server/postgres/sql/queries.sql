@@ -43,11 +43,29 @@ CROSS JOIN LATERAL (
 -- name: database_now
 SELECT clock_timestamp() AS now;
 
+-- name: find_jobs
+-- By the beginning of their ids, which is a range of the primary key.
+SELECT job.id
+FROM pulse.jobs AS job
+WHERE job.id BETWEEN $1::uuid AND $2::uuid
+ORDER BY job.id
+LIMIT $3;
+
+-- Three that listing.py completes: it adds the conditions of a filter to the text, once for each partial index that
+-- has some of the rows, and puts the arms together. A fixed text with `$1 IS NULL OR …` would leave the planner
+-- no index.
+
 -- name: list_jobs
--- Newest first. The adapter puts the conditions in: a fixed text with `$1 IS NULL OR …` would leave the
--- planner no index. Payload and history are fetched one job at a time.
+-- Newest first. Payload and history are fetched one job at a time.
 SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
        locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
        schedule_id, metadata
 FROM pulse.jobs
-WHERE true
+WHERE true;
+
+-- name: matching_jobs
+-- Newest first, their keys alone.
+SELECT submitted_at, id FROM pulse.jobs WHERE true;
+
+-- name: count_matching_jobs
+SELECT count(*) AS jobs FROM pulse.jobs WHERE true;

@@ -3,7 +3,7 @@
 -- name: delete_expired
 -- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept; else nothing.
 -- A status without a duration compares with NULL, and so does a job that is not finished: neither is deleted.
--- Looks at no more than a batch, in the order of submission, off the index that list_jobs uses. The rows are
+-- Looks at no more than a batch, in the order of submission, off the index of the finished jobs. The rows are
 -- locked by primary key and the rule is checked on what is locked, so that a redrive which comes first wins, and
 -- one that is under way is not waited for. One replica at a moment: another would only read the same rows.
 --   $1 completed   $2 canceled   $3 dead-lettered   $4 the shortest of them   $5, $6 after   $7 limit
@@ -17,6 +17,7 @@ looked_at AS MATERIALIZED (
       AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
       -- Nothing finishes before it is submitted.
       AND job.submitted_at < now() - $4::interval
+      AND job.finished_at IS NOT NULL
     ORDER BY job.submitted_at, job.id
     LIMIT $7
 ),
@@ -24,7 +25,8 @@ expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
     JOIN pulse.jobs AS job ON job.id = looked_at.id
-    WHERE job.finished_at < now() - CASE job.status
+    -- The bare column would let the planner look each of them up in jobs_finished, where the id is not the key.
+    WHERE COALESCE(job.finished_at, 'infinity') < now() - CASE job.status
         WHEN 'COMPLETED' THEN $1::interval
         WHEN 'CANCELED' THEN $2::interval
         WHEN 'DEAD_LETTERED' THEN $3::interval

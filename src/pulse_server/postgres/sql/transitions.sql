@@ -210,12 +210,15 @@ SELECT NULL, 0, (
 );
 
 -- name: cancel_jobs
--- From PENDING, RETRYING or RUNNING to CANCELED. A running job loses its lease here and now: whatever its
--- worker still says is refused by the fences, and the worker is told to stop.
+-- From PENDING, RETRYING or RUNNING, as far as $3 names them, to CANCELED. A running job loses its lease here and
+-- now: whatever its worker still says is refused by the fences, and the worker is told to stop.
+-- Written so that no partial index can serve the guard: for hundreds of ids the planner might walk one.
 WITH target AS MATERIALIZED (
     SELECT job.id, job.locked_by, job.attempts
     FROM pulse.jobs AS job
-    WHERE job.id = ANY($1::uuid[]) AND job.finished_at IS NULL
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($3::text[])
+      AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY job.id
     FOR UPDATE
 )
@@ -232,13 +235,20 @@ SET status = 'CANCELED',
     locked_by = NULL,
     lease_until = NULL
 FROM target
-WHERE job.id = target.id AND job.finished_at IS NULL
-RETURNING job.*, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
+WHERE job.id = target.id
+RETURNING
+    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
+    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    -- One is answered in full. Of hundreds at once nobody wants the payloads.
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history,
+    target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
 
 -- name: retry_jobs
--- From DEAD_LETTERED or CANCELED to PENDING, ready at once, with at least $2 attempts ahead. The count of
--- attempts goes on: it is the fence's token, and starting it over would let a worker that still runs the old
--- first attempt report for the new one.
+-- From DEAD_LETTERED or CANCELED, as far as $3 names them, to PENDING, ready at once, with at least $2 attempts
+-- ahead. The count of attempts goes on: it is the fence's token, and starting it over would let a worker that still
+-- runs the old first attempt report for the new one. The guard is written as that of cancel_jobs.
 UPDATE pulse.jobs AS job
 SET status = 'PENDING',
     ready = true,
@@ -246,5 +256,13 @@ SET status = 'PENDING',
     max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
     finished_at = NULL,
     finished_by = NULL
-WHERE job.id = ANY($1::uuid[]) AND job.status IN ('DEAD_LETTERED', 'CANCELED')
-RETURNING job.*;
+WHERE job.id = ANY($1::uuid[])
+  AND job.status = ANY($3::text[])
+  AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
+RETURNING
+    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
+    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    -- One is answered in full. Of hundreds at once nobody wants the payloads.
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history;

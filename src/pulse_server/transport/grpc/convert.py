@@ -91,15 +91,26 @@ def topics(names: Iterable[str]) -> frozenset[str]:
     return found
 
 
-def job_filter(request: pb.ListJobsRequest) -> JobFilter:
+def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
     if request.status and request.status not in JobStatus.__members__:
         raise InvalidArgument(
             "status", f"{request.status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
         )
     return JobFilter(
         topic=limits.check_topic(request.topic) if request.topic else None,
-        status=JobStatus(request.status) if request.status else None,
+        statuses=frozenset({JobStatus(request.status)}) if request.status else None,
+        submitted_since=_optional_moment(request, "submitted_since"),
+        submitted_before=_optional_moment(request, "submitted_before"),
+        schedule_id=parse_job_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
+        error_contains=limits.check_search(request.error_contains),
     )
+
+
+def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
+    """How many further attempts a redrive grants."""
+    if not request.HasField("attempts"):
+        return tuning.DEFAULT_MAX_ATTEMPTS
+    return limits.check_max_attempts(request.attempts, "attempts")
 
 
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
@@ -159,6 +170,12 @@ def moment(timestamp: Timestamp, field: str) -> datetime:
         return timestamp.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise InvalidArgument(field, "is not a moment that a calendar knows.") from None
+
+
+def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> datetime | None:
+    if not request.HasField(field):  # type: ignore[arg-type]  # both messages have it
+        return None
+    return limits.check_run_at(moment(getattr(request, field), field), field)
 
 
 def duration(span: Duration, field: str) -> timedelta:

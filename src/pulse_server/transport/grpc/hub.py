@@ -19,6 +19,7 @@ from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
 from pulse_server.transport.grpc.group import Group
@@ -231,6 +232,15 @@ class Hub:
             capacity=sum(session.capacity for session in sessions),
             held=sum(len(session.held) for session in sessions),
         )
+
+    def connected(self) -> list[ConnectedWorker]:
+        """The workers of this replica, one by one."""
+        return [
+            ConnectedWorker(
+                session.worker_id, tuple(sorted(session.topics)), session.capacity, session.connected_at
+            )
+            for session in self._roster.sessions
+        ]
 
     # --- stopping
 

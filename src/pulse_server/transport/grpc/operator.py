@@ -38,12 +38,7 @@ class Operator:
         return pb.CancelJobResponse(job=convert.job_view(job))
 
     async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
-        attempts = (
-            limits.check_max_attempts(request.attempts, "attempts")
-            if request.HasField("attempts")
-            else tuning.DEFAULT_MAX_ATTEMPTS
-        )
-        job = await self._jobs.retry(parse_job_id(request.job_id), attempts)
+        job = await self._jobs.retry(parse_job_id(request.job_id), convert.attempts_granted(request))
         return pb.RetryJobResponse(job=convert.job_view(job))
 
     async def pause_dispatch(

@@ -22,6 +22,14 @@ ListJobs              yes       -         -       yes
 CancelJob             yes       yes       -       -
 RetryJob              yes       -         -       -
 
+FindJobs              yes       yes       -       yes
+CountJobs             yes       -         -       yes
+CancelJobs            yes       -         -       -
+RetryJobs             yes       -         -       -
+WatchJobs             yes       -         -       yes
+ListTopics            yes       -         -       yes
+ListWorkers           yes       -         -       yes
+
 StreamJobs            -         -         yes     -
 ReportResult          -         -         yes     -
 ReportResults         -         -         yes     -

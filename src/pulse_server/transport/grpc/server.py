@@ -13,6 +13,7 @@ from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.operator import Operator
+from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.tls import Certificates
@@ -30,8 +31,12 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.absolute_max_metadata_size", tuning.MAX_METADATA_BYTES),
         ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", int(tuning.CONNECTION_IDLE.total_seconds() * 1000)),
-        # Workers ping to notice a dead server; a ping every ten seconds is welcome.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        # A worker full of long jobs hears nothing for minutes, and pings to notice a dead server. By default
+        # gRPC takes that for an attack and hangs up.
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            int(tuning.PING_INTERVAL.total_seconds() * 1000),
+        ),
         ("grpc.keepalive_permit_without_calls", 1),
         # And the server notices a worker whose host vanished.
         ("grpc.keepalive_time_ms", 30_000),
@@ -44,6 +49,7 @@ def grpc_server(
     consumer: Consumer,
     operator: Operator,
     planner: Planner,
+    overseer: Overseer,
     *,
     metrics: Metrics | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
@@ -62,6 +68,13 @@ def grpc_server(
                     "ListJobs": operator.list_jobs,
                     "CancelJob": operator.cancel_job,
                     "RetryJob": operator.retry_job,
+                    "FindJobs": overseer.find_jobs,
+                    "CountJobs": overseer.count_jobs,
+                    "CancelJobs": overseer.cancel_jobs,
+                    "RetryJobs": overseer.retry_jobs,
+                    "WatchJobs": overseer.watch_jobs,
+                    "ListTopics": overseer.list_topics,
+                    "ListWorkers": overseer.list_workers,
                     "StreamJobs": consumer.stream_jobs,
                     "ReportResult": consumer.report_result,
                     "ReportResults": consumer.report_results,

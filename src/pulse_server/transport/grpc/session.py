@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim, ClaimedJob
@@ -41,6 +42,7 @@ class Session:
         self.run_id = run_id
         self.topics = topics
         self.capacity = capacity
+        self.connected_at = datetime.now(UTC)
         # A worker of the original contract takes one job per message and cannot confirm a delivery.
         self.speaks_batches = speaks_batches
         self.held: dict[str, int] = {}

@@ -1,0 +1,66 @@
+"""Which jobs: the filter that lists, counts and acts on many take."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+from pulse.calling import message
+from pulse.errors import InvalidArgument
+from pulse.models import JobStatus
+from pulse.v1 import pulse_pb2 as pb
+
+
+class JobFilter(TypedDict, total=False):
+    """What jobs have to be like. Leave out, or give None for, what does not matter."""
+
+    topic: str | None
+    status: JobStatus | str | None
+    since: datetime | None
+    """Submitted then or later."""
+    before: datetime | None
+    """Submitted earlier than that."""
+    schedule_id: str | None
+    """Made by this schedule."""
+    error_contains: str | None
+    """This text is in the last error, in upper or lower case."""
+
+
+def filter_fields(
+    *,
+    topic: str | None = None,
+    status: JobStatus | str | None = None,
+    since: datetime | None = None,
+    before: datetime | None = None,
+    schedule_id: str | None = None,
+    error_contains: str | None = None,
+) -> dict[str, Any]:
+    """Return the filter by the names that it has on the wire. Raises InvalidArgument if it has a gap."""
+    return {
+        "topic": _named("topic", topic),
+        "status": _named("status", status),
+        "submitted_since": _aware("since", since),
+        "submitted_before": _aware("before", before),
+        "schedule_id": _named("schedule_id", schedule_id),
+        "error_contains": _named("error_contains", error_contains),
+    }
+
+
+def job_filter(**which: Unpack[JobFilter]) -> pb.JobFilter:
+    """Return the filter as a message. Raises InvalidArgument naming what cannot be sent."""
+    return message(pb.JobFilter, **filter_fields(**which))
+
+
+def _named(name: str, value: str | None) -> str:
+    # On the wire empty is anything. Whoever computed a value and got nothing did not mean that.
+    if value == "":
+        raise InvalidArgument(f"{name} is empty: give one, or leave it out if any will do.")
+    return value or ""
+
+
+def _aware(name: str, moment: datetime | None) -> datetime | None:
+    if isinstance(moment, datetime) and moment.utcoffset() is None:
+        raise InvalidArgument(
+            f"{name}={moment!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) - …."
+        )
+    return moment

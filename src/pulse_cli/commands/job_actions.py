@@ -1,0 +1,146 @@
+"""`pulse jobs cancel` and `pulse jobs retry`: some jobs by their ids, or all that match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pulse_cli.bulk import Action, act_on_matching
+from pulse_cli.connecting import connected
+from pulse_cli.declaring import Command
+from pulse_cli.each import act_on_each
+from pulse_cli.failures import Misuse
+from pulse_cli.filters import Which, filter_options
+from pulse_cli.identifiers import job_ids
+from pulse_cli.shapes import job_shape
+
+if TYPE_CHECKING:
+    from pulse import JobInfo, SyncPulse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _bulk_options(command: F) -> F:
+    for decorate in (
+        click.option("--dry-run", is_flag=True, help="Only count what matches, and change nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask before acting on all that match."),
+    ):
+        command = decorate(command)
+    return filter_options(command)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        pulse jobs cancel 0199c0de-0000-7000-8000-000000000001 --reason 'sent twice'
+        pulse jobs cancel 0199c0de-0000-70
+        pulse jobs cancel --topic import --status PENDING
+        pulse jobs cancel --topic import --since 2h --yes --reason 'wrong file'
+        pulse jobs cancel --schedule morning-report --dry-run
+    """,
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_bulk_options
+@click.option("--reason", default="", help="Why; it is kept with the job.")
+def cancel(
+    ids: tuple[str, ...],
+    topic: str | None,
+    status: str | None,
+    since: datetime | None,
+    before: datetime | None,
+    schedule: str | None,
+    error: str | None,
+    yes: bool,
+    dry_run: bool,
+    reason: str,
+) -> None:
+    """Cancel jobs: those named, or all that match. A handler that runs is told to stop.
+
+    Without a status all that match and have not finished are meant. They are counted and shown first,
+    then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
+    were cancelled until then.
+    """
+    which = Which(topic, status, since, before, schedule, error)
+    if ids:
+        _check_alone(which, dry_run)
+        _act(ids, lambda client, one: client.cancel(one, reason), "Cancelled")
+        return
+    action = Action(
+        "cancel",
+        "cancelled",
+        ("PENDING", "RUNNING", "RETRYING"),
+        lambda client, wanted, cursor: client.cancel_batch(reason=reason, cursor=cursor, **wanted),
+    )
+    action.check(which)
+    with connected() as client:
+        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        pulse jobs retry 0199c0de-0000-7000-8000-000000000001
+        pulse jobs retry 0199c0de-0000-70 --attempts 3
+        pulse jobs retry --topic send-email --status DEAD_LETTERED
+        pulse jobs retry --status DEAD_LETTERED --since 2h --error 'connection refused' --yes
+        pulse jobs retry --status CANCELED --topic import --dry-run
+    """,
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_bulk_options
+@click.option(
+    "--attempts", type=click.IntRange(min=1), metavar="N", help="Give each this many further attempts."
+)
+def retry(
+    ids: tuple[str, ...],
+    topic: str | None,
+    status: str | None,
+    since: datetime | None,
+    before: datetime | None,
+    schedule: str | None,
+    error: str | None,
+    yes: bool,
+    dry_run: bool,
+    attempts: int | None,
+) -> None:
+    """Bring back jobs that were dead-lettered or cancelled: those named, or all that match.
+
+    Without a status all that match and were dead-lettered are meant. They are counted and shown first,
+    then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
+    were put back in line until then.
+    """
+    which = Which(topic, status, since, before, schedule, error)
+    if ids:
+        _check_alone(which, dry_run)
+        _act(ids, lambda client, one: client.retry(one, attempts), "Brought back")
+        return
+    action = Action(
+        "retry",
+        "put back in line",
+        ("DEAD_LETTERED", "CANCELED"),
+        lambda client, wanted, cursor: client.retry_batch(attempts=attempts, cursor=cursor, **wanted),
+    )
+    action.check(which)
+    with connected() as client:
+        # What was cancelled was so on purpose: it comes back only for those who say so.
+        wanted = replace(which, status=which.status or "DEAD_LETTERED")
+        act_on_matching(client, action, wanted, yes=yes, dry_run=dry_run)
+
+
+def _check_alone(which: Which, dry_run: bool) -> None:
+    if not which.is_any or dry_run:
+        raise Misuse("Give ids, or say which jobs with --topic, --status and so on: not both.")
+
+
+def _act(typed: Sequence[str], verb: Callable[[SyncPulse, str], JobInfo], done: str) -> None:
+    with connected() as client:
+        act_on_each(
+            job_ids(client, typed),
+            lambda one: verb(client, one),
+            sentence=lambda job: f"{done} {job.id} on {job.topic}: it is {job.status} now.",
+            shape=job_shape,
+        )

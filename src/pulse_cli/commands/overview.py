@@ -1,0 +1,100 @@
+"""`pulse topics`, `pulse workers` and `pulse top`: the whole queue at a glance."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from pulse_cli import tuning
+from pulse_cli.connecting import connected
+from pulse_cli.declaring import Command
+from pulse_cli.durations import duration_from
+from pulse_cli.output import output_here, plain, print_lines, table_width
+from pulse_cli.overview_views import describe_held, gone_first, topic_table, topic_view, worker_view
+from pulse_cli.shapes import held_shape
+
+
+@click.command(
+    cls=Command,
+    short_help="Show each topic: how much, how old, how fast.",
+    examples="""
+        pulse topics
+        pulse topics --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
+    """,
+)
+def topics() -> None:
+    """Show each topic: what is ready, waits, runs or died, since when, and how fast it goes.
+
+    The rates are those of the last whole minute and the last hour; completed jobs are counted in them
+    only. FAIL counts attempts that failed, whether the job was tried again or not.
+    """
+    output = output_here()
+    with connected() as client:
+        found = client.topics()
+    if output.is_for_people and found:
+        print_lines(topic_table(found, table_width()))
+        return
+    empty = "There are no topics: no jobs, no workers. Store a job with: pulse submit TOPIC --payload JSON"
+    output.show_list(found, topic_view(), empty)
+
+
+@click.command(
+    cls=Command,
+    short_help="Show who is connected, and who holds what.",
+    examples="""
+        pulse workers
+        pulse workers --jobs
+        pulse workers --output json | jq -r '.[] | select(.connected_at == null).worker_id'
+    """,
+)
+@click.option("--jobs", is_flag=True, help="List the jobs that each holds, the longest held first.")
+def workers(jobs: bool) -> None:
+    """Show who is connected to any server, with what capacity, and who holds jobs since when.
+
+    A worker that is gone and still holds jobs comes first: they go to another when its leases end.
+    """
+    output = output_here()
+    with connected() as client:
+        found = client.workers()
+    if jobs and output.form == "plain":
+        for worker in found:
+            for job in worker.held:
+                click.echo("\t".join(map(plain, [worker.worker_id, *held_shape(job).values()])))
+    elif jobs and output.is_for_people and found:
+        print_lines(describe_held(gone_first(found), table_width()))
+    else:
+        empty = "No worker is connected, and none holds jobs. Start one with: pulse worker MODULE:APP"
+        output.show_list(gone_first(found) if output.is_for_people else found, worker_view(), empty)
+
+
+@click.command(
+    cls=Command,
+    short_help="Watch topics and workers live.",
+    examples="""
+        pulse top
+        pulse top --interval 500ms
+        pulse top | head -20
+        pulse top --output json | jq .dispatch
+    """,
+)
+@click.option(
+    "--interval",
+    type=duration_from(tuning.WATCH_SHORTEST),
+    default=tuning.WATCH_INTERVAL,
+    help="How often it looks; every 2s if not given.",
+)
+def top(interval: timedelta) -> None:
+    """Fill the screen with topics and workers, live; q or Ctrl-C ends it.
+
+    The topics with the most to do come first, and workers that are gone. It goes on while no server is
+    there, and says so. In a pipe it prints what it sees once.
+    """
+    from pulse_cli.topping import show_once, watch_live
+
+    output = output_here()
+    with connected() as client:
+        if output.can_redraw:
+            watch_live(client, interval)
+        else:
+            show_once(client, output)

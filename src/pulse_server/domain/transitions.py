@@ -1,0 +1,64 @@
+"""Changes of jobs' statuses, for those who watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
+
+
+class Transition(NamedTuple):
+    job_id: str
+    topic: str
+    status: JobStatus
+    attempt: int
+    worker_id: str | None
+    error: str
+    """Its first line, cut."""
+    at: datetime
+
+
+def in_order(transitions: Iterable[Transition]) -> list[Transition]:
+    """The same transitions, those of each job in the order of its life.
+
+    What one server commits is heard of in order, but a job may be submitted to one, claimed by another and
+    reported to a third. Where the order of arrival is impossible, attempts and statuses tell the true one.
+    """
+    told = list(transitions)
+    places: dict[str, list[int]] = {}
+    for place, transition in enumerate(told):
+        places.setdefault(transition.job_id, []).append(place)
+    for own in places.values():
+        life = [told[place] for place in own]
+        if not _is_possible(life):
+            for place, transition in zip(own, sorted(life, key=_step), strict=True):
+                told[place] = transition
+    return told
+
+
+def _is_possible(life: Sequence[Transition]) -> bool:
+    return all(
+        later.status in LEGAL_TRANSITIONS[earlier.status] and later.attempt >= _next_attempt(earlier, later)
+        for earlier, later in pairwise(life)
+    )
+
+
+def _next_attempt(earlier: Transition, later: Transition) -> int:
+    # After RETRYING the attempt may be the same once more: it was given back.
+    is_claimed = earlier.status is JobStatus.PENDING and later.status is JobStatus.RUNNING
+    return earlier.attempt + is_claimed
+
+
+def _step(transition: Transition) -> tuple[int, int]:
+    """How far into its life a job is: by the attempt, and by what may come before and after its run."""
+    match transition.status:
+        case JobStatus.PENDING:
+            step = 0 if transition.attempt == 0 else 3  # submitted, or redriven after that attempt
+        case JobStatus.RUNNING:
+            step = 1
+        case _:
+            step = 2
+    return transition.attempt, step

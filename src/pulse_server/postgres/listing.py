@@ -1,0 +1,86 @@
+"""Puts together the statements that list and count jobs by a filter.
+
+The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm asks for
+jobs that one partial index has, in the order of that index, so that a page costs what it shows: a list of
+live jobs never steps over finished ones, nor a list of dead letters over successes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
+
+_ORDER = "ORDER BY submitted_at DESC, id DESC"
+_UNSUCCESSFUL = TERMINAL - {JobStatus.COMPLETED}
+
+
+class Listing:
+    """A statement in the making, with its arguments."""
+
+    def __init__(self, statement: str, wanted: JobFilter, after: PageKey | None = None) -> None:
+        self.arguments: list[object] = []
+        # The comment with the section's name comes first, as everywhere.
+        self._label, _, statement = statement.rpartition("*/ ")
+        conditions = self._conditions(wanted, after)
+        self._arms = [f"{statement} AND {arm}{conditions}" for arm in _arms(wanted)]
+
+    def page(self, *, limit: int, offset: int = 0) -> str:
+        """The statement for one page, newest first."""
+        reach = self._parameter(limit + offset)
+        arms = " UNION ALL ".join(f"({arm} {_ORDER} LIMIT {reach})" for arm in self._arms)
+        window = f"LIMIT {self._parameter(limit)} OFFSET {self._parameter(offset)}"
+        return f"{self._label}*/ SELECT * FROM ({arms}) AS found {_ORDER} {window}"
+
+    def count(self) -> str:
+        """The statement that counts what matches."""
+        arms = " + ".join(f"({arm})" for arm in self._arms)
+        return f"{self._label}*/ SELECT {arms} AS jobs"
+
+    def _conditions(self, wanted: JobFilter, after: PageKey | None) -> str:
+        conditions = ""
+        if wanted.topic is not None:
+            conditions += f" AND topic = {self._parameter(wanted.topic)}"
+        if wanted.schedule_id is not None:
+            conditions += f" AND schedule_id = {self._parameter(wanted.schedule_id)}::uuid"
+        if wanted.submitted_since is not None:
+            conditions += f" AND submitted_at >= {self._parameter(wanted.submitted_since)}"
+        if wanted.submitted_before is not None:
+            conditions += f" AND submitted_at < {self._parameter(wanted.submitted_before)}"
+        if wanted.error_contains is not None:
+            conditions += (
+                f" AND strpos(lower(last_error), lower({self._parameter(wanted.error_contains)})) > 0"
+            )
+        if after is not None:
+            last = f"{self._parameter(after.submitted_at)}, {self._parameter(after.job_id)}::uuid"
+            conditions += f" AND (submitted_at, id) < ({last})"
+        return conditions
+
+    def _parameter(self, value: str | int | datetime) -> str:
+        self.arguments.append(value)
+        return f"${len(self.arguments)}"
+
+
+def _arms(wanted: JobFilter) -> list[str]:
+    """Conditions that together ask for the statuses, each served by one index."""
+    statuses = wanted.statuses
+    if wanted.schedule_id is not None:  # whose index has jobs of any status
+        return ["true" if statuses is None else _is_one_of(statuses)]
+    if statuses is None:
+        return ["finished_at IS NULL", "finished_at IS NOT NULL"]
+    arms = []
+    if live := statuses & LIVE:
+        arms.append("finished_at IS NULL" + ("" if live == LIVE else f" AND {_is_one_of(live)}"))
+    if JobStatus.COMPLETED in statuses:
+        done = statuses & TERMINAL
+        arms.append("finished_at IS NOT NULL" + ("" if done == TERMINAL else f" AND {_is_one_of(done)}"))
+    else:
+        arms += [_is_one_of({status}) for status in sorted(statuses & _UNSUCCESSFUL)]
+    return arms
+
+
+def _is_one_of(statuses: set[JobStatus] | frozenset[JobStatus]) -> str:
+    # As literals from our own enum, so that the planner can prove the predicates of partial indexes.
+    names = ", ".join(f"'{status.value}'" for status in sorted(statuses))
+    return f"status IN ({names})" if len(statuses) > 1 else f"status = {names}"

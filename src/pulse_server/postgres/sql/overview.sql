@@ -1,0 +1,90 @@
+-- What operators see at a glance. Nothing here walks finished jobs.
+
+-- name: topic_depths
+-- How many jobs each topic has in each state that somebody waits for or has to look after. Four index-only
+-- scans over the partial indexes of those states.
+SELECT job.topic, 'ready' AS state, count(*) AS jobs, min(job.next_run_at) AS oldest
+FROM pulse.jobs AS job
+WHERE job.ready
+GROUP BY job.topic
+UNION ALL
+SELECT job.topic, 'waiting', count(*), NULL
+FROM pulse.jobs AS job
+WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
+GROUP BY job.topic
+UNION ALL
+SELECT job.topic, 'running', count(*), NULL
+FROM pulse.jobs AS job
+WHERE job.status = 'RUNNING'
+GROUP BY job.topic
+UNION ALL
+SELECT job.topic, lower(job.status), count(*), NULL
+FROM pulse.jobs AS job
+WHERE job.status IN ('DEAD_LETTERED', 'CANCELED')
+GROUP BY job.topic, job.status;
+
+-- name: topic_rates
+-- What happened in the last whole minute, and in the last sixty.
+SELECT
+    stats.topic,
+    stats.minute >= date_trunc('minute', now()) - interval '1 minute' AS is_last_minute,
+    sum(stats.submitted)::bigint AS submitted,
+    sum(stats.completed)::bigint AS completed,
+    sum(stats.failed)::bigint AS failed,
+    sum(stats.dead_lettered)::bigint AS dead_lettered
+FROM pulse.topic_minutes AS stats
+WHERE stats.minute >= date_trunc('minute', now()) - interval '60 minutes'
+  AND stats.minute < date_trunc('minute', now())
+GROUP BY 1, 2;
+
+-- name: add_topic_minutes
+-- Adds what one server did since it last told. A repeat after a lost answer would count twice, so nobody repeats.
+INSERT INTO pulse.topic_minutes AS stats
+    (minute, topic, submitted, completed, failed, retried, dead_lettered, canceled)
+SELECT date_trunc('minute', clock_timestamp()), new.*
+FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]
+) AS new (topic, submitted, completed, failed, retried, dead_lettered, canceled)
+ORDER BY new.topic
+ON CONFLICT (minute, topic) DO UPDATE
+SET submitted = stats.submitted + excluded.submitted,
+    completed = stats.completed + excluded.completed,
+    failed = stats.failed + excluded.failed,
+    retried = stats.retried + excluded.retried,
+    dead_lettered = stats.dead_lettered + excluded.dead_lettered,
+    canceled = stats.canceled + excluded.canceled;
+
+-- name: forget_topic_minutes
+DELETE FROM pulse.topic_minutes AS stats WHERE stats.minute < now() - $1::interval;
+
+-- name: held_jobs
+-- What the workers hold: the first $1 of each, longest held first, each with the number of them all.
+SELECT ranked.*
+FROM (
+    SELECT
+        job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until,
+        count(*) OVER (PARTITION BY job.locked_by) AS held_count,
+        row_number() OVER (PARTITION BY job.locked_by ORDER BY job.started_at, job.id) AS place
+    FROM pulse.jobs AS job
+    WHERE job.status = 'RUNNING'
+) AS ranked
+WHERE ranked.place <= $1
+ORDER BY ranked.locked_by, ranked.place;
+
+-- name: record_server
+-- This server is alive, with these workers.
+INSERT INTO pulse.servers AS server (id, name, workers)
+VALUES ($1::uuid, $2, $3::text::jsonb)
+ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), workers = excluded.workers;
+
+-- name: forget_servers
+-- Removes this server, and those that were not heard of for so long.
+DELETE FROM pulse.servers AS server
+WHERE server.id = $1::uuid OR server.seen_at < now() - $2::interval;
+
+-- name: list_servers
+-- Those that were heard of lately.
+SELECT server.id, server.name, server.workers
+FROM pulse.servers AS server
+WHERE server.seen_at >= now() - $1::interval
+ORDER BY server.name;

@@ -1,0 +1,48 @@
+"""The port to what operators see at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from pulse_server.domain.overview import (
+    ConnectedWorker,
+    Holding,
+    Server,
+    TopicActivity,
+    TopicDepth,
+    TopicRates,
+)
+
+
+class OverviewRepo(Protocol):
+    async def topic_depths(self) -> list[TopicDepth]:
+        """The topics that have jobs in any state but COMPLETED."""
+        ...
+
+    async def topic_rates(self) -> dict[str, TopicRates]:
+        """What happened in the last whole minute and hour, by topic."""
+        ...
+
+    async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:
+        """Add to the statistics of the current minute."""
+        ...
+
+    async def forget_topic_minutes(self, older_than: timedelta) -> None: ...
+
+    async def held_jobs(self, per_worker: int) -> dict[str, Holding]:
+        """What each worker holds, by worker."""
+        ...
+
+    async def record_server(self, server_id: str, name: str, workers: Sequence[ConnectedWorker]) -> None:
+        """This server is alive, with these workers."""
+        ...
+
+    async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
+        """Remove this server, and those that were silent for so long."""
+        ...
+
+    async def list_servers(self, silent_for: timedelta) -> list[Server]:
+        """The servers that were heard of within that time."""
+        ...

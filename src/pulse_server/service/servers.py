@@ -1,0 +1,78 @@
+"""Who is connected where: each server keeps a row about itself, so that any of them can answer for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.overview import ConnectedWorker, Holding, Server
+from pulse_server.loops import Loop
+from pulse_server.repos.overview import OverviewRepo
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """One worker: its connection, if it has one, and what the database says that it holds."""
+
+    worker_id: str
+    holding: Holding
+    connection: ConnectedWorker | None = None
+    server: str = ""
+
+
+class Servers:
+    def __init__(
+        self,
+        repo: OverviewRepo,
+        name: str,
+        connected: Callable[[], Sequence[ConnectedWorker]],
+        *,
+        interval: timedelta,
+    ) -> None:
+        self._repo = repo
+        self._id = new_job_id()
+        self._name = name
+        self._connected = connected
+        self._silence = interval * tuning.SERVER_SILENT_ROUNDS
+        self._has_cleaned_up = False
+        self.loop = Loop("servers", self.tell, interval)
+
+    async def tell(self) -> None:
+        """Refresh this server's row. The first time, clean up after those that died long ago."""
+        if not self._has_cleaned_up:
+            await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
+            self._has_cleaned_up = True
+        await self._repo.record_server(self._id, self._name, self._connected())
+
+    async def leave(self) -> None:
+        """Take this server's row away."""
+        await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
+
+    async def servers(self) -> list[Server]:
+        """This one as it is now, and the others as they last told."""
+        told = await self._repo.list_servers(self._silence)
+        others = [server for server in told if server.id != self._id]
+        return [Server(self._id, self._name, tuple(self._connected())), *others]
+
+    async def workers(self) -> list[WorkerReport]:
+        """Everyone who is connected anywhere or holds a job, by name.
+
+        A worker that is connected twice is told twice; one that lost its connection and still holds jobs is
+        told without one.
+        """
+        holdings = await self._repo.held_jobs(tuning.HELD_JOBS_SHOWN)
+        reports = [
+            WorkerReport(worker.worker_id, holdings.get(worker.worker_id, Holding()), worker, server.name)
+            for server in await self.servers()
+            for worker in server.workers
+        ]
+        connected = {report.worker_id for report in reports}
+        reports += [
+            WorkerReport(worker_id, holding)
+            for worker_id, holding in holdings.items()
+            if worker_id not in connected
+        ]
+        return sorted(reports, key=lambda report: (report.worker_id, report.server))

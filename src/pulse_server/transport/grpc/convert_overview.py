@@ -1,0 +1,77 @@
+"""The overview's nouns as the wire's messages."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.overview import Rates, TopicDepth, TopicRates
+from pulse_server.domain.transitions import Transition
+from pulse_server.service.servers import WorkerReport
+from pulse_server.transport.grpc.convert import timestamp
+
+
+def topic_view(depth: TopicDepth, rates: TopicRates, *, paused: bool, workers: int) -> pb.TopicView:
+    return pb.TopicView(
+        topic=depth.topic,
+        ready=depth.ready,
+        waiting=depth.waiting,
+        running=depth.running,
+        dead_lettered=depth.dead_lettered,
+        canceled=depth.canceled,
+        oldest_ready_at=timestamp(depth.oldest_ready_at),
+        last_minute=_rates(rates.last_minute),
+        last_hour=_rates(rates.last_hour),
+        paused=paused,
+        workers=workers,
+    )
+
+
+def worker_view(report: WorkerReport) -> pb.WorkerView:
+    connection = report.connection
+    return pb.WorkerView(
+        worker_id=report.worker_id,
+        topics=connection.topics if connection else (),
+        capacity=connection.capacity if connection else 0,
+        connected_at=timestamp(connection.connected_at if connection else None),
+        server=report.server,
+        held_count=report.holding.count,
+        held=[
+            pb.HeldJob(
+                job_id=job.job_id,
+                topic=job.topic,
+                attempt=job.attempt,
+                since=timestamp(job.since),
+                lease_until=timestamp(job.lease_until),
+            )
+            for job in report.holding.jobs
+        ],
+    )
+
+
+def transition(change: Transition) -> pb.Transition:
+    return pb.Transition(
+        job_id=change.job_id,
+        topic=change.topic,
+        status=change.status.value,
+        attempt=change.attempt,
+        worker_id=change.worker_id or "",
+        error=change.error,
+        at=_quick_timestamp(change.at),
+    )
+
+
+def _rates(rates: Rates) -> pb.Rates:
+    return pb.Rates(
+        submitted=rates.submitted,
+        completed=rates.completed,
+        failed=rates.failed,
+        dead_lettered=rates.dead_lettered,
+    )
+
+
+def _quick_timestamp(moment: datetime) -> Timestamp:
+    # A busy queue tells thousands of them a second: this takes a tenth of what FromDatetime takes.
+    return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)

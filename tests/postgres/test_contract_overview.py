@@ -1,0 +1,208 @@
+"""What operators see at a glance, in memory and in Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.overview import ConnectedWorker, Rates, Server, TopicActivity, TopicDepth, TopicRates
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.repos.overview import OverviewRepo
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.overview import InMemoryOverviewRepo
+from tests.fakes.store import Store, a_job
+from tests.fakes.time_machines import InMemoryTimeMachine
+from tests.postgres.sessions import Connection
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Glance:
+    """The port under test, the jobs below it, and a way to make time pass."""
+
+    repo: OverviewRepo
+    store: Store
+    elapse: Any
+
+
+@pytest.fixture
+def in_memory() -> Glance:
+    jobs = InMemoryJobRepo()
+
+    async def elapse(duration: timedelta) -> None:
+        jobs.clock.advance(duration)
+
+    return Glance(InMemoryOverviewRepo(jobs), Store(jobs, InMemoryTimeMachine(jobs)), elapse)
+
+
+@pytest.fixture
+async def in_postgres(shared_dsn: str, connection: Connection, postgres: Store) -> AsyncIterator[Glance]:
+    await connection.execute("TRUNCATE pulse.topic_minutes, pulse.servers")
+    await let_no_minute_end_within_the_test(connection)
+    database = Database(shared_dsn)
+    await database.open()
+
+    async def elapse(duration: timedelta) -> None:
+        # Two minutes apart stay so: the moves must not meet on their way.
+        await connection.execute("ALTER TABLE pulse.topic_minutes DROP CONSTRAINT topic_minutes_pkey")
+        await connection.execute("UPDATE pulse.topic_minutes SET minute = minute - $1::interval", duration)
+        await connection.execute("ALTER TABLE pulse.topic_minutes ADD PRIMARY KEY (minute, topic)")
+        await connection.execute("UPDATE pulse.servers SET seen_at = seen_at - $1::interval", duration)
+
+    yield Glance(PostgresOverviewRepo(database), postgres, elapse)
+    await database.close()
+
+
+async def let_no_minute_end_within_the_test(connection: Connection) -> None:
+    second = await connection.fetchval("SELECT EXTRACT(second FROM clock_timestamp())::float8")
+    if second > 57:
+        await asyncio.sleep(60 - second)
+
+
+@pytest.fixture(params=["in_memory", "in_postgres"])
+def glance(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def activity(topic: str = "email", **counts: int) -> TopicActivity:
+    names = ("submitted", "completed", "failed", "retried", "dead_lettered", "canceled")
+    return TopicActivity(topic, *(counts.get(name, 0) for name in names))
+
+
+# --- depths
+
+
+async def test_depth_counts_each_job_under_its_state_and_no_completed_one(glance: Glance) -> None:
+    for status in reversed(JobStatus):
+        await glance.store.reach(status)
+    await glance.store.submit(a_job(), a_job(delay=HOUR))
+    await glance.store.reach(JobStatus.COMPLETED, topic="done")
+
+    (depth,) = await glance.repo.topic_depths()
+
+    assert depth == TopicDepth(
+        "email", 2, 2, 1, 1, 1, oldest_ready_at=depth.oldest_ready_at
+    )  # ready, waiting, running, dead-lettered, cancelled
+
+
+async def test_oldest_ready_job_is_the_one_that_is_longest_due(glance: Glance) -> None:
+    first, *_ = await glance.store.submit(a_job(), a_job(priority=9), a_job(delay=HOUR))
+
+    (depth,) = await glance.repo.topic_depths()
+
+    assert depth.oldest_ready_at == (await glance.store.job(first)).next_run_at
+
+
+async def test_topics_are_counted_apart(glance: Glance) -> None:
+    await glance.store.submit(a_job("email"), a_job("sms"), a_job("sms"))
+
+    depths = {depth.topic: depth.ready for depth in await glance.repo.topic_depths()}
+
+    assert depths == {"email": 1, "sms": 2}
+
+
+# --- rates
+
+
+async def test_what_happens_now_counts_once_its_minute_is_over(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity(submitted=3, completed=2, failed=1, dead_lettered=1)])
+    counted = Rates(3, 2, 1, 1)
+
+    await glance.elapse(MINUTE)
+    assert await glance.repo.topic_rates() == {"email": TopicRates(counted, counted)}
+    await glance.elapse(MINUTE)
+    assert await glance.repo.topic_rates() == {"email": TopicRates(Rates(), counted)}
+    await glance.elapse(59 * MINUTE)
+    assert await glance.repo.topic_rates() == {}
+
+
+async def test_what_several_servers_tell_adds_up(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity("sms", submitted=1), activity("email", submitted=2)])
+    await glance.repo.add_topic_minutes([activity("email", submitted=5, completed=1)])
+    await glance.elapse(MINUTE)
+    await glance.repo.add_topic_minutes([activity("email", submitted=10)])
+    await glance.elapse(MINUTE)
+
+    rates = await glance.repo.topic_rates()
+
+    assert rates["email"] == TopicRates(Rates(10), Rates(17, 1))
+    assert rates["sms"] == TopicRates(Rates(), Rates(1))
+
+
+async def test_old_minutes_are_forgotten(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity("old", submitted=1)])
+    await glance.elapse(30 * MINUTE)
+    await glance.repo.add_topic_minutes([activity("young", submitted=1)])
+    await glance.elapse(MINUTE)
+
+    await glance.repo.forget_topic_minutes(10 * MINUTE)
+
+    assert (await glance.repo.topic_rates()).keys() == {"young"}
+
+
+# --- who holds what
+
+
+async def test_holding_tells_the_longest_held_first_and_how_many_there_are(glance: Glance) -> None:
+    claims = [await glance.store.start("A", topic=f"t{number}") for number in range(4)]
+    other = await glance.store.start("B")
+    await glance.store.reach(JobStatus.COMPLETED)
+
+    holdings = await glance.repo.held_jobs(3)
+
+    assert holdings.keys() == {"A", "B"}
+    assert holdings["A"].count == 4
+    assert [job.job_id for job in holdings["A"].jobs] == [claim.job_id for claim in claims[:3]]
+    assert [job.job_id for job in holdings["B"].jobs] == [other.job_id]
+    held, row = holdings["B"].jobs[0], await glance.store.job(other.job_id)
+    assert (held.topic, held.worker_id, held.attempt) == ("email", "B", 1)
+    assert (held.since, held.lease_until) == (row.started_at, row.lease_until)
+
+
+# --- servers
+
+WORKER = ConnectedWorker("w1", ("email", "sms"), 7, datetime(2030, 1, 1, 12, 30, tzinfo=UTC))
+
+
+async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
+    first, second = new_job_id(), new_job_id()
+    await glance.repo.record_server(first, "b:1", [WORKER])
+    await glance.repo.record_server(second, "a:1", [WORKER])
+    await glance.repo.record_server(second, "a:1", [])
+
+    assert await glance.repo.list_servers(MINUTE) == [
+        Server(second, "a:1", ()),
+        Server(first, "b:1", (WORKER,)),
+    ]
+
+
+async def test_server_that_fell_silent_is_not_listed_and_comes_back_when_it_speaks(glance: Glance) -> None:
+    server_id = new_job_id()
+    await glance.repo.record_server(server_id, "a:1", [])
+    await glance.elapse(2 * MINUTE)
+    assert await glance.repo.list_servers(MINUTE) == []
+
+    await glance.repo.record_server(server_id, "a:1", [])
+    assert len(await glance.repo.list_servers(MINUTE)) == 1
+
+
+async def test_server_that_leaves_takes_those_along_that_died_long_ago(glance: Glance) -> None:
+    dead, alive, leaving = new_job_id(), new_job_id(), new_job_id()
+    await glance.repo.record_server(dead, "dead", [])
+    await glance.elapse(2 * HOUR)
+    await glance.repo.record_server(alive, "alive", [])
+    await glance.repo.record_server(leaving, "leaving", [])
+
+    await glance.repo.forget_servers(leaving, HOUR)
+
+    assert [server.name for server in await glance.repo.list_servers(timedelta(days=1))] == ["alive"]

@@ -1,0 +1,192 @@
+"""What operators ask reads the rows that it tells of, and never the finished ones beside them.
+
+Explained and run with the session settings of the server, with statistics of a time when nothing was
+finished, with none, and with fresh ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import asyncpg
+import pytest
+
+from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
+from pulse_server.postgres.jobs import _SQL
+from pulse_server.postgres.listing import Listing
+from tests.postgres import large_tables
+from tests.postgres.large_tables import DEAD, RUNNING, TOPICS
+from tests.postgres.query_plans import Plan, explain, explain_text
+from tests.postgres.sessions import Connection
+from tests.postgres_cluster import Databases
+
+WAITING = 20_000  # half of them ready
+FINISHED = 100_000
+PAGE = 51
+
+
+async def before_anything_was_finished(connection: Connection) -> None:
+    await large_tables.add_backlog(connection, WAITING)
+    await large_tables.add_running(connection)
+    await large_tables.gather_statistics(connection)
+    await large_tables.add_finished(connection, FINISHED)
+    await large_tables.add_dead_letters(connection)
+    await large_tables.make_all_visible(connection)
+
+
+STATISTICS: dict[str, Callable[[Connection], Awaitable[None]]] = {
+    "stale": before_anything_was_finished,
+    "missing": large_tables.forget_statistics,
+    "fresh": large_tables.gather_statistics,
+}
+
+
+def of(status: JobStatus, topic: str | None = None) -> JobFilter:
+    return JobFilter(topic, frozenset({status}))
+
+
+class Question(NamedTuple):
+    """A filter, the ways to the jobs that may answer it, and how many rows may be seen."""
+
+    wanted: JobFilter
+    indexes: set[str]
+    most_rows: int
+
+
+LISTS = {
+    "everything": Question(JobFilter(), {"jobs_live", "jobs_finished"}, 2 * PAGE),
+    "a topic": Question(JobFilter("topic-1"), {"jobs_live", "jobs_finished"}, 2 * PAGE * TOPICS),
+    "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, PAGE),
+    "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, PAGE + RUNNING),
+    "what runs": Question(of(JobStatus.RUNNING), {"jobs_live", "jobs_expired"}, RUNNING),
+    "dead letters": Question(of(JobStatus.DEAD_LETTERED), {"jobs_unsuccessful"}, PAGE),
+    "dead letters of a topic": Question(
+        of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, PAGE * TOPICS
+    ),
+    "dead letters that are not there": Question(
+        of(JobStatus.DEAD_LETTERED, "nobody"), {"jobs_unsuccessful"}, DEAD
+    ),
+    "what was completed": Question(of(JobStatus.COMPLETED), {"jobs_finished"}, PAGE + DEAD),
+    "jobs of a schedule": Question(
+        JobFilter(schedule_id=large_tables.dead_letter_ids(1)[0]), {"jobs_schedule"}, 0
+    ),
+}
+COUNTS = {
+    "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, WAITING + RUNNING),
+    "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, WAITING + RUNNING),
+    "what runs": Question(of(JobStatus.RUNNING), {"jobs_expired", "jobs_live"}, WAITING + RUNNING),
+    "dead letters": Question(of(JobStatus.DEAD_LETTERED), {"jobs_unsuccessful"}, DEAD),
+    "dead letters of a topic": Question(of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, DEAD),
+}
+SECTIONS = {
+    "topic_depths": (
+        ["jobs_claim", "jobs_due", "jobs_expired", "jobs_unsuccessful"],
+        WAITING + RUNNING + DEAD,
+    ),
+    "held_jobs": (["jobs_expired"], RUNNING),
+}
+Explained = dict[tuple[str, str, str], Plan]
+
+
+async def explain_listing(connection: Connection, listing: Listing, statement: str) -> Plan:
+    literals = ["'" + str(argument).replace("'", "''") + "'" for argument in listing.arguments]
+    for number in range(len(literals), 0, -1):
+        is_number = isinstance(listing.arguments[number - 1], int)
+        statement = statement.replace(
+            f"${number}", literals[number - 1].strip("'") if is_number else literals[number - 1]
+        )
+    return await explain_text(connection, statement)
+
+
+@pytest.fixture(scope="module")
+def explained(databases: Databases, template_database: str) -> Explained:
+    plans: Explained = {}
+
+    async def collect(dsn: str) -> None:
+        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60)
+        try:
+            for statistics, bring_about in STATISTICS.items():
+                await bring_about(connection)
+                await settle_on(connection, READ_PLANS)
+                for name, question in LISTS.items():
+                    listing = Listing(_SQL["list_jobs"], question.wanted)
+                    statement = listing.page(limit=PAGE)
+                    plans["list", statistics, name] = await explain_listing(connection, listing, statement)
+                for name, question in COUNTS.items():
+                    listing = Listing(_SQL["count_matching_jobs"], question.wanted)
+                    statement = listing.count()
+                    plans["count", statistics, name] = await explain_listing(connection, listing, statement)
+                await settle_on(connection, HOT_PLANS)
+                plans["glance", statistics, "topic_depths"] = await explain(connection, "topic_depths")
+                plans["glance", statistics, "held_jobs"] = await explain(connection, "held_jobs", "20")
+        finally:
+            connection.terminate()
+
+    with databases.temporary(template_database) as dsn:
+        databases.run(collect, dsn)
+    return plans
+
+
+async def settle_on(connection: Connection, plans: dict[str, str]) -> None:
+    await connection.execute("RESET ALL")
+    for name, value in plans.items():
+        await connection.execute(f"SET {name} = {value}")
+
+
+under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))
+
+
+@under_any_statistics
+@pytest.mark.parametrize("name", list(LISTS))
+def test_list_reads_about_a_page_in_the_order_of_its_index(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained["list", statistics, name]
+
+    assert set(plan.jobs_indexes()) <= LISTS[name].indexes, plan
+    assert plan.rows_touched() <= LISTS[name].most_rows, plan
+    if "jobs_expired" not in plan.jobs_indexes():  # few, and in another order
+        assert plan.sorts_over_jobs() == [], plan
+
+
+@under_any_statistics
+@pytest.mark.parametrize("name", list(COUNTS))
+def test_count_reads_no_finished_job_that_it_does_not_count(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained["count", statistics, name]
+
+    assert set(plan.jobs_indexes()) <= COUNTS[name].indexes, plan
+    assert plan.rows_touched() <= COUNTS[name].most_rows, plan
+
+
+@under_any_statistics
+def test_count_of_dead_letters_by_topic_reads_the_index_alone(explained: Explained, statistics: str) -> None:
+    plan = explained["count", statistics, "dead letters of a topic"]
+
+    assert {scan["Node Type"] for scan in plan.scans_of("jobs")} == {"Index Only Scan"}, plan
+
+
+@under_any_statistics
+@pytest.mark.parametrize("name", list(SECTIONS))
+def test_glance_walks_the_indexes_of_what_is_not_completed(
+    explained: Explained, statistics: str, name: str
+) -> None:
+    plan = explained["glance", statistics, name]
+    indexes, rows = SECTIONS[name]
+
+    assert plan.jobs_indexes() == indexes, plan
+    assert plan.rows_touched() == rows, plan
+
+
+@under_any_statistics
+def test_depths_go_to_the_table_for_the_running_jobs_alone(explained: Explained, statistics: str) -> None:
+    plan = explained["glance", statistics, "topic_depths"]
+
+    for scan in plan.scans_of("jobs"):
+        if scan["Index Name"] != "jobs_expired":
+            assert scan["Node Type"] == "Index Only Scan", plan
+            assert scan["Heap Fetches"] == 0, plan

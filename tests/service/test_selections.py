@@ -1,0 +1,163 @@
+"""Acting on many jobs: batch by batch, and only on what still is as it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.jobs import JobFilter
+from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.service.jobs import Jobs
+from pulse_server.service.selections import Batch, Selections
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+DEAD = JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED}))
+
+
+@pytest.fixture
+def selections(replica: Replica) -> Selections:
+    return Selections(replica.repo, Jobs(replica.repo, replica.signals))
+
+
+async def dead_letters(replica: Replica, count: int) -> list[str]:
+    return [await replica.store.reach(JobStatus.DEAD_LETTERED) for _ in range(count)]
+
+
+async def run_through(step: Callable[[str], Awaitable[Batch]]) -> list[int]:
+    """Take steps until nothing is left. Returns what each of them changed."""
+    changed, token = [], ""
+    while True:
+        batch = await step(token)
+        changed.append(batch.changed)
+        token = batch.next_token
+        if not token:
+            return changed
+
+
+async def test_retry_goes_through_all_that_match(replica: Replica, selections: Selections) -> None:
+    ids = await dead_letters(replica, 7)
+
+    steps = await run_through(lambda token: selections.retry(DEAD, 2, limit=3, token=token))
+
+    assert steps == [3, 3, 1]
+    assert {await replica.store.status(job_id) for job_id in ids} == {JobStatus.PENDING}
+
+
+async def test_last_full_batch_says_that_nothing_is_left(replica: Replica, selections: Selections) -> None:
+    await dead_letters(replica, 4)
+
+    assert await run_through(lambda token: selections.retry(DEAD, 2, limit=2, token=token)) == [2, 2]
+
+
+async def test_nothing_to_do_is_one_step(selections: Selections) -> None:
+    assert await run_through(lambda token: selections.retry(DEAD, 2, limit=2, token=token)) == [0]
+
+
+async def test_who_stops_half_way_leaves_the_rest_untouched(replica: Replica, selections: Selections) -> None:
+    ids = await dead_letters(replica, 5)
+
+    await selections.retry(DEAD, 2, limit=2, token="")
+
+    statuses = [await replica.store.status(job_id) for job_id in reversed(ids)]  # newest first
+    assert statuses == [JobStatus.PENDING] * 2 + [JobStatus.DEAD_LETTERED] * 3
+
+
+async def test_job_that_somebody_else_retried_is_passed_over(
+    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await dead_letters(replica, 3)
+    look = replica.repo.matching_jobs
+
+    async def look_and_lose_one(*args: object, **kwargs: object) -> object:
+        found = await look(*args, **kwargs)  # type: ignore[arg-type]  # whatever the port takes
+        await replica.repo.retry_jobs([ids[1]], 1)
+        return found
+
+    monkeypatch.setattr(replica.repo, "matching_jobs", look_and_lose_one)
+
+    assert await run_through(lambda token: selections.retry(DEAD, 2, limit=9, token=token)) == [2]
+
+
+async def test_job_that_was_claimed_meanwhile_is_not_cancelled_as_a_waiting_one(
+    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await replica.store.submit(a_job(), a_job())
+    look = replica.repo.matching_jobs
+
+    async def look_and_claim_one(*args: object, **kwargs: object) -> object:
+        found = await look(*args, **kwargs)  # type: ignore[arg-type]  # whatever the port takes
+        await replica.store.claim()
+        return found
+
+    monkeypatch.setattr(replica.repo, "matching_jobs", look_and_claim_one)
+    waiting = JobFilter(statuses=frozenset({JobStatus.PENDING}))
+
+    assert (await selections.cancel(waiting, "", limit=9, token="")).changed == 1
+    assert sorted(job.status for job in replica.repo.jobs.values()) == ["CANCELED", "RUNNING"]
+
+
+async def test_cancel_without_a_status_takes_whatever_is_not_finished(
+    replica: Replica, selections: Selections
+) -> None:
+    for status in reversed(JobStatus):
+        await replica.store.reach(status)
+    before = {job.id: job.status for job in replica.repo.jobs.values()}
+
+    count, _ = await selections.count(JobFilter("email"))
+    batch = await selections.cancel(JobFilter("email"), "stop", limit=9, token="")
+
+    assert count == batch.changed == 3
+    for job_id, status in before.items():
+        expected = JobStatus.CANCELED if status in LIVE else status
+        assert await replica.store.status(job_id) is expected
+    assert len(replica.dispatcher.stopped) == 1  # the worker of the one that ran
+
+
+async def test_what_came_after_the_count_is_left_alone(replica: Replica, selections: Selections) -> None:
+    counted = await dead_letters(replica, 3)
+    count, counted_at = await selections.count(DEAD)
+    later = await dead_letters(replica, 2)
+
+    steps = await run_through(
+        lambda token: selections.retry(replace(DEAD, submitted_before=counted_at), 2, limit=2, token=token)
+    )
+
+    assert (count, sum(steps)) == (3, 3)
+    assert {await replica.store.status(job_id) for job_id in counted} == {JobStatus.PENDING}
+    assert {await replica.store.status(job_id) for job_id in later} == {JobStatus.DEAD_LETTERED}
+
+
+async def test_retry_wakes_dispatch(replica: Replica, selections: Selections) -> None:
+    await dead_letters(replica, 2)
+
+    await selections.retry(DEAD, 2, limit=9, token="")
+
+    assert replica.dispatcher.woken == [{"email"}]
+
+
+@pytest.mark.parametrize("status", [None, *sorted(LIVE), JobStatus.COMPLETED])
+async def test_only_what_ended_badly_can_be_retried(selections: Selections, status: JobStatus | None) -> None:
+    wanted = JobFilter("email", frozenset({status}) if status else None)
+
+    with pytest.raises(InvalidArgument, match=r"status.*DEAD_LETTERED or CANCELED"):
+        await selections.retry(wanted, 1, limit=9, token="")
+
+
+@pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
+async def test_only_what_is_not_finished_can_be_cancelled(selections: Selections, status: JobStatus) -> None:
+    with pytest.raises(InvalidArgument, match=f"is {status}, but only PENDING, RUNNING or RETRYING jobs"):
+        await selections.cancel(JobFilter(statuses=frozenset({status})), "", limit=9, token="")
+
+
+async def test_empty_filter_does_not_cancel_everything(selections: Selections) -> None:
+    with pytest.raises(InvalidArgument, match="every job"):
+        await selections.cancel(JobFilter(), "", limit=9, token="")
+
+
+async def test_completed_jobs_are_not_counted(selections: Selections) -> None:
+    with pytest.raises(InvalidArgument, match="not counted"):
+        await selections.count(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))

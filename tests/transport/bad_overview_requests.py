@@ -1,0 +1,95 @@
+"""Bad requests about many jobs at once: a name, the request, what the answer names, and its status."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.transport.bad_schedule_requests import HUGE, INVALID, LONG, BadRequest
+
+NOWHEN = Timestamp(seconds=2**62)
+BAD_FILTERS: dict[str, tuple[dict[str, Any], str]] = {
+    "odd topic": ({"topic": "a b"}, "topic"),
+    "long topic": ({"topic": LONG}, "topic"),
+    "unknown status": ({"status": "WAITING"}, "status"),
+    "SQL for a status": ({"status": "' OR true --"}, "status"),
+    "since when no calendar knows": ({"submitted_since": NOWHEN}, "submitted_since"),
+    "before what no calendar knows": ({"submitted_before": NOWHEN}, "submitted_before"),
+    "malformed schedule": ({"schedule_id": "hourly"}, "schedule_id"),
+    "long text to find": ({"error_contains": HUGE}, "error_contains"),
+    "NUL in the text to find": ({"error_contains": "a\0b"}, "error_contains"),
+}
+
+
+def bad_overview_requests() -> Iterator[BadRequest]:
+    for name, (fields, field) in BAD_FILTERS.items():
+        wanted = pb.JobFilter(**({"status": "DEAD_LETTERED"} | fields))
+        yield name, pb.ListJobsRequest(**fields), field, INVALID
+        yield name, pb.CountJobsRequest(filter=wanted), field, INVALID
+        yield name, pb.CancelJobsRequest(filter=pb.JobFilter(**fields)), field, INVALID
+        yield name, pb.RetryJobsRequest(filter=wanted), field, INVALID
+    yield from _bad_prefixes()
+    yield from _statuses_that_do_not_fit()
+    yield from _bad_batches()
+    yield from _bad_watches()
+
+
+def _bad_prefixes() -> Iterator[BadRequest]:
+    for name, prefix in {
+        "empty": "",
+        "only a dash": "-",
+        "no id": "xyz",
+        "too long": "0" * 33,
+        "NUL": "\0",
+    }.items():
+        yield f"prefix: {name}", pb.FindJobsRequest(prefix=prefix), "prefix", INVALID
+    yield "prefix: huge", pb.FindJobsRequest(prefix=HUGE), "prefix", INVALID
+
+
+def _statuses_that_do_not_fit() -> Iterator[BadRequest]:
+    def of(status: str) -> pb.JobFilter:
+        return pb.JobFilter(status=status)
+
+    yield "everything", pb.CancelJobsRequest(), "filter", INVALID
+    yield "completed ones", pb.CountJobsRequest(filter=of("COMPLETED")), "status", INVALID
+    for status in ("COMPLETED", "DEAD_LETTERED", "CANCELED"):
+        yield f"{status} ones", pb.CancelJobsRequest(filter=of(status)), "status", INVALID
+    for status in ("", "PENDING", "RUNNING", "RETRYING", "COMPLETED"):
+        yield f"{status or 'whichever'} ones", pb.RetryJobsRequest(filter=of(status)), "status", INVALID
+
+
+def _bad_batches() -> Iterator[BadRequest]:
+    mail, dead = pb.JobFilter(topic="mail"), pb.JobFilter(status="DEAD_LETTERED")
+    for limit in (-1, 501):
+        yield f"limit {limit}", pb.CancelJobsRequest(filter=mail, limit=limit), "limit", INVALID
+        yield f"limit {limit}", pb.RetryJobsRequest(filter=dead, limit=limit), "limit", INVALID
+    for attempts in (0, -1, 1001):
+        yield f"attempts {attempts}", pb.RetryJobsRequest(filter=dead, attempts=attempts), "attempts", INVALID
+    for name, token in {"garbage": "garbage", "huge": HUGE}.items():
+        yield (
+            f"page token: {name}",
+            pb.CancelJobsRequest(filter=mail, page_token=token),
+            "page_token",
+            INVALID,
+        )
+        yield (
+            f"page token: {name}",
+            pb.RetryJobsRequest(filter=dead, page_token=token),
+            "page_token",
+            INVALID,
+        )
+
+
+def _bad_watches() -> Iterator[BadRequest]:
+    requests: dict[str, tuple[Message, str]] = {
+        "odd topic": (pb.WatchJobsRequest(topics=["mail", "a b"]), "topic"),
+        "many topics": (pb.WatchJobsRequest(topics=["mail"] * 1001), "topics"),
+        "malformed id": (pb.WatchJobsRequest(job_ids=["42"]), "job_ids"),
+        "many ids": (pb.WatchJobsRequest(job_ids=["42"] * 1001), "job_ids"),
+    }
+    status: grpc.StatusCode = INVALID
+    for name, (request, field) in requests.items():
+        yield name, request, field, status

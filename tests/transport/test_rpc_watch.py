@@ -1,0 +1,226 @@
+"""WatchJobs over real gRPC: every transition, in order, here and from another server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from tests.transport.authorised import USERS, answer, caller
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
+from tests.transport.test_two_replicas import both_listen
+from tests.transport.watching import Watching, told_of_watchers, until
+
+
+async def test_life_of_a_job_is_seen_from_its_submit_to_its_end(server: ServerUnderTest) -> None:
+    async with Watching(server.stub) as watching, server.worker("w1") as worker:
+        job_id = await server.submit(max_attempts=2)
+        await worker.fail(await worker.take_one(), "boom\nTraceback", after=0.05 * SECOND)
+        await worker.complete(await worker.take_one())
+        seen = await watching.see(5)
+
+    assert [(change.status, change.attempt) for change in seen] == [
+        ("PENDING", 0),
+        ("RUNNING", 1),
+        ("RETRYING", 1),
+        ("RUNNING", 2),
+        ("COMPLETED", 2),
+    ]
+    assert {(change.job_id, change.topic) for change in seen} == {(job_id, "mail")}
+    assert [change.worker_id for change in seen] == ["", "w1", "w1", "w1", "w1"]
+    assert [change.error for change in seen] == ["", "", "boom", "", ""]
+    moments = [change.at.ToNanoseconds() for change in seen]
+    assert moments == sorted(moments)
+
+
+async def test_cancel_redrive_release_and_dead_letter_are_seen(server: ServerUnderTest) -> None:
+    async with Watching(server.stub) as watching:
+        job_id = await server.submit()
+        await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id, reason="not now"))
+        await server.stub.RetryJob(pb.RetryJobRequest(job_id=job_id, attempts=1))
+        async with server.worker() as worker:
+            await worker.release(await worker.take_one())
+            await worker.fail(await worker.take_one(), discard=True)
+            assert await watching.statuses(7) == [
+                ("PENDING", 0),
+                ("CANCELED", 0),
+                ("PENDING", 0),
+                ("RUNNING", 1),
+                ("RETRYING", 1),
+                ("RUNNING", 1),
+                ("DEAD_LETTERED", 1),
+            ]
+
+
+async def test_reaped_job_is_seen(server: ServerUnderTest) -> None:
+    job_id = await server.submit()
+    async with server.worker("frozen") as worker:
+        await worker.take_one()
+        async with Watching(server.stub) as watching:
+            await server.table.connection.execute(
+                "UPDATE pulse.jobs SET lease_until = now() - interval '1 h'"
+            )
+            server.app.watchdog._steady_since = -1e9
+            server.app.watchdog.loop.nudge()
+            (change,) = await watching.see(1)
+
+    assert (change.job_id, change.status, change.worker_id) == (job_id, "RETRYING", "frozen")
+    assert change.error == "worker lease expired"
+
+
+async def test_fire_of_a_schedule_is_seen(server: ServerUnderTest) -> None:
+    async with Watching(server.stub) as watching:
+        request = pb.CreateScheduleRequest(topic="mail")
+        request.every.FromTimedelta(3600 * SECOND)
+        schedule_id = (await server.stub.CreateSchedule(request)).schedule_id
+        await server.table.connection.execute(
+            "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
+        )
+        server.app.scheduler.loop.nudge()
+        assert await watching.statuses(1) == [("PENDING", 0)]
+
+
+async def test_bulk_actions_are_seen_job_by_job(server: ServerUnderTest) -> None:
+    ids = await server.submit_many(5)
+    async with Watching(server.stub) as watching:
+        await server.stub.CancelJobs(pb.CancelJobsRequest(filter=pb.JobFilter(topic="mail"), reason="stop"))
+        seen = await watching.see(5)
+    assert {change.job_id for change in seen} == set(ids)
+    assert {(change.status, change.error) for change in seen} == {("CANCELED", "stop")}
+
+
+async def test_filters_show_only_what_was_asked_for(server: ServerUnderTest) -> None:
+    wanted = await server.submit("sms")
+    async with (
+        Watching(server.stub, topics=["mail"]) as by_topic,
+        Watching(server.stub, job_ids=[wanted]) as by_id,
+    ):
+        await server.submit("sms")
+        mail = await server.submit("mail")
+        await server.stub.CancelJob(pb.CancelJobRequest(job_id=wanted))
+        assert [change.job_id for change in await by_topic.see(1)] == [mail]
+        assert [change.job_id for change in await by_id.see(1)] == [wanted]
+
+
+async def test_nothing_is_made_up_while_nobody_watches(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[object] = []
+    announce = server.app._line.announce
+    monkeypatch.setattr(
+        server.app._line, "announce", lambda **news: (announced.append(news), announce(**news))
+    )
+    monkeypatch.setattr("pulse_server.service.submissions.changed", lambda *_: pytest.fail("made up"))
+    monkeypatch.setattr("pulse_server.service.claims.changed", lambda *_: pytest.fail("made up"))
+    monkeypatch.setattr("pulse_server.service.reports.changed", lambda *_: pytest.fail("made up"))
+    async with server.worker() as worker:
+        await server.submit_many(20)
+        await worker.complete(*await worker.take(10))
+        await worker.complete(*await worker.take(10))
+
+    assert not [news for news in announced if "transitions" in news or "watching" in news]
+
+
+async def test_watcher_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 10)
+    async with Watching(server.stub) as watching:
+        (watcher,) = server.app.transitions._watchers
+        await server.submit_many(500)
+        assert len(watcher._unread) <= 10
+        seen = await watching.see(10)
+        await until(lambda: not watcher._unread)
+        last = await server.submit()
+        (change,) = await watching.see(1)
+
+    assert len(seen) == 10
+    assert watching.missed == 490
+    assert change.job_id == last
+
+
+async def test_stop_of_the_server_ends_the_watch_in_order(database_dsn: str) -> None:
+    async with (
+        server_under_test(database_dsn, drain_timeout=30 * SECOND) as server,
+        Watching(server.stub) as watching,
+    ):
+        stopping = asyncio.create_task(server.app.stop())
+        assert await watching.end() is grpc.StatusCode.OK
+        async with asyncio.timeout(10):  # and not after the thirty seconds that calls may take
+            await stopping
+
+
+async def test_watching_needs_a_role_that_may_look(database_dsn: str) -> None:
+    async with server_under_test(database_dsn, users=USERS) as server:
+        for role, expected in {
+            "viewer": grpc.StatusCode.OK,
+            "operator": grpc.StatusCode.OK,
+            "worker": grpc.StatusCode.PERMISSION_DENIED,
+            "producer": grpc.StatusCode.PERMISSION_DENIED,
+            "nobody": grpc.StatusCode.UNAUTHENTICATED,
+        }.items():
+            code, _ = await answer(caller(server.channel, role), "WatchJobs")
+            assert code is expected, role
+
+
+# --- two servers
+
+
+@pytest.fixture
+async def replicas(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
+    monkeypatch.setattr(tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
+    async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
+        await both_listen(a)
+        yield a, b
+
+
+async def test_what_another_server_does_is_seen_in_order(
+    replicas: tuple[ServerUnderTest, ServerUnderTest],
+) -> None:
+    here, there = replicas
+    async with Watching(here.stub) as watching, there.worker() as worker:
+        await told_of_watchers(there)
+        ids = await there.submit_many(30)
+        for _ in range(3):
+            await worker.complete(*await worker.take(10))
+        seen = await watching.see(90)
+
+    assert watching.missed == 0
+    for job_id in ids:
+        own = [change.status for change in seen if change.job_id == job_id]
+        assert own == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
+    replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Submitted there, claimed here, reported there: what is known here is always early."""
+    here, there = replicas
+    monkeypatch.setattr(tuning, "WATCH_GATHERING", SECOND)  # however busy this machine is
+    async with Watching(here.stub) as watching, here.worker("w1") as worker:
+        await told_of_watchers(there)
+        ids = []
+        for _ in range(10):
+            ids.append(await there.submit())
+            job = await worker.take_one()
+            result = pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+            await there.stub.ReportResults(pb.ReportResultsRequest(worker_id="w1", results=[result]))
+        seen = await watching.see(30)
+
+    for job_id in ids:
+        own = [change.status for change in seen if change.job_id == job_id]
+        assert own == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+async def test_other_server_stops_telling_when_nobody_watches_any_more(
+    replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = replicas
+    monkeypatch.setattr(tuning, "WATCH_INTEREST", 0.1 * SECOND)
+    async with Watching(here.stub):
+        await told_of_watchers(there)
+    await until(lambda: not there.app.transitions.is_watched)
