@@ -14,10 +14,9 @@ from functools import partial
 
 from pulse_server import tuning
 from pulse_server.access.access import Access
-from pulse_server.access.users import BadUsers
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.status import JobStatus
-from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.doors import access_of, doors, warn_of_open_doors
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.postgres.database import Database, wait_until_reachable
@@ -43,7 +42,7 @@ from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
 from pulse_server.service.transitions import Transitions
 from pulse_server.service.watchdog import Watchdog
-from pulse_server.settings import BadSettings, Retention, Settings
+from pulse_server.settings import Retention, Settings
 from pulse_server.supervisor import Lifeline, longest_drain
 from pulse_server.telemetry.exporting import traces_exported
 from pulse_server.telemetry.metrics import Metrics
@@ -104,7 +103,7 @@ class App:
         self.servers = Servers(overview, _name(), self.hub.connected, interval=tuning.SERVERS_INTERVAL)
         jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
-        self.access = _access(settings, metrics)
+        self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub, metrics)
         self._server = grpc_server(
             Producer(Submissions(repo, signals, metrics, transitions)),
@@ -248,16 +247,6 @@ async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
         await stopping.wait()
         log.info("draining")
     log.info("stopped")
-
-
-def _access(settings: Settings, metrics: Metrics) -> Access | None:
-    """Who gets in; None if everybody may."""
-    if settings.is_open:
-        return None
-    try:
-        return Access(settings.users, settings.users_file, metrics)
-    except BadUsers as error:  # the file was changed since the settings were read
-        raise BadSettings(str(error)) from None
 
 
 def _doorkeepers(access: Access | None, metrics: Metrics) -> tuple[Doorkeeper, ...]:

@@ -1,13 +1,26 @@
-"""What the log says at start about who can get in, and who can listen."""
+"""Who gets in by the settings, and what the log says at the start about who can get in and who can listen."""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
 
-from pulse_server.settings import Settings
+from pulse_server.access.access import Access
+from pulse_server.access.users import BadUsers
+from pulse_server.settings import BadSettings, Settings
+from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+
+def access_of(settings: Settings, metrics: Metrics) -> Access | None:
+    """Who gets in; None if everybody may."""
+    if settings.is_open:
+        return None
+    try:
+        return Access(settings.users, settings.users_file, metrics)
+    except BadUsers as error:  # the file was changed since the settings were read
+        raise BadSettings(str(error)) from None
 
 
 def doors(settings: Settings) -> dict[str, str]:

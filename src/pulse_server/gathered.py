@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pulse_server.access.access import Access
-from pulse_server.access.users import BadUsers
-from pulse_server.settings import BadSettings, Settings
+from pulse_server.doors import access_of
+from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.http.gathering import GatheredPages
 from pulse_server.transport.http.login import behind_login
@@ -50,9 +49,9 @@ class _Door:
     def __init__(self, settings: Settings, child_sockets: Sequence[Path]) -> None:
         sockets = {str(number): path for number, path in enumerate(child_sockets, start=1)}
         pages = GatheredPages(sockets).pages
-        self._access = None
-        if settings.metrics_need_login:
-            self._access = _access(settings)
+        # Logins at this door are counted by nobody: the supervisor has no metrics of its own.
+        self._access = access_of(settings, Metrics()) if settings.metrics_need_login else None
+        if self._access is not None:
             pages[METRICS_PATH] = behind_login(pages[METRICS_PATH], self._access.authenticator)
         self._settings = settings
         self._server = HttpServer(pages)
@@ -74,14 +73,6 @@ class _Door:
             loop.cancel()
         if self._access is not None:
             self._access.close()
-
-
-def _access(settings: Settings) -> Access:
-    # Logins at this door are counted by nobody: the supervisor has no metrics of its own.
-    try:
-        return Access(settings.users, settings.users_file, Metrics())
-    except BadUsers as error:  # the file was changed since the settings were read
-        raise BadSettings(str(error)) from None
 
 
 @contextmanager

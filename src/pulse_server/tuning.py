@@ -172,7 +172,7 @@ MIGRATION_TIMEOUT = timedelta(hours=6)
 # How old the gauges of the database may be: about what a scrape usually waits for.
 VITALS_INTERVAL = timedelta(seconds=15)
 # A sample rests this many times as long as it took: 5% of one connection, however deep the queue is.
-VITALS_REST = 20
+SAMPLE_REST = 20
 # How soon a load balancer hears that the database went away, or came back.
 READY_INTERVAL = timedelta(seconds=2)
 # A database that takes longer to answer `SELECT 1` is no use to a worker either.
@@ -233,9 +233,8 @@ SERVERS_INTERVAL = timedelta(seconds=5)
 SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
-# A count of all topics serves everyone for this long, and for this many times as long as it took.
+# A count of all topics serves everyone for this long, and for SAMPLE_REST times as long as it took.
 TOPICS_SAMPLE_AGE = timedelta(seconds=1)
-SAMPLE_REST = 20
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
 # Somebody who watches is told for this long after the last reminder from their server.

@@ -8,7 +8,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,3 +116,12 @@ def ended(child: Terminal) -> int:
     """Read to the end and return the exit code."""
     child.expect(pexpect.EOF)
     return child.process.wait(PATIENCE_SECONDS)
+
+
+def until(pulse: CommandLine, command: list[str], is_so: Callable[[Any], bool]) -> Any:
+    """Ask for the JSON of a command until it is so: servers count a second behind. Fails if it never is."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_so(found := pulse(*command, "-o", "json").json):
+        assert time.monotonic() < deadline, f"still {found}"
+        time.sleep(0.2)
+    return found

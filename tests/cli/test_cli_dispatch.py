@@ -1,12 +1,10 @@
 """`pulse dispatch`, piped and at a terminal."""
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from tests.cli.command_line import CommandLine, until
 
 
 @pytest.fixture
@@ -57,16 +55,11 @@ def test_status_tells_how_much_is_held_back(switch: CommandLine, topic: str) -> 
     assert "No job is held back by it" in switch("dispatch", "status").out
     switch("submit", topic, "--count", "3")
     switch("submit", topic, "--delay", "1h")  # waits, but not for this
-    (paused,) = _settled(switch, lambda shape: shape["topics"][0]["held_back"] == 3)["topics"]
+    (paused,) = until(switch, ["dispatch", "status"], lambda shape: shape["topics"][0]["held_back"] == 3)[
+        "topics"
+    ]
     assert paused["topic"] == topic
     assert "3 jobs are held back by it, the oldest for " in switch("dispatch", "status").out
     switch("dispatch", "pause")
-    assert _settled(switch, lambda shape: shape["held_back"] >= 3)["paused"] is True
+    assert until(switch, ["dispatch", "status"], lambda shape: shape["held_back"] >= 3)["paused"] is True
     switch("dispatch", "resume", "--topic", topic)
-
-
-def _settled(pulse: CommandLine, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Ask until it is so: servers count a second behind."""
-    while not is_so(shape := pulse("dispatch", "status", "-o", "json").json):
-        time.sleep(0.2)
-    return dict(shape)

@@ -3,12 +3,10 @@
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from pulse_cli.overview_views import describe_held, gone_first, topic_table, wor
 from pulse_cli.snapshots import Snapshot
 from pulse_cli.tables import Line, line_width
 from pulse_cli.top_screen import frame
-from tests.cli.command_line import CommandLine, ended, plain_text
+from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving
 from tools.cli_shapes import PLAIN, SHAPES
@@ -37,13 +35,6 @@ def working_beside(pulse: CommandLine, directory: Path) -> Iterator[subprocess.P
         finally:
             worker.kill()
             worker.communicate()
-
-
-def until(pulse: CommandLine, command: list[str], is_so: Callable[[Any], bool]) -> Any:
-    """Ask until it is so: servers count a second behind."""
-    while not is_so(found := pulse(*command, "-o", "json").json):
-        time.sleep(0.2)
-    return found
 
 
 def text(lines: list[Line]) -> list[str]:

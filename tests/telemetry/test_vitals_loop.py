@@ -126,8 +126,8 @@ async def test_sample_rests_twenty_times_as_long_as_it_took_even_if_it_failed(
     with pytest.raises(Unavailable) if is_away else does_not_raise():
         await sampling.vitals.tick()
 
-    assert sampling.rests == [tuning.VITALS_REST * timedelta(seconds=3)]
+    assert sampling.rests == [tuning.SAMPLE_REST * timedelta(seconds=3)]
 
 
 def test_share_of_the_connection_is_five_percent() -> None:
-    assert 1 / (1 + tuning.VITALS_REST) < 0.05
+    assert 1 / (1 + tuning.SAMPLE_REST) < 0.05

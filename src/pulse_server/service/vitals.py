@@ -48,7 +48,7 @@ class Vitals:
             self._sampled_at = self._clock()
         finally:
             # Also after a failure: a sample that takes too long must not be taken twice as often.
-            self.loop.rest(tuning.VITALS_REST * timedelta(seconds=self._clock() - began))
+            self.loop.rest(tuning.SAMPLE_REST * timedelta(seconds=self._clock() - began))
 
     async def _sample(self) -> None:
         metrics = self._metrics
