@@ -101,9 +101,20 @@ class Connection:
         """Return the error to raise instead of gRPC's, with what is known so far of its cause."""
         if self._find_out_why(error) and (sentence := self._diagnosis.sentence):
             return Unavailable(sentence)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not is_said_by_pulsed(error):
+            return self.out_of_time()
         return translate(
             self.endpoint, error.code(), error.details() or "", is_pulsed=is_said_by_pulsed(error)
         )
+
+    def out_of_time(self) -> PulseError:
+        """Return the error for a call that got no answer in time.
+
+        While no connection stands the call never left, and to look for an overload would mislead.
+        """
+        if self._channel.get_state() is grpc.ChannelConnectivity.READY:
+            return no_answer(self.endpoint)
+        return nobody_there(self.endpoint)
 
     async def explain(self, error: grpc.aio.AioRpcError) -> PulseError:
         """Return the error to raise instead of gRPC's, once its cause was looked for."""
@@ -152,10 +163,7 @@ def translate(
     if is_pulsed and details:
         return error_for_code(code.value[0], details)
     if code is grpc.StatusCode.UNAVAILABLE:
-        return Unavailable(
-            f"No pulsed answers at {endpoint.address}: is it running? "
-            "Start it with `pulsed`, or say where it is with PULSE_ADDR=host:port."
-        )
+        return nobody_there(endpoint)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return no_answer(endpoint)
     if code is grpc.StatusCode.CANCELLED:
@@ -168,6 +176,14 @@ def translate(
             f"What answers at {endpoint.address} does not know this call: it is no pulsed, or an old one."
         )
     return error_for_code(code.value[0], details or f"pulsed at {endpoint.address} answered {code.name}.")
+
+
+def nobody_there(endpoint: Endpoint) -> Unavailable:
+    """Return the error for a call that found nobody to answer it."""
+    return Unavailable(
+        f"No pulsed answers at {endpoint.address}: is it running? "
+        "Start it with `pulsed`, or say where it is with PULSE_ADDR=host:port."
+    )
 
 
 def no_answer(endpoint: Endpoint) -> DeadlineExceeded:

@@ -11,7 +11,7 @@ import grpc.aio
 
 from pulse import tuning
 from pulse.backoff import Backoff
-from pulse.connection import Connection, is_retryable, no_answer
+from pulse.connection import Connection, is_retryable
 from pulse.errors import ClientClosed, PulseError
 from pulse.overview import Transitions, transitions
 from pulse.v1 import pulse_pb2 as pb
@@ -44,7 +44,7 @@ async def watched(
             if not was_welcomed:
                 reason = await connection.explain(error)
         except TimeoutError:
-            reason = no_answer(connection.endpoint)
+            reason = connection.out_of_time()
         finally:
             call.cancel()
         # A server that dies soon after each welcome is not one to hurry back to.
@@ -52,7 +52,7 @@ async def watched(
             backoff.reset()
         wait = backoff.next_seconds()
         if not was_welcomed and time.monotonic() + wait >= deadline:
-            raise (reason or no_answer(connection.endpoint)) from None
+            raise (reason or connection.out_of_time()) from None
         await asyncio.sleep(wait)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -190,6 +191,16 @@ async def test_watch_of_a_server_that_is_not_there_fails_in_time() -> None:
     async with pulse.Pulse("127.0.0.1:1", timeout=timedelta(seconds=0.5)) as client:
         with pytest.raises(pulse.Unavailable, match="No pulsed answers"):
             await next_of(client.watch())
+
+
+async def test_who_never_speaks_is_nobody_and_not_an_overloaded_pulsed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        async with pulse.Pulse(address, timeout=timedelta(seconds=0.5)) as client:
+            with pytest.raises(pulse.Unavailable, match="No pulsed answers"):
+                await next_of(client.watch())
+            with pytest.raises(pulse.Unavailable, match="No pulsed answers"):
+                await client.topics()
 
 
 async def test_watch_that_is_not_permitted_is_refused_at_once(database_dsn: str) -> None:
