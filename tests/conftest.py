@@ -1,4 +1,4 @@
-"""One Postgres per test run, one database per test.
+"""One Postgres per test run, and a database for each test while it runs.
 
 The run's first process owns the server; the workers of pytest-xdist are told its address. With TEST_DB_URL
 set (a superuser's URL), that server is used instead.
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lent_databases import LentDatabases
 from tests.postgres_cluster import Databases, ThrowawayCluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -67,10 +68,18 @@ def template_database(databases: Databases) -> Iterator[str]:
         yield dsn
 
 
+@pytest.fixture(scope="session")
+def lent_databases(databases: Databases, template_database: str) -> Iterator[LentDatabases]:
+    """Lends databases to one test after the other."""
+    lent = LentDatabases(databases, template_database)
+    yield lent
+    lent.close()
+
+
 @pytest.fixture
-def database_dsn(databases: Databases, template_database: str) -> Iterator[str]:
-    """The address of a database of one's own, with the schema in place."""
-    with databases.temporary(template_database) as dsn:
+def database_dsn(lent_databases: LentDatabases) -> Iterator[str]:
+    """The address of a database that nobody else has meanwhile, with the schema in place and no job."""
+    with lent_databases.lend() as dsn:
         yield dsn
 
 

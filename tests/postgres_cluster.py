@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import asyncpg
 
@@ -23,6 +23,9 @@ FAST_SETTINGS = {
     "autovacuum": "off",
     "max_connections": "300",
 }
+
+
+Answer = TypeVar("Answer")
 
 
 class ThrowawayCluster:
@@ -80,13 +83,25 @@ class Databases:
         finally:
             self.drop(dsn)
 
-    def run(self, action: Callable[[str], Awaitable[Any]], dsn: str) -> None:
-        """Run an asynchronous action on a database, such as its migrations."""
+    def disconnect_all(self, dsn: str) -> None:
+        """End every session in the database, and return once they are gone."""
+        self._runner.run(self._disconnect_all(_name_in(dsn)))
 
-        async def act() -> None:
-            await action(dsn)
+    async def _disconnect_all(self, name: str) -> None:
+        sessions = "FROM pg_stat_activity WHERE datname = $1"
+        # The server's own way to wait for the end of a session looks every 100 ms.
+        end_all = f"SELECT count(pg_terminate_backend(pid)) {sessions}"
+        async with asyncio.timeout(60):
+            while await self._connection.fetchval(end_all, name):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
 
-        self._runner.run(act())
+    def run(self, action: Callable[[str], Awaitable[Answer]], dsn: str) -> Answer:
+        """Run an asynchronous action on a database, such as its migrations. Returns its answer."""
+
+        async def act() -> Answer:
+            return await action(dsn)
+
+        return self._runner.run(act())
 
     def close(self) -> None:
         """Close the connection."""

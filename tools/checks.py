@@ -16,10 +16,12 @@ STATIC_CHECKS: dict[str, Sequence[str | Path]] = {
     "mypy": ["-m", "mypy"],
     "import-linter": [PYTHON.parent / "lint-imports", "--no-logo"],
     "stubs match proto": ["dev.py", "proto", "--check"],
+    # It leaves the bytecode of the tests behind: else each worker of pytest would compile all of them.
+    "tests can be read": ["-m", "pytest", "--collect-only", "-q"],
 }
-# Three at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
-# thirds of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
-PYTEST = ["-m", "pytest", "-n", "3", "--dist", "worksteal"]
+# Four at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
+# quarters of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
+PYTEST = ["-m", "pytest", "-n", "4", "--dist", "worksteal"]
 
 
 @dataclass(frozen=True)

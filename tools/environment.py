@@ -13,8 +13,10 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 
 # What another virtual environment or a shell profile may have set, and what sends pip's packages elsewhere.
+# Without bytecode, each of the hundreds of processes that the tests start would compile what it imports.
 FOREIGN_VARIABLES = frozenset(
     {
+        "PYTHONDONTWRITEBYTECODE",
         *("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "MYPYPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"),
         *("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON"),
     }

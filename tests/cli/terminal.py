@@ -16,6 +16,7 @@ from typing import Any
 import pexpect.fdpexpect
 
 PATIENCE_SECONDS = 30
+_IMPATIENCE_SECONDS = 5
 _CTRL_C = "\x03"
 
 # pexpect's own spawn forks and runs Python in the child; gRPC, once it was used here, does not survive that.
@@ -77,6 +78,15 @@ class Terminal:
     def sendintr(self) -> None:
         """Type Ctrl-C."""
         self._screen.send(_CTRL_C)
+
+    def interrupt_question(self) -> None:
+        """Type Ctrl-C until the program ends: Python overlooks one that comes just before it waits for a
+        line, and whoever sits there presses again."""
+        for _ in range(PATIENCE_SECONDS // _IMPATIENCE_SECONDS):
+            self.sendintr()
+            if self._screen.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=_IMPATIENCE_SECONDS) == 0:
+                return
+        raise AssertionError(f"it goes on after Ctrl-C: {self.before}")
 
     def close(self) -> None:
         """Close the terminal, and kill the program if it still runs."""

@@ -10,6 +10,7 @@ import pytest
 
 from pulse_cli.config_file import ConfigFile, read_config, write_config
 from tests.cli.command_line import CommandLine, ended
+from tests.cli.terminal import PATIENCE_SECONDS
 
 
 def save(pulse: CommandLine, *options: str, stdin: str = "") -> Any:
@@ -187,8 +188,8 @@ def test_terminal_takes_an_empty_user_for_nobody(pulse: CommandLine, address: st
 def test_ctrl_c_at_a_question_saves_nothing(alone: CommandLine) -> None:
     with alone.terminal("save", "creds") as child:
         child.expect("Address of pulsed")
-        child.sendintr()
-        assert ended(child) == 130
+        child.interrupt_question()
+        assert child.process.wait(PATIENCE_SECONDS) == 130
     assert not alone.config_path.exists()
 
 

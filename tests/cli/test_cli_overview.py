@@ -177,7 +177,7 @@ def test_piped_top_is_one_snapshot(own: CommandLine, two: tuple[str, str]) -> No
 def test_top_and_tail_go_on_when_the_server_comes_back(own_database: str, tmp_path: Path) -> None:
     with serving(own_database) as address:
         pulse = CommandLine(tmp_path, {"PULSE_ADDR": address})
-        quick = ["--interval", "200ms", "--timeout", "300ms"]
+        quick = ["--interval", "200ms", "--timeout", "1s"]
         top = pulse.terminal("top", *quick)
         tail = pulse.process("jobs", "tail", "--topic", "delta", "-o", "json")
         screen = top.__enter__()

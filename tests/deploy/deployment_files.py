@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def text_files() -> list[Path]:
     return sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 
 
+@cache
 def documents(path: Path) -> list[dict[str, Any]]:
     """The YAML documents of a file."""
     return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _END = datetime(2028, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
+_DAYS = [_BEGIN + number * _DAY for number in range((_END - _BEGIN).days + 1)]
 _SECOND = timedelta(seconds=1)
 
 
@@ -50,15 +52,13 @@ def fire_of_the_day(zone: ZoneInfo, changes: tuple[ClockChange, ...], day: date,
 
 
 def _changes(zone: ZoneInfo) -> tuple[ClockChange, ...]:
+    offsets = [day.astimezone(zone).utcoffset() for day in _DAYS]
     found = []
-    moment = _BEGIN
-    while moment < _END:
-        before, after = (when.astimezone(zone).utcoffset() for when in (moment, moment + _DAY))
-        assert before is not None
-        assert after is not None
+    for (day, before), (next_day, after) in pairwise(zip(_DAYS, offsets, strict=True)):
         if before != after:
-            found.append(ClockChange(_moment_of_change(zone, moment, moment + _DAY), before, after))
-        moment += _DAY
+            assert before is not None
+            assert after is not None
+            found.append(ClockChange(_moment_of_change(zone, day, next_day), before, after))
     return tuple(found)
 
 

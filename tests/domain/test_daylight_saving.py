@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime, time, timedelta
+from functools import cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
@@ -14,14 +15,21 @@ from pulse_server.domain.schedules import Cron
 from pulse_server.domain.timetables import first_run, next_run
 from tests.domain.clock_changes import ClockChange, fire_of_the_day, zones_by_changes
 
-ALIKE = zones_by_changes()
-CHANGES = [(changes, change) for changes in ALIKE for change in changes]
 DAY = timedelta(days=1)
 HALF_HOURS = [time(hour, minute) for hour in range(24) for minute in (0, 30)]
 
 
+@cache
+def every_change() -> list[tuple[tuple[ClockChange, ...], ClockChange]]:
+    return [(changes, change) for changes in zones_by_changes() for change in changes]
+
+
+# Looked for when the first test asks: whoever runs other tests of the suite need not wait for it.
+CHANGED = st.deferred(lambda: st.sampled_from(every_change()))
+
+
 def zone_of(changes: tuple[ClockChange, ...]) -> ZoneInfo:
-    return ZoneInfo(ALIKE[changes][0])
+    return ZoneInfo(zones_by_changes()[changes][0])
 
 
 def daily(changes: tuple[ClockChange, ...], at: time) -> Cron:
@@ -35,13 +43,14 @@ def days_around(changes: tuple[ClockChange, ...], moment: datetime) -> list[date
 
 def test_zones_with_changes_are_many() -> None:
     """Else the tests here would prove little."""
-    assert len(ALIKE) > 20
-    assert sum(map(len, ALIKE.values())) > 150
+    alike = zones_by_changes()
+    assert len(alike) > 20
+    assert sum(map(len, alike.values())) > 150
 
 
 @pytest.mark.parametrize("at", HALF_HOURS, ids=lambda at: f"{at:%H:%M}")
 def test_daily_schedule_fires_once_for_each_day_whatever_the_clocks_do(at: time) -> None:
-    for changes, change in CHANGES:
+    for changes, change in every_change():
         zone, cron = zone_of(changes), daily(changes, at)
         days = days_around(changes, change.moment)
         meant = [fire_of_the_day(zone, changes, day, at) for day in days]
@@ -59,7 +68,7 @@ def test_daily_schedule_fires_once_for_each_day_whatever_the_clocks_do(at: time)
 
 @settings(deadline=None, max_examples=400)
 @given(
-    changed=st.sampled_from(CHANGES),
+    changed=CHANGED,
     at=st.builds(time, st.integers(0, 23), st.integers(0, 59)),
     seconds=st.integers(-2 * 86_400, 2 * 86_400),
 )
@@ -80,7 +89,7 @@ def test_next_run_is_the_next_day_that_has_not_had_its_fire(
 
 @settings(deadline=None, max_examples=400)
 @given(
-    changed=st.sampled_from(CHANGES),
+    changed=CHANGED,
     expression=st.sampled_from(
         ["* * * * *", "*/15 * * * *", "0 * * * *", "30 */2 * * *", "* 2 * * *", "15,45 0-3 * * *", "@hourly"]
     ),
@@ -101,7 +110,7 @@ def test_next_run_lies_ahead_and_the_cursor_never_stands_still(
 
 
 @settings(deadline=None, max_examples=100)
-@given(changed=st.sampled_from(CHANGES))
+@given(changed=CHANGED)
 def test_hourly_schedule_fires_every_hour_of_the_sun_and_not_of_the_clock(
     changed: tuple[tuple[ClockChange, ...], ClockChange],
 ) -> None:

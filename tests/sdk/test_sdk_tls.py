@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse import connection, tls
+from pulse import connection, tls, tuning
 from pulse.endpoint import make_endpoint
 from pulse_server.transport.key_pair import KeyPair
 from tests.sdk.conftest import Running
@@ -34,6 +34,12 @@ def _authorities_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.delenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", raising=False)
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(make_authority(tmp_path / "machine").file))
+
+
+@pytest.fixture(autouse=True)
+def _time_to_find_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may need more than two seconds for a handshake."""
+    monkeypatch.setattr(tuning, "DIAGNOSIS_SECONDS", 20.0)
 
 
 @pytest.fixture

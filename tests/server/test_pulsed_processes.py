@@ -192,7 +192,8 @@ async def test_second_signal_waits_for_nothing(database_dsn: str, table: JobsTab
 
 
 async def test_processes_end_with_a_supervisor_that_is_killed(database_dsn: str) -> None:
-    async with pulsed(database_dsn, **TWO) as server, load_on(server):
+    # The worker gives up to report only when its leases have ended.
+    async with pulsed(database_dsn, **TWO, **QUICK_LEASE) as server, load_on(server):
         server.signal(signal.SIGKILL)
         assert await server.ended() == -signal.SIGKILL  # after the log was closed by everybody
     for event in ("supervisor_gone", "draining", "stopped"):

@@ -20,7 +20,7 @@ import pulse
 from tests.system.journal import Execution, Journal
 from tests.transport.jobs_table import JobsTable
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 50
 _POLL_SECONDS = 0.01
 
 # Recovery within seconds. A worker may miss three beats before it loses its jobs.
