@@ -5,6 +5,8 @@ from typing import Any
 
 import pulse
 from pulse_cli import shapes, tailing
+from pulse_cli.bulk import Counted
+from pulse_cli.dead_letter_views import dead_letter_view
 from pulse_cli.job_views import job_view
 from pulse_cli.overview_views import topic_view, worker_view
 from pulse_cli.schedule_views import fire_view, preview_view, schedule_view
@@ -32,6 +34,7 @@ _job = pulse.JobInfo(
     schedule_id=None,
     metadata={"tenant": "acme"},
     payload=b'{"to": "a@b.c"}',
+    error_group=None,
     history=(
         pulse.Attempt(
             attempt=1,
@@ -65,6 +68,14 @@ _paused = pulse.DispatchStatus(
     paused_at=_NINE,
     topics={"send-email": pulse.TopicPause("mail server is down", _NINE)},
 )
+_dead = pulse.DeadLetterGroup(
+    topic="send-email",
+    error_group="86194952523c",
+    count=12,
+    first_at=_NINE - timedelta(hours=1),
+    last_at=_NINE,
+    sample=_job,
+)
 _rates = pulse.Rates(submitted=120, completed=118, failed=3, dead_lettered=1)
 _topic = pulse.TopicInfo(
     topic="send-email",
@@ -78,6 +89,8 @@ _topic = pulse.TopicInfo(
     last_hour=_rates,
     paused=True,
     workers=2,
+    wait=pulse.Latency(count=120, p50=0.004, p95=0.031, p99=0.25),
+    run=pulse.Latency(count=121, p50=0.81, p95=2.4, p99=6.5),
 )
 _worker = pulse.WorkerInfo(
     worker_id="mailer-1",
@@ -113,7 +126,8 @@ SHAPES: dict[str, Any] = {
     "The switch, in `dispatch status`, `pause` and `resume`. `held_back` is how many jobs could run if "
     "nothing were paused; in `topics`, if that topic were not": shapes.dispatch_shape(_paused, [_topic]),
     "A topic, in `topics`. `waiting` are those that are delayed or between two attempts; `failed` counts "
-    "attempts": shapes.topic_shape(_topic),
+    "attempts. `wait`, from due to claimed, and `run`, from claimed to reported, are seconds of the last "
+    "whole hour": shapes.topic_shape(_topic),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without being "
     "connected; `held` has the twenty held longest": shapes.worker_shape(_worker),
     "Everything at a glance, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
@@ -124,15 +138,24 @@ SHAPES: dict[str, Any] = {
     "unknown number because the connection was `interrupted`": shapes.gap_shape(
         pulse.Transitions((), 12, interrupted=False)
     ),
-    "An action on all jobs that match, in `jobs cancel` and `jobs retry` without ids. `matched` were counted "
-    "at first, `changed` were changed; it is not `complete` if it was interrupted or only a dry run": (
-        shapes.bulk_shape(pulse.JobCount(10_000, _NINE), 10_000, is_complete=True, is_dry_run=False)
+    "Dead letters that died alike, in `dead-letters`; the `sample` died last, and is a job as above": (
+        shapes.dead_letter_shape(_dead) | {"sample": {}}
+    ),
+    "Who you are, in `whoami`. `user` is `null` on a server that lets everybody in": shapes.identity_shape(
+        pulse.Identity("ann", "viewer", frozenset({"GetJob", "ListJobs", "WhoAmI"}))
+    ),
+    "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
+    "`matched` were counted at first, or is `null` for COMPLETED ones, which are not counted; `changed` were "
+    "changed; it is not `complete` if it was interrupted or only a dry run": (
+        shapes.bulk_shape(Counted(10_000, _NINE), 10_000, is_complete=True, is_dry_run=False)
     ),
 }
 
 PLAIN = {
     "`jobs list`": job_view().fields,
-    "`jobs cancel`, `jobs retry` with ids": ("id", "status"),
+    "`jobs cancel`, `retry`, `prioritize` with ids": ("id", "status"),
+    "`jobs delete` with ids": ("id",),
+    "`dead-letters`": dead_letter_view().fields,
     "`jobs tail`": tailing.FIELDS,
     "`topics`": topic_view().fields,
     "`workers`": worker_view().fields,

@@ -36,20 +36,34 @@ from pulse.errors import (
     Unauthenticated,
     Unavailable,
 )
+from pulse.identity import Identity
 from pulse.jobs import Job, SyncJob
 from pulse.models import Attempt, JobHandle, JobInfo, JobStatus, Page
 from pulse.outcomes import Cancelled, Discard, Retry
 from pulse.overview import (
     Batch,
+    DeadLetterGroup,
+    DeadLetters,
     HeldJob,
     JobCount,
+    Latency,
+    Minute,
     Rates,
+    ServerInfo,
+    Statistics,
     TopicInfo,
     Transition,
     Transitions,
     WorkerInfo,
 )
-from pulse.schedule_models import CatchUp, FirePage, ScheduleFire, ScheduleInfo, SchedulePage
+from pulse.schedule_models import (
+    CatchUp,
+    FirePage,
+    ScheduleFire,
+    ScheduleInfo,
+    SchedulePage,
+    SchedulerStatus,
+)
 from pulse.schedules import Schedules
 from pulse.selecting import JobFilter
 from pulse.specs import After, At, Cron, Every
@@ -67,6 +81,8 @@ __all__ = [
     "ClientClosed",
     "Context",
     "Cron",
+    "DeadLetterGroup",
+    "DeadLetters",
     "DeadlineExceeded",
     "Declaration",
     "Discard",
@@ -74,6 +90,7 @@ __all__ = [
     "Every",
     "FirePage",
     "HeldJob",
+    "Identity",
     "InternalError",
     "InvalidArgument",
     "InvalidHandler",
@@ -84,6 +101,8 @@ __all__ = [
     "JobHandle",
     "JobInfo",
     "JobStatus",
+    "Latency",
+    "Minute",
     "NotFound",
     "Page",
     "PartialFailure",
@@ -96,7 +115,10 @@ __all__ = [
     "ScheduleFire",
     "ScheduleInfo",
     "SchedulePage",
+    "SchedulerStatus",
     "Schedules",
+    "ServerInfo",
+    "Statistics",
     "SyncJob",
     "SyncPulse",
     "SyncSchedules",

@@ -1,6 +1,6 @@
 """The async client: its handlers and `run`.
 
-The verbs stand in enqueuing, operating, overseeing and scheduling.
+The verbs stand in enqueuing, operating, acting, overseeing and scheduling.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
+from pulse.acting import Acting
 from pulse.calling import Caller, seconds_of
 from pulse.connection import Connection
 from pulse.declarations import Declarations
@@ -28,7 +29,7 @@ from pulse.tls import ClientCertificate, File
 from pulse.worker import Worker, WorkerSettings
 
 
-class Pulse(Enqueuing, Operating, Overseeing, Scheduling):
+class Pulse(Enqueuing, Operating, Acting, Overseeing, Scheduling):
     """A client of pulsed: enqueue jobs, look at them, schedule them, and run handlers.
 
     Nothing connects before the first call. One object serves any number of tasks; use it from one event

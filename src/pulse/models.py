@@ -94,6 +94,8 @@ class JobInfo:
     metadata: Mapping[str, str]
     payload: bytes
     """As it was stored; empty in lists, which leave it out."""
+    error_group: str | None
+    """Of a dead letter: what it shares with those that died of the same error."""
     history: tuple[Attempt, ...]
     """The attempts that were not a success; empty in lists, which leave it out."""
 
@@ -136,6 +138,7 @@ def job_info(view: pb.JobView) -> JobInfo:
         last_error=view.last_error or None,
         idempotency_key=view.idempotency_key or None,
         schedule_id=view.schedule_id or None,
+        error_group=view.error_group or None,
         metadata=dict(view.metadata),
         payload=view.payload,
         history=tuple(

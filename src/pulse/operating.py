@@ -11,6 +11,7 @@ from pulse.blocking import Blocking
 from pulse.calling import Caller, message
 from pulse.dispatch import DispatchStatus, dispatch_status
 from pulse.errors import InvalidArgument
+from pulse.identity import Identity, identity
 from pulse.models import JobInfo, Page, job_info
 from pulse.selecting import JobFilter, filter_fields
 from pulse.v1 import pulse_pb2 as pb
@@ -73,6 +74,22 @@ class Operating:
         request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts)
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
+
+    async def prioritize(self, job_id: str, priority: int, *, timeout: timedelta | None = None) -> JobInfo:
+        """Give a job another priority. Raises InvalidTransition if it has finished."""
+        request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority)
+        response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
+        return job_info(response.job)
+
+    async def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
+        """Delete a finished job, with its idempotency key. Raises InvalidTransition if it is not finished."""
+        request = message(pb.DeleteJobRequest, job_id=job_id)
+        # Not repeatable: a repeat after a lost answer would find nothing and say so.
+        await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)
+
+    async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
+        """Return who the server takes this client for, and what it may do."""
+        return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
 
     # ------------------------------------------------------------ the pause switch
 
@@ -144,6 +161,18 @@ class SyncOperating:
     def retry(self, job_id: str, attempts: int | None = None, *, timeout: timedelta | None = None) -> JobInfo:
         """Bring back a job that was dead-lettered or cancelled, with this many further attempts."""
         return self._blocking.call(self._pulse.retry, job_id, attempts, timeout=timeout)
+
+    def prioritize(self, job_id: str, priority: int, *, timeout: timedelta | None = None) -> JobInfo:
+        """Give a job another priority. Raises InvalidTransition if it has finished."""
+        return self._blocking.call(self._pulse.prioritize, job_id, priority, timeout=timeout)
+
+    def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
+        """Delete a finished job, with its idempotency key. Raises InvalidTransition if it is not finished."""
+        self._blocking.call(self._pulse.delete, job_id, timeout=timeout)
+
+    def whoami(self, *, timeout: timedelta | None = None) -> Identity:
+        """Return who the server takes this client for, and what it may do."""
+        return self._blocking.call(self._pulse.whoami, timeout=timeout)
 
     # ------------------------------------------------------------ the pause switch
 

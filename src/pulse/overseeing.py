@@ -1,17 +1,28 @@
-"""The verbs for many jobs at once, and for the whole at a glance."""
+"""The verbs that see the whole at a glance."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 from pulse.blocking import Blocking
 from pulse.calling import Caller, message
 from pulse.errors import InvalidArgument
-from pulse.models import time_of
-from pulse.overview import Batch, JobCount, TopicInfo, Transitions, WorkerInfo, topic_info, worker_info
-from pulse.selecting import JobFilter, job_filter
+from pulse.overview import (
+    DeadLetters,
+    ServerInfo,
+    Statistics,
+    TopicInfo,
+    Transitions,
+    WorkerInfo,
+    dead_letters,
+    server_info,
+    statistics,
+    topic_info,
+    worker_info,
+)
+from pulse.selecting import named
 from pulse.v1 import pulse_pb2 as pb
 from pulse.watching import watched
 
@@ -20,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Overseeing:
-    """What a `Pulse` can do with many jobs, and what it sees of topics and workers."""
+    """What a `Pulse` sees of topics, workers, servers and dead letters."""
 
     _caller: Caller
 
@@ -29,89 +40,6 @@ class Overseeing:
         request = message(pb.FindJobsRequest, prefix=prefix)
         response = await self._caller.call(lambda stub: stub.FindJobs, request, timeout)
         return list(response.job_ids)
-
-    async def count_jobs(self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]) -> JobCount:
-        """Count the jobs that match; without a status, those that are not finished.
-
-        Completed jobs are not counted: there may be millions. Give `counted_at` as `before` to act on what
-        was counted, and on nothing that came later.
-        """
-        request = pb.CountJobsRequest(filter=job_filter(**which))
-        response = await self._caller.call(lambda stub: stub.CountJobs, request, timeout)
-        return JobCount(response.count, time_of(response, "counted_at"))
-
-    async def cancel_batch(
-        self,
-        *,
-        reason: str = "",
-        cursor: str | None = None,
-        limit: int | None = None,
-        timeout: timedelta | None = None,
-        **which: Unpack[JobFilter],
-    ) -> Batch:
-        """Cancel the newest jobs that match, 500 at the most; without a status, whatever is not finished."""
-        request = message(
-            pb.CancelJobsRequest,
-            filter=job_filter(**which),
-            reason=reason,
-            limit=limit or 0,
-            page_token=cursor or "",
-        )
-        # Not repeatable: what a lost answer had counted would not be counted again.
-        response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
-        return Batch(response.canceled, response.next_page_token or None)
-
-    async def retry_batch(
-        self,
-        *,
-        attempts: int | None = None,
-        cursor: str | None = None,
-        limit: int | None = None,
-        timeout: timedelta | None = None,
-        **which: Unpack[JobFilter],
-    ) -> Batch:
-        """Bring back the newest jobs that match, 500 at the most. Status: DEAD_LETTERED or CANCELED."""
-        request = message(
-            pb.RetryJobsRequest,
-            filter=job_filter(**which),
-            attempts=attempts,
-            limit=limit or 0,
-            page_token=cursor or "",
-        )
-        response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
-        return Batch(response.retried, response.next_page_token or None)
-
-    async def cancel_matching(
-        self, *, reason: str = "", timeout: timedelta | None = None, **which: Unpack[JobFilter]
-    ) -> AsyncGenerator[int, None]:
-        """Cancel all jobs that match, batch by batch. Yields how many it were so far.
-
-        Whoever stops in between leaves the rest as it is. `timeout` bounds each batch.
-        """
-        done, cursor = 0, None
-        while True:
-            batch = await self.cancel_batch(reason=reason, cursor=cursor, timeout=timeout, **which)
-            done, cursor = done + batch.changed, batch.next_cursor
-            yield done
-            if cursor is None:
-                return
-
-    async def retry_matching(
-        self, *, attempts: int | None = None, timeout: timedelta | None = None, **which: Unpack[JobFilter]
-    ) -> AsyncGenerator[int, None]:
-        """Bring back all jobs that match, batch by batch. Yields how many it were so far.
-
-        Whoever stops in between leaves the rest as it is. `timeout` bounds each batch.
-        """
-        done, cursor = 0, None
-        while True:
-            batch = await self.retry_batch(attempts=attempts, cursor=cursor, timeout=timeout, **which)
-            done, cursor = done + batch.changed, batch.next_cursor
-            yield done
-            if cursor is None:
-                return
-
-    # ------------------------------------------------------------ at a glance
 
     async def topics(self, *, timeout: timedelta | None = None) -> list[TopicInfo]:
         """Return the topics that have jobs, had some lately, or have workers, by name."""
@@ -124,6 +52,30 @@ class Overseeing:
         request = pb.ListWorkersRequest()
         response = await self._caller.call(lambda stub: stub.ListWorkers, request, timeout)
         return [worker_info(view) for view in response.workers]
+
+    async def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
+        """Return the servers that share this database and were heard of lately, by name."""
+        request = pb.ListServersRequest()
+        response = await self._caller.call(lambda stub: stub.ListServers, request, timeout)
+        return [server_info(view) for view in response.servers]
+
+    async def dead_letters(
+        self, *, topic: str | None = None, limit: int | None = None, timeout: timedelta | None = None
+    ) -> DeadLetters:
+        """Return the dead letters in groups: those of one topic that died of the same error.
+
+        Errors are the same when they differ in numbers, ids and quoted values only. Give a group's
+        `error_group` to `list_jobs` or `retry_matching` to see or retry its jobs.
+        """
+        request = message(pb.ListDeadLetterGroupsRequest, topic=named("topic", topic), limit=limit or 0)
+        return dead_letters(await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout))
+
+    async def statistics(
+        self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
+    ) -> Statistics:
+        """Return what happened minute by minute, of one topic or of all; the last hour unless said."""
+        request = message(pb.GetStatisticsRequest, topic=named("topic", topic), minutes=minutes or 0)
+        return statistics(await self._caller.call(lambda stub: stub.GetStatistics, request, timeout))
 
     async def watch(
         self,
@@ -151,7 +103,7 @@ class Overseeing:
 
 
 class SyncOverseeing:
-    """What a `SyncPulse` can do with many jobs, and what it sees of topics and workers."""
+    """What a `SyncPulse` sees of topics, workers, servers and dead letters."""
 
     _pulse: Pulse
     _blocking: Blocking
@@ -160,52 +112,6 @@ class SyncOverseeing:
         """Return the ids that begin like this, ten at the most; dashes may be left out."""
         return self._blocking.call(self._pulse.find_jobs, prefix, timeout=timeout)
 
-    def count_jobs(self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]) -> JobCount:
-        """Count the jobs that match; without a status, those not finished. See `Pulse.count_jobs`."""
-        return self._blocking.call(self._pulse.count_jobs, timeout=timeout, **which)
-
-    def cancel_batch(
-        self,
-        *,
-        reason: str = "",
-        cursor: str | None = None,
-        limit: int | None = None,
-        timeout: timedelta | None = None,
-        **which: Unpack[JobFilter],
-    ) -> Batch:
-        """Cancel the newest jobs that match, 500 at the most; without a status, whatever is not finished."""
-        return self._blocking.call(
-            self._pulse.cancel_batch, reason=reason, cursor=cursor, limit=limit, timeout=timeout, **which
-        )
-
-    def retry_batch(
-        self,
-        *,
-        attempts: int | None = None,
-        cursor: str | None = None,
-        limit: int | None = None,
-        timeout: timedelta | None = None,
-        **which: Unpack[JobFilter],
-    ) -> Batch:
-        """Bring back the newest jobs that match, 500 at the most. Status: DEAD_LETTERED or CANCELED."""
-        return self._blocking.call(
-            self._pulse.retry_batch, attempts=attempts, cursor=cursor, limit=limit, timeout=timeout, **which
-        )
-
-    def cancel_matching(
-        self, *, reason: str = "", timeout: timedelta | None = None, **which: Unpack[JobFilter]
-    ) -> Generator[int, None, None]:
-        """Cancel all jobs that match, batch by batch. Yields how many it were so far."""
-        return self._blocking.iterate(self._pulse.cancel_matching(reason=reason, timeout=timeout, **which))
-
-    def retry_matching(
-        self, *, attempts: int | None = None, timeout: timedelta | None = None, **which: Unpack[JobFilter]
-    ) -> Generator[int, None, None]:
-        """Bring back all jobs that match, batch by batch. Yields how many it were so far."""
-        return self._blocking.iterate(self._pulse.retry_matching(attempts=attempts, timeout=timeout, **which))
-
-    # ------------------------------------------------------------ at a glance
-
     def topics(self, *, timeout: timedelta | None = None) -> list[TopicInfo]:
         """Return the topics that have jobs, had some lately, or have workers, by name."""
         return self._blocking.call(self._pulse.topics, timeout=timeout)
@@ -213,6 +119,22 @@ class SyncOverseeing:
     def workers(self, *, timeout: timedelta | None = None) -> list[WorkerInfo]:
         """Return who is connected, to any server, and who holds jobs without being so; by name."""
         return self._blocking.call(self._pulse.workers, timeout=timeout)
+
+    def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
+        """Return the servers that share this database and were heard of lately, by name."""
+        return self._blocking.call(self._pulse.servers, timeout=timeout)
+
+    def dead_letters(
+        self, *, topic: str | None = None, limit: int | None = None, timeout: timedelta | None = None
+    ) -> DeadLetters:
+        """Return the dead letters in groups that died of the same error. See `Pulse.dead_letters`."""
+        return self._blocking.call(self._pulse.dead_letters, topic=topic, limit=limit, timeout=timeout)
+
+    def statistics(
+        self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
+    ) -> Statistics:
+        """Return what happened minute by minute, of one topic or of all; the last hour unless said."""
+        return self._blocking.call(self._pulse.statistics, topic=topic, minutes=minutes, timeout=timeout)
 
     def watch(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse.models import JobStatus, time_of
+from pulse.models import JobInfo, JobStatus, job_info, time_of
 
 if TYPE_CHECKING:
     from pulse.v1 import pulse_pb2 as pb
@@ -20,6 +21,17 @@ class Rates:
     completed: int
     failed: int
     dead_lettered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long something took, in seconds. They come from buckets: each is right to within a fifth."""
+
+    count: int
+    """0: it did not happen, and the rest says nothing."""
+    p50: float
+    p95: float
+    p99: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,10 @@ class TopicInfo:
     paused: bool
     workers: int
     """Connected, and asking for this topic."""
+    wait: Latency
+    """From due to claimed, in the last whole hour."""
+    run: Latency
+    """From claimed to reported, in the last whole hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +83,74 @@ class WorkerInfo:
     held_count: int
     held: tuple[HeldJob, ...]
     """The longest held first, twenty at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """One pulsed process."""
+
+    id: str
+    name: str
+    started_at: datetime | None
+    workers: int
+    """Connected to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """Dead letters of one topic whose errors are alike but for numbers, ids and quoted values."""
+
+    topic: str
+    error_group: str
+    """`none` for those that died before there were groups."""
+    count: int
+    first_at: datetime | None
+    last_at: datetime | None
+    sample: JobInfo
+    """The one that died last, without its payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The dead letters in groups, those first that somebody joined last."""
+
+    groups: tuple[DeadLetterGroup, ...]
+    groups_left_out: int
+    """So many more did not fit the limit."""
+    counted_at: datetime | None
+
+    def __iter__(self) -> Iterator[DeadLetterGroup]:
+        return iter(self.groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """What happened in one minute."""
+
+    at: datetime | None
+    submitted: int
+    completed: int
+    failed: int
+    """Attempts, whatever became of their jobs."""
+    retried: int
+    dead_lettered: int
+    canceled: int
+    wait: Latency
+    run: Latency
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What happened minute by minute: every one, oldest first. The last one is not over yet."""
+
+    minutes: tuple[Minute, ...]
+    wait: Latency
+    """From due to claimed, in the whole span."""
+    run: Latency
+    """From claimed to reported, in the whole span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +209,8 @@ def topic_info(view: pb.TopicView) -> TopicInfo:
         last_hour=_rates(view.last_hour),
         paused=view.paused,
         workers=view.workers,
+        wait=_latency(view.wait),
+        run=_latency(view.run),
     )
 
 
@@ -141,6 +227,52 @@ def worker_info(view: pb.WorkerView) -> WorkerInfo:
             HeldJob(job.job_id, job.topic, job.attempt, time_of(job, "since"), time_of(job, "lease_until"))
             for job in view.held
         ),
+    )
+
+
+def server_info(view: pb.ServerView) -> ServerInfo:
+    """Read a server off the wire."""
+    return ServerInfo(view.server_id, view.name, time_of(view, "started_at"), view.workers)
+
+
+def dead_letters(response: pb.ListDeadLetterGroupsResponse) -> DeadLetters:
+    """Read the groups of dead letters off the wire."""
+    return DeadLetters(
+        tuple(
+            DeadLetterGroup(
+                topic=group.topic,
+                error_group=group.error_group,
+                count=group.count,
+                first_at=time_of(group, "first_at"),
+                last_at=time_of(group, "last_at"),
+                sample=job_info(group.sample),
+            )
+            for group in response.groups
+        ),
+        response.groups_left_out,
+        time_of(response, "counted_at"),
+    )
+
+
+def statistics(response: pb.GetStatisticsResponse) -> Statistics:
+    """Read the minutes off the wire."""
+    return Statistics(
+        tuple(
+            Minute(
+                at=time_of(minute, "at"),
+                submitted=minute.submitted,
+                completed=minute.completed,
+                failed=minute.failed,
+                retried=minute.retried,
+                dead_lettered=minute.dead_lettered,
+                canceled=minute.canceled,
+                wait=_latency(minute.wait),
+                run=_latency(minute.run),
+            )
+            for minute in response.minutes
+        ),
+        _latency(response.wait),
+        _latency(response.run),
     )
 
 
@@ -166,3 +298,7 @@ def transitions(response: pb.WatchJobsResponse, *, interrupted: bool = False) ->
 
 def _rates(rates: pb.Rates) -> Rates:
     return Rates(rates.submitted, rates.completed, rates.failed, rates.dead_lettered)
+
+
+def _latency(latency: pb.Latency) -> Latency:
+    return Latency(latency.count, latency.p50_seconds, latency.p95_seconds, latency.p99_seconds)

@@ -87,6 +87,25 @@ class FirePage:
         return len(self.fires)
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """All schedules at a glance."""
+
+    active: int
+    paused: int
+    next_run_at: datetime | None
+    """Of the active one that is due first."""
+    late_seconds: float
+    """How long the first one has been due without being fired; 0 when none is."""
+
+
+def scheduler_status(response: pb.GetSchedulerStatusResponse) -> SchedulerStatus:
+    """Read it off the wire."""
+    return SchedulerStatus(
+        response.active, response.paused, time_of(response, "next_run_at"), response.late_seconds
+    )
+
+
 def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
     """Read a schedule off the wire."""
     return ScheduleInfo(

@@ -18,8 +18,10 @@ from pulse.schedule_models import (
     FirePage,
     ScheduleInfo,
     SchedulePage,
+    SchedulerStatus,
     schedule_fire,
     schedule_info,
+    scheduler_status,
 )
 from pulse.specs import Spec, spec_fields
 from pulse.v1 import pulse_pb2 as pb
@@ -141,6 +143,13 @@ class Schedules:
         request = message(pb.PreviewScheduleRequest, count=count, **spec_fields(spec))
         response = await self._caller.call(lambda stub: stub.PreviewSchedule, request, timeout)
         return [fire.ToDatetime(tzinfo=UTC) for fire in response.fires]
+
+    async def status(self, *, timeout: timedelta | None = None) -> SchedulerStatus:
+        """Return how many schedules there are, which fires next, and whether they fire in time."""
+        request = pb.GetSchedulerStatusRequest()
+        return scheduler_status(
+            await self._caller.call(lambda stub: stub.GetSchedulerStatus, request, timeout)
+        )
 
     # ------------------------------------------------------------ what it has done
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -24,6 +25,10 @@ class JobFilter(TypedDict, total=False):
     """Made by this schedule."""
     error_contains: str | None
     """This text is in the last error, in upper or lower case."""
+    metadata: Mapping[str, str] | None
+    """Each of these entries is among the job's."""
+    error_group: str | None
+    """Dead letters that died alike, as `dead_letters` tells it."""
 
 
 def filter_fields(
@@ -34,15 +39,19 @@ def filter_fields(
     before: datetime | None = None,
     schedule_id: str | None = None,
     error_contains: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    error_group: str | None = None,
 ) -> dict[str, Any]:
     """Return the filter by the names that it has on the wire. Raises InvalidArgument if it has a gap."""
     return {
-        "topic": _named("topic", topic),
-        "status": _named("status", status),
+        "topic": named("topic", topic),
+        "status": named("status", status),
         "submitted_since": _aware("since", since),
         "submitted_before": _aware("before", before),
-        "schedule_id": _named("schedule_id", schedule_id),
-        "error_contains": _named("error_contains", error_contains),
+        "schedule_id": named("schedule_id", schedule_id),
+        "error_contains": named("error_contains", error_contains),
+        "metadata": metadata,
+        "error_group": named("error_group", error_group),
     }
 
 
@@ -51,7 +60,8 @@ def job_filter(**which: Unpack[JobFilter]) -> pb.JobFilter:
     return message(pb.JobFilter, **filter_fields(**which))
 
 
-def _named(name: str, value: str | None) -> str:
+def named(name: str, value: str | None) -> str:
+    """Return the value as it goes on the wire. Raises InvalidArgument if it is there, but empty."""
     # On the wire empty is anything. Whoever computed a value and got nothing did not mean that.
     if value == "":
         raise InvalidArgument(f"{name} is empty: give one, or leave it out if any will do.")

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pulse import tuning
+from pulse.acting import SyncActing
 from pulse.blocking import Blocking
 from pulse.client import Pulse
 from pulse.connection import Connection
@@ -24,7 +25,7 @@ from pulse.scheduling import SyncScheduling
 from pulse.tls import ClientCertificate, File
 
 
-class SyncPulse(SyncEnqueuing, SyncOperating, SyncOverseeing, SyncScheduling):
+class SyncPulse(SyncEnqueuing, SyncOperating, SyncActing, SyncOverseeing, SyncScheduling):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
     Nothing connects, and no thread starts, before the first call. Make it before a fork if you like

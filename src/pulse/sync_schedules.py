@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pulse import tuning
 from pulse.blocking import Blocking
 from pulse.models import JobHandle, Page
-from pulse.schedule_models import CatchUp, FirePage, ScheduleInfo, SchedulePage
+from pulse.schedule_models import CatchUp, FirePage, ScheduleInfo, SchedulePage, SchedulerStatus
 from pulse.schedules import PREVIEWED, UNCHANGED, Schedules
 from pulse.specs import Spec
 
@@ -98,6 +98,10 @@ class SyncSchedules:
     ) -> builtins.list[datetime]:
         """Return when a schedule made now would fire next, in UTC. Nothing is stored."""
         return self._blocking.call(self._schedules.preview, spec, count, timeout=timeout)
+
+    def status(self, *, timeout: timedelta | None = None) -> SchedulerStatus:
+        """Return how many schedules there are, which fires next, and whether they fire in time."""
+        return self._blocking.call(self._schedules.status, timeout=timeout)
 
     # ------------------------------------------------------------ what it has done
 

@@ -21,28 +21,38 @@ class Advance(Protocol):
 
 
 @contextmanager
-def advancing(total: int, what: str) -> Iterator[Advance]:
-    """Show progress on standard error for the length of a block. `what` is what happens: cancelled."""
+def advancing(total: int | None, what: str) -> Iterator[Advance]:
+    """Show progress on standard error for the length of a block. `what` is what happens: cancelled.
+
+    A total of None is not known.
+    """
     if not sys.stderr.isatty():
         yield _Lines(total, what)
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    text = TextColumn("{task.completed:,} of {task.total:,} " + what)
+    of = "" if total is None else " of {task.total:,}"
+    text = TextColumn("{task.completed:,}" + of + f" {what}")
     console = make_console(stderr=True)
     with Progress(BarColumn(), text, TimeRemainingColumn(), console=console, transient=True) as progress:
         yield _Bar(progress, progress.add_task("", total=total))
 
 
+def of_total(done: int, total: int | None) -> str:
+    """Say how much is done: 500 of 10,000, or 500."""
+    return f"{done:,}" if total is None else f"{done:,} of {max(total, done):,}"
+
+
 class _Lines:
-    def __init__(self, total: int, what: str) -> None:
+    def __init__(self, total: int | None, what: str) -> None:
         self._total = total
+        self._step = tuning.PROGRESS_JOBS if total is None else total * tuning.PROGRESS_STEP
         self._what = what
         self._told = 0
 
     def update(self, done: int) -> None:
-        if done - self._told >= self._total * tuning.PROGRESS_STEP:
-            hint(f"{done:,} of {max(self._total, done):,} {self._what}")
+        if done - self._told >= self._step:
+            hint(f"{of_total(done, self._total)} {self._what}")
             self._told = done
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
-from pulse_cli.advancing import advancing
+from pulse_cli.advancing import advancing, of_total
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
 from pulse_cli.filters import Which, job_filter
 from pulse_cli.interrupts import between_steps
@@ -54,25 +54,25 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     """Act on what matches, unless the answer is no. Raises a Failure if it does not come to its end."""
     output = output_here()
     wanted = job_filter(client, which)
-    counted = client.count_jobs(**wanted)
+    counted = _count(client, wanted)
     # What is submitted from now on was not counted, and is not what was agreed to.
     wanted["before"] = min(filter(None, [which.before, counted.counted_at]), default=None)
-    if not counted.count:
+    if counted.count == 0:
         shape = bulk_shape(counted, 0, is_complete=True, is_dry_run=dry_run)
         output.show_done(f"There are no {which.told()}: nothing to be {action.done}.", shape)
         return
     if dry_run:
         shape = bulk_shape(counted, 0, is_complete=False, is_dry_run=True)
-        output.show_done(f"{which.told(counted.count)} would be {action.done}.", shape)
+        output.show_done(f"{_how_many(counted)}{which.told(counted.count)} would be {action.done}.", shape)
         if output.is_for_people:
             print_lines(_preview(client, action, wanted))
         return
     if not yes and sys.stdin.isatty():
         print_lines(_preview(client, action, wanted), stderr=True)
-    confirm(f"{action.verb.capitalize()} {which.told(counted.count)}?", yes=yes)
+    confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.told(counted.count)}?", yes=yes)
     done, failure = go_through(client, action, wanted, counted.count)
     if failure is None or not output.is_for_people:
-        moved_on = counted.count - done
+        moved_on = (counted.count or 0) - done
         passed = f" {moved_on:,} had moved on by then." if moved_on > 0 else ""
         shape = bulk_shape(counted, done, is_complete=failure is None, is_dry_run=False)
         output.show_done(action.was_done(which, done) + passed, shape)
@@ -80,8 +80,31 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
         raise failure
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many match, and as of when; a count of None: that would take too long to find out."""
+
+    count: int | None
+    counted_at: datetime | None
+
+
+def _count(client: SyncPulse, wanted: JobFilter) -> Counted:
+    if wanted.get("status") != "COMPLETED":
+        found = client.count_jobs(**wanted)
+        return Counted(found.count, found.counted_at)
+    if not client.list_jobs(limit=1, **wanted).jobs:
+        return Counted(0, None)
+    # The server does not count them. It still tells the time by which later ones are known.
+    found = client.count_jobs(**(wanted | {"status": "CANCELED"}))
+    return Counted(None, found.counted_at)
+
+
+def _how_many(counted: Counted) -> str:
+    return "all " if counted.count is None else ""
+
+
 def go_through(
-    client: SyncPulse, action: Action, wanted: JobFilter, total: int
+    client: SyncPulse, action: Action, wanted: JobFilter, total: int | None
 ) -> tuple[int, Failure | None]:
     """Act batch by batch. Returns how many were changed, and why it did not come to its end if it did not."""
     import pulse
@@ -89,7 +112,7 @@ def go_through(
     done, cursor = 0, None
 
     def so_far() -> str:
-        return f"{done:,} of {max(total, done):,} were {action.done}"
+        return f"{of_total(done, total)} were {action.done}"
 
     with between_steps() as interrupts, advancing(total, action.done) as progress:
         while True:

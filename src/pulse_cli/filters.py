@@ -1,16 +1,18 @@
-"""Which jobs: the options that list, cancel and retry share, and how they are said in a sentence."""
+"""Which jobs: the options that lists and actions share, and how they are said in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pulse_cli.identifiers import is_whole_id
 from pulse_cli.job_views import STATUSES, complete_status, status
+from pulse_cli.metadata import read_metadata
 from pulse_cli.moments import local, past_moment
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class Which:
     before: datetime | None = None
     schedule: str | None = None
     error: str | None = None
+    metadata: Mapping[str, str] | None = None
+    error_group: str | None = None
 
     @property
     def is_any(self) -> bool:
@@ -45,12 +49,47 @@ class Which:
         parts += [f"submitted before {local(self.before)}"] if self.before else []
         parts += [f"made by {self.schedule}"] if self.schedule else []
         parts += [f"with {self.error!r} in the error"] if self.error else []
+        parts += [f"with {name}={value}" for name, value in (self.metadata or {}).items()]
+        parts += [f"of the group {self.error_group}"] if self.error_group else []
         return ", ".join(parts)
 
 
 def filter_options(command: F) -> F:
-    """Add the options that say which jobs. The command gets what they were given as keywords."""
+    """Add the options that say which jobs. The command gets what they say as `which`."""
+
+    @wraps(command)
+    def with_filter(
+        *args: Any,
+        topic: str | None,
+        status: str | None,
+        since: datetime | None,
+        before: datetime | None,
+        schedule: str | None,
+        error: str | None,
+        where: tuple[str, ...],
+        error_group: str | None,
+        **others: Any,
+    ) -> Any:
+        if error_group:  # only dead letters have one
+            status = status or "DEAD_LETTERED"
+        metadata = read_metadata(where)
+        which = Which(topic, status, since, before, schedule, error, metadata, error_group)
+        return command(*args, which=which, **others)
+
+    decorated: Any = with_filter
     for decorate in (
+        click.option(
+            "--error-group",
+            metavar="GROUP",
+            help="Only dead letters of this group; `pulse dead-letters` lists them.",
+        ),
+        click.option(
+            "--metadata",
+            "where",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Only jobs with this among their metadata; repeatable.",
+        ),
         click.option("--error", metavar="TEXT", help="Only jobs with this text in their last error."),
         click.option("--schedule", metavar="NAME|ID", help="Only jobs that this schedule made."),
         click.option("--before", type=past_moment, metavar="TIME", help="Only jobs submitted before that."),
@@ -68,8 +107,8 @@ def filter_options(command: F) -> F:
         ),
         click.option("--topic", help="Only jobs on this topic."),
     ):
-        command = decorate(command)
-    return command
+        decorated = decorate(decorated)
+    return decorated  # type: ignore[no-any-return]  # it takes other keywords, and click alone calls it
 
 
 def job_filter(client: SyncPulse, which: Which) -> JobFilter:
@@ -84,4 +123,6 @@ def job_filter(client: SyncPulse, which: Which) -> JobFilter:
         "before": which.before,
         "schedule_id": schedule,
         "error_contains": which.error,
+        "metadata": which.metadata,
+        "error_group": which.error_group,
     }

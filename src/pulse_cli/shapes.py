@@ -13,6 +13,7 @@ from pulse_cli.moments import iso
 
 if TYPE_CHECKING:
     import pulse
+    from pulse_cli.bulk import Counted
     from pulse_cli.snapshots import Snapshot
 
 Shape = dict[str, Any]
@@ -37,6 +38,7 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "idempotency_key": job.idempotency_key,
         "schedule_id": job.schedule_id,
         "metadata": dict(job.metadata),
+        "error_group": job.error_group,
     }
 
 
@@ -113,6 +115,8 @@ def topic_shape(topic: pulse.TopicInfo) -> Shape:
         "workers": topic.workers,
         "last_minute": _rates(topic.last_minute),
         "last_hour": _rates(topic.last_hour),
+        "wait": _latency(topic.wait),
+        "run": _latency(topic.run),
     }
 
 
@@ -169,7 +173,24 @@ def snapshot_shape(snapshot: Snapshot) -> Shape:
     }
 
 
-def bulk_shape(counted: pulse.JobCount, changed: int, *, is_complete: bool, is_dry_run: bool) -> Shape:
+def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
+    """Dead letters that died alike."""
+    return {
+        "topic": group.topic,
+        "error_group": group.error_group,
+        "count": group.count,
+        "first_at": _time(group.first_at),
+        "last_at": _time(group.last_at),
+        "sample": job_shape(group.sample),
+    }
+
+
+def identity_shape(identity: pulse.Identity) -> Shape:
+    """Who the server takes the caller for."""
+    return {"user": identity.user, "role": identity.role, "methods": sorted(identity.methods)}
+
+
+def bulk_shape(counted: Counted, changed: int, *, is_complete: bool, is_dry_run: bool) -> Shape:
     """What became of an action on many jobs."""
     return {
         "matched": counted.count,
@@ -211,6 +232,10 @@ def _attempt(past: pulse.Attempt) -> Shape:
         "ended_at": _time(past.ended_at),
         "error": past.error,
     }
+
+
+def _latency(latency: pulse.Latency) -> Shape:
+    return {"count": latency.count, "p50": latency.p50, "p95": latency.p95, "p99": latency.p99}
 
 
 def _rates(rates: pulse.Rates) -> Shape:

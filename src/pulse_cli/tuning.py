@@ -27,6 +27,8 @@ CANDIDATES_NAMED = 4
 SAMPLE_SHOWN = 3
 # In a pipe progress is a line whenever this much more is done, so that a log gets twenty lines at the most.
 PROGRESS_STEP = 0.05
+# Where nobody knows how many there are, whenever so many more are done.
+PROGRESS_JOBS = 10_000
 
 # ---------------------------------------------------------------- waiting and watching
 

@@ -20,6 +20,7 @@ from pulse_server.doors import access_of, doors, warn_of_open_doors
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -27,9 +28,11 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.claims import Claims
+from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.gate import Gate, PauseControl
 from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.minutes import Minutes
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.scheduler import Scheduler
@@ -50,11 +53,13 @@ from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.transport.grpc.statistician import Statistician
 from pulse_server.transport.tls import Certificates
 
 log = logging.getLogger(__name__)
@@ -116,7 +121,17 @@ class App:
             ),
             Operator(jobs, PauseControl(switches, self.gate, signals)),
             Planner(Schedules(schedules, signals, metrics)),
-            Overseer(jobs, Selections(repo, jobs), Topics(overview), self.servers, transitions, self.gate),
+            Overseer(
+                jobs,
+                Selections(repo, jobs),
+                Topics(overview),
+                DeadLetters(PostgresDeadLetterRepo(self._database)),
+                self.servers,
+                transitions,
+                self.gate,
+            ),
+            Introduction(self.access.authenticator if self.access is not None else None),
+            Statistician(Minutes(overview), self.servers),
             metrics=metrics,
             interceptors=_doorkeepers(self.access, metrics),
             shares_port=settings.shares_port,

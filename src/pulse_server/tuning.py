@@ -233,8 +233,16 @@ SERVERS_INTERVAL = timedelta(seconds=5)
 SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
-# A count of all topics serves everyone for this long, and for SAMPLE_REST times as long as it took.
+# A count of all topics serves everyone for this long, and for SAMPLE_REST times as long as it took. So does
+# what was read of the minutes.
 TOPICS_SAMPLE_AGE = timedelta(seconds=1)
+# So many questions about minutes, each for a topic and a length, have an answer that is kept; a day of one
+# topic takes 0.5 MB.
+SPANS_REMEMBERED = 32
+# Groups of dead letters that are told unless more are asked for.
+DEAD_LETTER_GROUPS = 100
+# So many counts, each of a topic or of all, are kept; one takes PAGE_BYTES at the most.
+DEAD_LETTER_COUNTS_REMEMBERED = 8
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
 # Somebody who watches is told for this long after the last reminder from their server.

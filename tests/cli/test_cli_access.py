@@ -181,3 +181,15 @@ def test_secret_is_in_no_error(guarded: CommandLine) -> None:
     for command in (["jobs", "list"], ["config", "show"], ["config", "contexts", "-o", "json"]):
         result = guarded(*command)
         assert "secret-1" not in result.out + result.err
+
+
+def test_whoami_tells_the_user_and_what_it_may_do(guarded: CommandLine, pulse: CommandLine) -> None:
+    eve = {"PULSE_USER": "eve", "PULSE_PASSWORD": "tuna"}
+    told = guarded("whoami", "-o", "json", **eve).json
+    assert (told["user"], told["role"]) == ("eve", "viewer")
+    assert "ListJobs" in told["methods"]
+    assert "RetryJobs" not in told["methods"]
+    assert "ListJobs" in guarded("whoami", **eve).out
+
+    assert "nobody" in pulse("whoami").out
+    assert pulse("whoami", "-o", "json").json["user"] is None

@@ -272,6 +272,15 @@ def test_nothing_that_matches_is_no_failure(own: CommandLine, topic: str) -> Non
         (["cancel", "--status", "COMPLETED"], "only PENDING, RUNNING, RETRYING can"),
         (["cancel", "0199c0de", "--topic", "t"], "not both"),
         (["retry", "0199c0de", "--dry-run"], "not both"),
+        (["delete"], "Say which jobs to delete"),
+        (["delete", "--topic", "t"], "--status which ones to delete: COMPLETED, DEAD_LETTERED, CANCELED"),
+        (["delete", "--status", "RUNNING"], "only COMPLETED, DEAD_LETTERED, CANCELED can"),
+        (["prioritize", "--priority", "1"], "Say which jobs to prioritise"),
+        (["prioritize", "--topic", "t"], "--priority"),
+        (["prioritize", "--status", "CANCELED", "--priority", "1"], "only PENDING, RUNNING, RETRYING can"),
+        (["prioritize", "0199c0de", "--metadata", "a=b", "--priority", "1"], "not both"),
+        (["cancel", "--error-group", "86194952523c"], "only PENDING, RUNNING, RETRYING can"),
+        (["list", "--metadata", "tenant"], "name=value"),
     ],
 )
 def test_misuse_is_a_sentence_before_anything_is_asked(

@@ -224,7 +224,8 @@ def topic_named(
 ) -> sdk.TopicInfo:
     minute = sdk.Rates(done, done, 0, 0)
     oldest = NOW - timedelta(minutes=5) if ready else None
-    return sdk.TopicInfo(name, ready, 0, 0, dead, 0, oldest, minute, minute, paused, 1)
+    quick = sdk.Latency(minute.completed, 0.1, 0.2, 0.3)
+    return sdk.TopicInfo(name, ready, 0, 0, dead, 0, oldest, minute, minute, paused, 1, quick, quick)
 
 
 def worker_named(name: str, *, is_connected: bool = True) -> sdk.WorkerInfo:

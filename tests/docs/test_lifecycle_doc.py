@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import pytest
 
-from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
+from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, JobStatus
 from pulse_server.postgres.statements import statements
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
-SCHEMA = (ROOT / "src/pulse_server/postgres/migrations/0001_jobs.sql").read_text(encoding="utf-8")
+MIGRATIONS = ROOT / "src/pulse_server/postgres/migrations"
+SCHEMA = (MIGRATIONS / "0001_jobs.sql").read_text(encoding="utf-8")
+EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.glob("*.sql")))
 SECTIONS = statements("transitions.sql")
 
 
@@ -31,12 +33,23 @@ def test_every_arrow_of_the_document_is_read() -> None:
 
 def test_arrows_are_the_legal_transitions() -> None:
     legal = {(source, target) for source, targets in LEGAL_TRANSITIONS.items() for target in targets}
-    drawn = {(arrow.source, arrow.target) for arrow in CHANGES if arrow.source != "(new)"}
+    drawn = {
+        (arrow.source, arrow.target)
+        for arrow in CHANGES
+        if arrow.source != "(new)" and arrow.target != "(gone)"
+    }
     assert drawn == legal
 
 
 def test_a_new_job_can_only_be_pending() -> None:
     assert [arrow.target for arrow in ARROWS if arrow.source == "(new)"] == [JobStatus.PENDING]
+
+
+def test_whatever_is_finished_may_be_deleted_and_nothing_else() -> None:
+    assert {arrow.source for arrow in ARROWS if arrow.target == "(gone)"} == TERMINAL
+    assert {arrow.section for arrow in ARROWS if arrow.target == "(gone)"} == {
+        section for section, statement in SECTIONS.items() if "DELETE FROM" in statement
+    }
 
 
 def test_no_arrow_is_drawn_twice() -> None:
@@ -49,7 +62,7 @@ def test_arrows_name_every_section_of_the_transitions_and_no_other() -> None:
 
 @pytest.mark.parametrize("section", sorted(SECTIONS))
 def test_section_writes_the_statuses_that_its_arrows_lead_to(section: str) -> None:
-    targets = {arrow.target for arrow in CHANGES if arrow.section == section}
+    targets = {arrow.target for arrow in CHANGES if arrow.section == section} - {"(gone)"}
     assert written_statuses(SECTIONS[section]) == targets
 
 
@@ -60,6 +73,7 @@ def test_every_section_tells_what_it_writes() -> None:
 def test_columns_are_those_of_the_table() -> None:
     table = SCHEMA.split("CREATE TABLE pulse.jobs (")[1].split("CONSTRAINT")[0]
     columns = re.findall(r"^    (\w+) +(?:uuid|text|bytea|jsonb|integer|boolean|timestamptz)\b", table, re.M)
+    columns += re.findall(r"ALTER TABLE pulse\.jobs ADD COLUMN (\w+)", EVERY_MIGRATION)
     assert sorted(first_cells("Columns")) == sorted(columns)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pulse_server.domain.backoff import retry_delay
+from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -23,12 +24,10 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import LIVE, REDRIVABLE, WAITING, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
 from pulse_server.repos.jobs import Slots
 from tests.fakes.clock import ControlledClock
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
-
-_LEASE_EXPIRED = "worker lease expired"
 
 
 class InMemoryJobRepo:
@@ -73,6 +72,7 @@ class InMemoryJobRepo:
                 outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED
                 job = with_attempt(job, outcome, report.error, self.clock.now())
                 ends = report.discard or job.attempts >= job.max_attempts
+                job = replace(job, error_group=report.error_group if ends else "")
                 status = self._end_attempt(job, ends, report.error, report.retry_after)
                 counted[report.claim] = self._ended(job, status)
         return counted
@@ -149,11 +149,32 @@ class InMemoryJobRepo:
                 max_attempts=max(job.max_attempts, job.attempts + attempts),
                 finished_at=None,
                 finished_by=None,
+                error_group="",
             )
             for job in self._existing(job_ids)
             if job.status in REDRIVABLE & set(statuses)
         ]
         return [_as_one_of(job_ids, job) for job in retried]
+
+    async def prioritize_jobs(
+        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Job]:
+        self._answer("prioritize_jobs")
+        changed = [
+            self._put(job, priority=priority)
+            for job in self._existing(job_ids)
+            if job.status in LIVE & set(statuses)
+        ]
+        return [_as_one_of(job_ids, job) for job in changed]
+
+    async def delete_jobs(
+        self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
+    ) -> dict[str, JobStatus]:
+        self._answer("delete_jobs")
+        found = [job for job in self._existing(job_ids) if job.status in TERMINAL & set(statuses)]
+        for job in found:
+            del self.jobs[job.id]
+        return {job.id: job.status for job in found}
 
     # --- queries
 
@@ -166,7 +187,13 @@ class InMemoryJobRepo:
         # As sparse as the real answer, so that no service comes to rely on more.
         return {
             job.id: replace(
-                job, payload=b"", last_error=None, idempotency_key=None, schedule_id=None, metadata={}
+                job,
+                payload=b"",
+                last_error=None,
+                idempotency_key=None,
+                schedule_id=None,
+                metadata={},
+                error_group="",
             )
             for job in self._existing(job_ids)
         }
@@ -269,10 +296,11 @@ class InMemoryJobRepo:
         claim = Claim(job.id, job.locked_by, job.attempts)
         wait = retry_delay(job.attempts)
         ends = job.delivered and job.attempts >= job.max_attempts
-        changed = with_attempt(job, Outcome.LEASE_EXPIRED, _LEASE_EXPIRED, self.clock.now())
+        changed = with_attempt(job, Outcome.LEASE_EXPIRED, LEASE_EXPIRED, self.clock.now())
+        changed = replace(changed, error_group=LEASE_EXPIRED_GROUP if ends else "")
         if not job.delivered:
             changed = replace(changed, attempts=job.attempts - 1)
-        status = self._end_attempt(changed, ends, _LEASE_EXPIRED, wait)
+        status = self._end_attempt(changed, ends, LEASE_EXPIRED, wait)
         return Reaped(claim, job.topic, status, job.delivered)
 
     def _ended(self, job: Job, status: JobStatus) -> Ended:
@@ -311,4 +339,6 @@ def _matches(job: Job, wanted: JobFilter) -> bool:
         and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
         and wanted.schedule_id in (None, job.schedule_id)
         and (wanted.error_contains is None or wanted.error_contains.lower() in (job.last_error or "").lower())
+        and (wanted.metadata or {}).items() <= job.metadata.items()
+        and wanted.error_group in (None, job.error_group)
     )

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from pulse_server.domain.latencies import added_up
 from pulse_server.domain.overview import (
+    ALL_TOPICS,
     ConnectedWorker,
+    Counts,
     HeldJob,
     Holding,
+    Minute,
     Rates,
     Server,
     TopicActivity,
+    TopicBuckets,
     TopicDepth,
     TopicRates,
 )
@@ -55,24 +60,41 @@ class InMemoryOverviewRepo:
 
     async def topic_rates(self) -> dict[str, TopicRates]:
         self._answer("topic_rates")
-        now = _minute(self._store.clock.now())
         rates: dict[str, TopicRates] = {}
-        for (minute, topic), counted in self.minutes.items():
-            if now - 60 * _MINUTE <= minute < now:
-                found = rates.get(topic, TopicRates())
-                new = Rates(counted.submitted, counted.completed, counted.failed, counted.dead_lettered)
-                hour = Rates(*(old + more for old, more in zip(found.last_hour, new, strict=True)))
-                rates[topic] = TopicRates(new if minute == now - _MINUTE else found.last_minute, hour)
+        for minutes_ago, topic, activity in self._last_hour():
+            found, counts = rates.get(topic, TopicRates()), activity.counts
+            new = Rates(counts.submitted, counts.completed, counts.failed, counts.dead_lettered)
+            hour = Rates(*(old + more for old, more in zip(found.last_hour, new, strict=True)))
+            rates[topic] = TopicRates(new if minutes_ago == 1 else found.last_minute, hour)
         return rates
+
+    async def topic_buckets(self) -> dict[str, TopicBuckets]:
+        self._answer("topic_buckets")
+        buckets: dict[str, TopicBuckets] = {}
+        for _, topic, activity in self._last_hour():
+            if activity.wait or activity.run:
+                found = buckets.get(topic, TopicBuckets())
+                buckets[topic] = TopicBuckets(
+                    added_up([found.wait, activity.wait]), added_up([found.run, activity.run])
+                )
+        return buckets
+
+    async def topic_minutes(self, topic: str, count: int) -> list[Minute]:
+        self._answer("topic_minutes")
+        now = _minute(self._store.clock.now())
+        moments = [now - minutes_ago * _MINUTE for minutes_ago in reversed(range(count))]
+        return [Minute(at, *self.minutes.get((at, topic), TopicActivity(topic))[1:]) for at in moments]
 
     async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:
         self._answer("add_topic_minutes")
         minute = _minute(self._store.clock.now())
         for new in activity:
-            found = self.minutes.get((minute, new.topic))
-            old = found[1:] if found else (0,) * len(new[1:])
+            old = self.minutes.get((minute, new.topic), TopicActivity(new.topic))
             self.minutes[minute, new.topic] = TopicActivity(
-                new.topic, *(before + more for before, more in zip(old, new[1:], strict=True))
+                new.topic,
+                Counts(*(before + more for before, more in zip(old.counts, new.counts, strict=True))),
+                added_up([old.wait, new.wait]),
+                added_up([old.run, new.run]),
             )
 
     async def forget_topic_minutes(self, older_than: timedelta) -> None:
@@ -97,7 +119,9 @@ class InMemoryOverviewRepo:
 
     async def record_server(self, server_id: str, name: str, workers: Sequence[ConnectedWorker]) -> None:
         self._answer("record_server")
-        self.seen[server_id] = (self._store.clock.now(), Server(server_id, name, tuple(workers)))
+        now = self._store.clock.now()
+        started_at = self.seen[server_id][1].started_at if server_id in self.seen else now
+        self.seen[server_id] = (now, Server(server_id, name, tuple(workers), started_at))
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
         self._answer("forget_servers")
@@ -111,6 +135,13 @@ class InMemoryOverviewRepo:
         border = self._store.clock.now() - silent_for
         heard_of = [server for seen_at, server in self.seen.values() if seen_at >= border]
         return sorted(heard_of, key=lambda server: server.name)
+
+    def _last_hour(self) -> Iterator[tuple[int, str, TopicActivity]]:
+        """The last sixty whole minutes of each topic, with how long ago they were."""
+        now = _minute(self._store.clock.now())
+        for (minute, topic), activity in self.minutes.items():
+            if now - 60 * _MINUTE <= minute < now and topic != ALL_TOPICS:
+                yield (now - minute) // _MINUTE, topic, activity
 
     def _answer(self, method: str) -> None:
         self._store._answer(method)

@@ -11,11 +11,12 @@ BACKLOG = 200_000  # half of them ready, half of them delayed and of a higher pr
 RUNNING = 2_000  # half of them lapsed
 FINISHED = 200_000
 DEAD = 2_000
+GROUPS = 7  # of dead letters, in each topic
 
 _COLUMNS = """
 INSERT INTO pulse.jobs
     (id, submitted_at, next_run_at, lease_until, started_at, finished_at, priority, attempts, max_attempts,
-     ready, delivered, status, topic, payload, locked_by, finished_by)
+     ready, delivered, status, topic, payload, locked_by, finished_by, error_group)
 """
 # An id that is made in order, as UUIDv7 are.
 _ID = "('0190f3a2-7b1c-7000-{kind:04}-' || lpad(to_hex(n), 12, '0'))::uuid"
@@ -26,7 +27,7 @@ async def add_backlog(connection: Connection, count: int = BACKLOG) -> None:
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8001)}, now() - interval '1 day' + n * interval '1 ms',
                now() + (n % 2) * interval '1 day', NULL, NULL, NULL, (n % 2) * 10 + n % 3, 0, 5,
-               n % 2 = 0, false, 'PENDING', 'topic-' || (n / 2) % {TOPICS}, '{{}}', NULL, NULL
+               n % 2 = 0, false, 'PENDING', 'topic-' || (n / 2) % {TOPICS}, '{{}}', NULL, NULL, ''
         FROM generate_series(1, {count}) AS n"""
     )
 
@@ -36,7 +37,7 @@ async def add_due(connection: Connection, count: int = RUNNING) -> None:
     await connection.execute(
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8002)}, now(), now() - n * interval '1 ms', NULL, now(), NULL, 0, 1, 5,
-               false, true, 'RETRYING', 'topic-' || n % {TOPICS}, '{{}}', NULL, NULL
+               false, true, 'RETRYING', 'topic-' || n % {TOPICS}, '{{}}', NULL, NULL, ''
         FROM generate_series(1, {count}) AS n"""
     )
 
@@ -46,7 +47,7 @@ async def add_running(connection: Connection, count: int = RUNNING) -> None:
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8003)}, now(), now(), now() + (n % 2 * 2 - 1) * interval '1 hour', now(),
                NULL, 0, 1, 5, false, true, 'RUNNING', 'topic-' || n % {TOPICS}, '{{}}', 'worker-' || n % 10,
-               NULL
+               NULL, ''
         FROM generate_series(1, {count}) AS n"""
     )
 
@@ -55,7 +56,8 @@ async def add_finished(connection: Connection, count: int = FINISHED) -> None:
     await connection.execute(
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8004)}, now() - interval '2 days' + n * interval '1 ms', now(), NULL, now(),
-               now(), 0, 1, 5, false, true, 'COMPLETED', 'topic-' || n % {TOPICS}, '{{}}', NULL, 'worker-1'
+               now(), 0, 1, 5, false, true, 'COMPLETED', 'topic-' || n % {TOPICS}, '{{}}', NULL, 'worker-1',
+               ''
         FROM generate_series(1, {count}) AS n"""
     )
 
@@ -65,7 +67,7 @@ async def add_dead_letters(connection: Connection, count: int = DEAD) -> None:
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8005)}, now() - interval '1 day' + n * interval '1 ms', now(), NULL, now(),
                now(), 0, 5, 5, false, true, 'DEAD_LETTERED', 'topic-' || n % {TOPICS}, '{{}}', NULL,
-               'worker-1'
+               'worker-1', 'group-' || n % {GROUPS}
         FROM generate_series(1, {count}) AS n"""
     )
 

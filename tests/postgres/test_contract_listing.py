@@ -133,6 +133,49 @@ async def test_of_many_that_begin_alike_the_first_are_found(store: Store) -> Non
     assert await store.repo.find_jobs(ids[0].replace("-", "")[:4], 3) == sorted(ids)[:3]
 
 
+async def test_metadata_that_is_asked_for_is_among_the_jobs(store: Store) -> None:
+    both, one, odd, _none = await store.submit(
+        a_job(metadata={"customer": "7", "plan": "gold"}),
+        a_job(metadata={"customer": "7"}),
+        a_job(metadata={"it's": '"quoted"'}),
+        a_job(),
+    )
+
+    async def found(**metadata: str) -> list[str]:
+        wanted = JobFilter(metadata=metadata)
+        keys = [key.job_id for key in await store.repo.matching_jobs(wanted, limit=9)]
+        assert await store.repo.count_matching_jobs(wanted) == len(keys)
+        assert [job.id for job in await store.repo.list_jobs(wanted, limit=9)] == keys
+        return keys
+
+    assert await found(customer="7") == [one, both]
+    assert await found(customer="7", plan="gold") == [both]
+    assert await found(customer="70") == []
+    assert await found(plan="7") == []
+    assert await found(**{"it's": '"quoted"'}) == [odd]
+
+
+async def test_dead_letters_are_found_by_their_group(store: Store) -> None:
+    grouped: list[str] = []
+    for topic, group in product(("email", "sms"), ("aa", "bb", "")):
+        claim = await store.start(topic=topic)
+        await store.repo.fail_jobs([failure(claim, discard=True, error_group=group)])
+        grouped.append(claim.job_id)
+    dead = frozenset({JobStatus.DEAD_LETTERED})
+
+    async def found(group: str, topic: str | None = None) -> list[int]:
+        wanted = JobFilter(topic, dead, error_group=group)
+        assert await store.repo.count_matching_jobs(wanted) == len(
+            await store.repo.list_jobs(wanted, limit=9)
+        )
+        return [grouped.index(key.job_id) for key in await store.repo.matching_jobs(wanted, limit=9)]
+
+    assert await found("aa") == [3, 0]
+    assert await found("bb", "sms") == [4]
+    assert await found("") == [5, 2]
+    assert await found("cc") == []
+
+
 # --- acting on many
 
 

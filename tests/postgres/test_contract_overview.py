@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 from pulse_server.domain.ids import new_job_id
-from pulse_server.domain.overview import ConnectedWorker, Rates, Server, TopicActivity, TopicDepth, TopicRates
+from pulse_server.domain.latencies import Buckets
+from pulse_server.domain.overview import (
+    ALL_TOPICS,
+    ConnectedWorker,
+    Counts,
+    Minute,
+    Rates,
+    Server,
+    TopicActivity,
+    TopicBuckets,
+    TopicDepth,
+    TopicRates,
+)
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -74,9 +86,8 @@ def glance(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
-def activity(topic: str = "email", **counts: int) -> TopicActivity:
-    names = ("submitted", "completed", "failed", "retried", "dead_lettered", "canceled")
-    return TopicActivity(topic, *(counts.get(name, 0) for name in names))
+def activity(topic: str = "email", wait: Buckets = {}, run: Buckets = {}, **counts: int) -> TopicActivity:  # noqa: B006
+    return TopicActivity(topic, Counts(**counts), wait, run)
 
 
 # --- depths
@@ -139,6 +150,72 @@ async def test_what_several_servers_tell_adds_up(glance: Glance) -> None:
     assert rates["sms"] == TopicRates(Rates(), Rates(1))
 
 
+async def test_all_topics_together_are_no_topic(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity(ALL_TOPICS, submitted=1, wait={1: 1})])
+    await glance.elapse(MINUTE)
+
+    assert await glance.repo.topic_rates() == {}
+    assert await glance.repo.topic_buckets() == {}
+
+
+async def test_buckets_of_the_last_whole_hour_add_up_by_topic(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity("email", wait={1: 1}), activity("sms", run={103: 2})])
+    await glance.elapse(59 * MINUTE)
+    await glance.repo.add_topic_minutes(
+        [activity("email", wait={1: 2, 7: 3}), activity("quiet", submitted=1)]
+    )
+    await glance.elapse(MINUTE)
+    await glance.repo.add_topic_minutes([activity("email", wait={1: 50})])  # its minute is not over
+
+    assert await glance.repo.topic_buckets() == {
+        "email": TopicBuckets({1: 3, 7: 3}, {}),
+        "sms": TopicBuckets({}, {103: 2}),
+    }
+    await glance.elapse(MINUTE)
+    assert await glance.repo.topic_buckets() == {"email": TopicBuckets({1: 52, 7: 3}, {})}
+
+
+# --- minute by minute
+
+
+async def test_what_several_servers_tell_of_a_minute_adds_up_by_bucket(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity(submitted=1, wait={0: 1, 40: 2}, run={9: 1})])
+    await glance.repo.add_topic_minutes(
+        [activity(completed=2, wait={40: 3, 103: 1}), activity("sms", wait={0: 9})]
+    )
+    await glance.repo.add_topic_minutes([activity(submitted=3)])
+
+    (minute,) = await glance.repo.topic_minutes("email", 1)
+
+    assert minute == Minute(minute.at, Counts(4, 2), {0: 1, 40: 5, 103: 1}, {9: 1})
+
+
+async def test_minutes_are_told_oldest_first_without_a_gap(glance: Glance) -> None:
+    await glance.repo.add_topic_minutes([activity(submitted=1)])
+    await glance.elapse(2 * MINUTE)
+    await glance.repo.add_topic_minutes(
+        [activity(submitted=2, failed=3, retried=4, dead_lettered=5, canceled=6)]
+    )
+
+    minutes = await glance.repo.topic_minutes("email", 4)
+
+    assert [minute.counts for minute in minutes] == [
+        *(Counts(), Counts(1), Counts()),
+        Counts(submitted=2, completed=0, failed=3, retried=4, dead_lettered=5, canceled=6),
+    ]
+    assert [minute.at - minutes[0].at for minute in minutes] == [n * MINUTE for n in range(4)]
+    assert minutes[0].at.second == minutes[0].at.microsecond == 0
+    assert [minute.counts for minute in await glance.repo.topic_minutes("email", 2)] == [
+        minute.counts for minute in minutes[2:]
+    ]
+
+
+async def test_minutes_of_what_never_happened_are_empty(glance: Glance) -> None:
+    assert [minute[1:] for minute in await glance.repo.topic_minutes(ALL_TOPICS, 3)] == 3 * [
+        (Counts(), {}, {})
+    ]
+
+
 async def test_old_minutes_are_forgotten(glance: Glance) -> None:
     await glance.repo.add_topic_minutes([activity("old", submitted=1)])
     await glance.elapse(30 * MINUTE)
@@ -180,10 +257,21 @@ async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
     await glance.repo.record_server(second, "a:1", [WORKER])
     await glance.repo.record_server(second, "a:1", [])
 
-    assert await glance.repo.list_servers(MINUTE) == [
+    told = await glance.repo.list_servers(MINUTE)
+    assert [server._replace(started_at=None) for server in told] == [
         Server(second, "a:1", ()),
         Server(first, "b:1", (WORKER,)),
     ]
+
+
+async def test_server_started_when_it_first_told(glance: Glance) -> None:
+    server_id = new_job_id()
+    await glance.repo.record_server(server_id, "a:1", [])
+    ((*_, started_at),) = await glance.repo.list_servers(MINUTE)
+    await glance.repo.record_server(server_id, "a:1", [WORKER])
+
+    assert started_at is not None
+    assert [server.started_at for server in await glance.repo.list_servers(MINUTE)] == [started_at]
 
 
 async def test_server_that_fell_silent_is_not_listed_and_comes_back_when_it_speaks(glance: Glance) -> None:

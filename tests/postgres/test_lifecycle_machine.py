@@ -31,6 +31,7 @@ from tests.postgres_cluster import Databases
 
 TOPICS = ["email", "sms"]
 WORKERS = ["A", "B", "C"]
+ERROR_GROUP = "0123456789ab"
 
 
 class Said(NamedTuple):
@@ -137,7 +138,8 @@ class Lifecycle(RuleBasedStateMachine):
         else:
             retry_after = timedelta(0) if verdict == "retry" else None
             reports = [
-                failure(claim, retry_after=retry_after, discard=verdict == "discard") for claim in claims
+                failure(claim, retry_after=retry_after, discard=verdict == "discard", error_group=ERROR_GROUP)
+                for claim in claims
             ]
             counted = set(self.world.both(lambda repo: repo.fail_jobs(reports)))
         self.delivered.update(claim.job_id for claim in counted)
@@ -186,8 +188,14 @@ class Lifecycle(RuleBasedStateMachine):
 
     # --- operators
 
-    @rule(job=jobs, verb=st.sampled_from(["cancel", "cancel with a reason", "retry", "retry"]))
-    def operate(self, job: NewJob, verb: str) -> None:
+    @rule(
+        job=jobs,
+        verb=st.sampled_from(
+            ["cancel", "cancel with a reason", "retry", "retry", "retry", "prioritize", "delete"]
+        ),
+        priority=st.integers(-1, 1),
+    )
+    def operate(self, job: NewJob, verb: str, priority: int) -> None:
         async def cancel(repo: JobRepo) -> list[Any]:
             reason = "stop" if verb == "cancel with a reason" else ""
             return [
@@ -197,8 +205,20 @@ class Lifecycle(RuleBasedStateMachine):
 
         if verb == "retry":
             self.world.both(lambda repo: repo.retry_jobs([job.id], 1))
+        elif verb == "prioritize":
+            self.world.both(lambda repo: repo.prioritize_jobs([job.id], priority))
+        elif verb == "delete":
+            self._forget(self.world.both(lambda repo: repo.delete_jobs([job.id])))
         else:
             self.world.both(cancel)
+
+    def _forget(self, deleted: dict[str, JobStatus]) -> None:
+        """The id is free: the same job may be submitted anew, and begins at the beginning."""
+        assert set(deleted.values()) <= TERMINAL
+        self.submitted -= deleted.keys()
+        self.completed -= deleted.keys()
+        self.delivered -= deleted.keys()
+        self.issued = [claim for claim in self.issued if claim.job_id not in deleted]
 
     # --- what never bends
 
@@ -233,6 +253,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert (job.locked_by is not None) == (job.lease_until is not None) == is_running
         assert (job.finished_at is not None) == (job.status in TERMINAL)
         assert not job.ready or job.status in WAITING
+        assert bool(job.error_group) == (job.status is JobStatus.DEAD_LETTERED)
 
     def _check_that_only_legal_transitions_happened(self) -> None:
         for old, new in self.world.take_audit():

@@ -83,6 +83,22 @@ async def test_database_of_the_first_release_keeps_its_jobs_and_starts_open(empt
     assert await ask(empty_database_dsn, "SELECT paused FROM pulse.dispatch_control") is False
 
 
+async def test_minutes_that_were_kept_before_count_for_all_topics_together(empty_database_dsn: str) -> None:
+    before = [migration for migration in known_migrations() if migration.version < 6]
+    await apply_migrations(empty_database_dsn, before)
+    await ask(
+        empty_database_dsn,
+        "INSERT INTO pulse.topic_minutes (minute, topic, submitted) "
+        "VALUES ('2030-01-01 12:00Z', 'mail', 2), ('2030-01-01 12:00Z', 'sms', 3), "
+        "('2030-01-01 12:01Z', 'sms', 9)",
+    )
+
+    await apply_migrations(empty_database_dsn)
+
+    together = "SELECT array_agg(submitted ORDER BY minute) FROM pulse.topic_minutes WHERE topic = ''"
+    assert await ask(empty_database_dsn, together) == [5, 9]
+
+
 async def test_index_may_be_built_concurrently_while_other_servers_wait(empty_database_dsn: str) -> None:
     applied = await asyncio.gather(
         *[apply_migrations(empty_database_dsn, [FIRST, CONCURRENT]) for _ in range(3)]

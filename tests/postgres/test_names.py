@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -15,6 +16,7 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.overview import OverviewRepo
@@ -22,6 +24,7 @@ from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.vitals import VitalsRepo
 from pulse_server.repos.wakeups import WakeupLine
+from tests.fakes.dead_letters import InMemoryDeadLetterRepo
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
@@ -47,6 +50,7 @@ PORTS = [
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
     Port(RetentionRepo, PostgresRetentionRepo, ("retention.sql",), InMemoryRetentionRepo),
+    Port(DeadLetterRepo, PostgresDeadLetterRepo, ("dead_letters.sql",), InMemoryDeadLetterRepo),
     Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]
 FILES = [file for port in PORTS for file in port.files]

@@ -7,6 +7,7 @@ finished, with none, and with fresh ones.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import asyncpg
@@ -18,7 +19,7 @@ from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.listing import Listing
 from tests.postgres import large_tables
-from tests.postgres.large_tables import DEAD, RUNNING, TOPICS
+from tests.postgres.large_tables import DEAD, GROUPS, RUNNING, TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_text
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
@@ -26,6 +27,7 @@ from tests.postgres_cluster import Databases
 WAITING = 20_000  # half of them ready
 FINISHED = 100_000
 PAGE = 51
+GROUP = "group-1"
 
 
 async def before_anything_was_finished(connection: Connection) -> None:
@@ -69,6 +71,9 @@ LISTS = {
     "dead letters that are not there": Question(
         of(JobStatus.DEAD_LETTERED, "nobody"), {"jobs_unsuccessful"}, DEAD
     ),
+    "dead letters of a group and a topic": Question(
+        replace(of(JobStatus.DEAD_LETTERED, "topic-1"), error_group=GROUP), {"jobs_dead_letters"}, PAGE
+    ),
     "what was completed": Question(of(JobStatus.COMPLETED), {"jobs_finished"}, PAGE + DEAD),
     "jobs of a schedule": Question(
         JobFilter(schedule_id=large_tables.dead_letter_ids(1)[0]), {"jobs_schedule"}, 0
@@ -80,6 +85,9 @@ COUNTS = {
     "what runs": Question(of(JobStatus.RUNNING), {"jobs_expired", "jobs_live"}, WAITING + RUNNING),
     "dead letters": Question(of(JobStatus.DEAD_LETTERED), {"jobs_unsuccessful"}, DEAD),
     "dead letters of a topic": Question(of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, DEAD),
+    "dead letters of a group": Question(
+        replace(of(JobStatus.DEAD_LETTERED), error_group=GROUP), {"jobs_dead_letters"}, DEAD // GROUPS + 1
+    ),
 }
 SECTIONS = {
     "topic_depths": (
@@ -87,6 +95,11 @@ SECTIONS = {
         WAITING + RUNNING + DEAD,
     ),
     "held_jobs": (["jobs_expired"], RUNNING),
+    # Each is counted, and the newest of each group and topic are walked to and fetched.
+    "list_dead_letter_groups": (
+        ["jobs_dead_letters", "jobs_dead_letters", "jobs_pkey"],
+        DEAD + 2 * GROUPS * TOPICS,
+    ),
 }
 Explained = dict[tuple[str, str, str], Plan]
 
@@ -122,6 +135,9 @@ def explained(databases: Databases, template_database: str) -> Explained:
                 await settle_on(connection, HOT_PLANS)
                 plans["glance", statistics, "topic_depths"] = await explain(connection, "topic_depths")
                 plans["glance", statistics, "held_jobs"] = await explain(connection, "held_jobs", "20")
+                plans["glance", statistics, "list_dead_letter_groups"] = await explain(
+                    connection, "list_dead_letter_groups", "NULL", "1000"
+                )
         finally:
             connection.terminate()
 
@@ -188,5 +204,17 @@ def test_depths_go_to_the_table_for_the_running_jobs_alone(explained: Explained,
 
     for scan in plan.scans_of("jobs"):
         if scan["Index Name"] != "jobs_expired":
+            assert scan["Node Type"] == "Index Only Scan", plan
+            assert scan["Heap Fetches"] == 0, plan
+
+
+@under_any_statistics
+def test_groups_of_dead_letters_go_to_the_table_for_their_samples_alone(
+    explained: Explained, statistics: str
+) -> None:
+    plan = explained["glance", statistics, "list_dead_letter_groups"]
+
+    for scan in plan.scans_of("jobs"):
+        if scan["Index Name"] != "jobs_pkey":
             assert scan["Node Type"] == "Index Only Scan", plan
             assert scan["Heap Fetches"] == 0, plan

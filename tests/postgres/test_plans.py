@@ -60,13 +60,16 @@ CASES = {
             f"array_fill('boom'::text, ARRAY[{BATCH}])",
             NONE_GIVEN,
             f"array_fill(false, ARRAY[{BATCH}])",
+            f"array_fill('3201d5cec167'::text, ARRAY[{BATCH}])",
         ],
         ["jobs_pkey"],
         BATCH,
     ),
     "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
     "release": Case("release_jobs", CLAIMS, ["jobs_pkey"], BATCH),
-    "reap": Case("reap_expired", [str(BATCH), "clock_timestamp()"], ["jobs_expired", "jobs_pkey"], 2 * BATCH),
+    "reap": Case(
+        "reap_expired", [str(BATCH), "clock_timestamp()", "''"], ["jobs_expired", "jobs_pkey"], 2 * BATCH
+    ),
     "promote": Case("promote_due", [str(BATCH)], ["jobs_due", "jobs_due", "jobs_pkey"], 2 * BATCH + 1),
     "cancel": Case(
         "cancel_jobs",
@@ -75,6 +78,13 @@ CASES = {
         2 * BATCH,
     ),
     "retry": Case("retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'"], ["jobs_pkey"], BATCH),
+    "prioritize": Case(
+        "prioritize_jobs",
+        [CLAIMS[0], "7", "'{PENDING,RUNNING,RETRYING}'"],
+        ["jobs_pkey", "jobs_pkey"],
+        2 * BATCH,
+    ),
+    "delete": Case("delete_jobs", [DEAD, "'{DEAD_LETTERED}'"], ["jobs_pkey", "jobs_pkey"], 2 * BATCH),
     "find by prefix": Case(
         "find_jobs",
         ["'0190f3a2-0000-0000-0000-000000000000'", "'0190f3a2-ffff-ffff-ffff-ffffffffffff'", str(BATCH)],

@@ -8,7 +8,7 @@ import pytest
 
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
-from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.jobs import _SQL, _insert_columns
 from pulse_server.postgres.rows import claim_columns
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -66,7 +66,7 @@ async def test_beat_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None)
+    await run(rival, "reap_expired", 10, None, "")
 
     beating = await blocked(connection, postgres.repo.extend_leases([claim], LEASE))
     await rival.execute("COMMIT")
@@ -80,7 +80,7 @@ async def test_report_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None)
+    await run(rival, "reap_expired", 10, None, "")
 
     reporting = await blocked(connection, postgres.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")
@@ -134,7 +134,7 @@ async def test_cancel_that_waited_for_a_failure_keeps_its_history(
 ) -> None:
     claim = await postgres.start()
     columns = claim_columns([claim])
-    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False])
+    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""])
 
     cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
     await rival.execute("COMMIT")
@@ -164,6 +164,59 @@ async def test_claim_does_not_take_a_job_that_is_being_cancelled(postgres: Store
     assert await postgres.claim() == []
     await rival.execute("COMMIT")
     assert await postgres.claim() == []
+
+
+async def test_delete_that_waited_for_a_retry_leaves_the_job(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    job_id = await postgres.reach(JobStatus.DEAD_LETTERED)
+    await run(rival, "retry_jobs", [job_id], 1, list(REDRIVABLE))
+
+    deleting = await blocked(connection, postgres.repo.delete_jobs([job_id]))
+    await rival.execute("COMMIT")
+
+    assert await deleting == {}
+    assert await postgres.status(job_id) is JobStatus.PENDING
+
+
+async def test_retry_that_waited_for_the_delete_finds_no_job(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    job_id = await postgres.reach(JobStatus.DEAD_LETTERED)
+    await run(rival, "delete_jobs", [job_id], list(TERMINAL))
+
+    retrying = await blocked(connection, postgres.repo.retry_jobs([job_id], 1))
+    await rival.execute("COMMIT")
+
+    assert await retrying == []
+    assert await postgres.repo.get_job(job_id) is None
+
+
+@pytest.mark.parametrize("statuses", [LIVE, {JobStatus.PENDING}], ids=["whatever lives", "what waits"])
+async def test_prioritise_that_waited_for_a_claim_goes_by_what_the_job_is_now(
+    postgres: Store, connection: Connection, rival: Connection, statuses: set[JobStatus]
+) -> None:
+    (job_id,) = await postgres.submit(a_job())
+    await run(rival, "claim_batch", ["email"], 1, [1], ["B"], [False], LEASE)
+
+    prioritising = await blocked(connection, postgres.repo.prioritize_jobs([job_id], 7, statuses))
+    await rival.execute("COMMIT")
+
+    assert len(await prioritising) == (JobStatus.RUNNING in statuses)
+    assert (await postgres.job(job_id)).priority == (7 if JobStatus.RUNNING in statuses else 0)
+    assert await postgres.repo.current_claims([Claim(job_id, "B", 1)])
+
+
+async def test_claim_skips_a_row_that_is_being_prioritised_and_finds_it_afterwards(
+    postgres: Store, rival: Connection
+) -> None:
+    first, second = await postgres.submit(a_job(), a_job())
+    await run(rival, "prioritize_jobs", [first], 7, list(LIVE))
+
+    assert [claim.job_id for claim in await postgres.claim("A")] == [second]
+    await rival.execute("COMMIT")
+
+    assert [claim.job_id for claim in await postgres.claim("A")] == [first]
 
 
 async def test_promoter_skips_a_row_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:

@@ -64,6 +64,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "find_schedule": ("'schedule-77'",),
     "fire_now": (ONE_ID, "gen_random_uuid()"),
     "has_fired": (ONE_ID, ONE_ID),
+    "scheduler_status": (),
     "read_gate": (),
 }
 Explained = dict[tuple[str, str], Plan]
@@ -156,6 +157,14 @@ def test_single_schedule_is_found_by_its_key(
 @under_any_statistics
 def test_job_of_a_schedule_is_found_by_its_id(explained: Explained, statistics: str) -> None:
     assert explained[statistics, "has_fired"].indexes_of("jobs") == ["jobs_pkey"]
+
+
+@under_any_statistics
+def test_all_schedules_at_a_glance_are_counted_off_the_indexes(explained: Explained, statistics: str) -> None:
+    plan = explained[statistics, "scheduler_status"]
+
+    assert {scan["Node Type"] for scan in plan.scans_of("schedules")} == {"Index Only Scan"}, plan
+    assert plan.rows_touched("schedules") == 2 * SCHEDULES + 1, plan
 
 
 @under_any_statistics

@@ -233,7 +233,17 @@ def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
         *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page", "JobFilter", "JobCount", "Batch"),
-        *("TopicInfo", "Rates", "WorkerInfo", "HeldJob", "Transition", "Transitions"),
+        *(
+            "TopicInfo",
+            "Rates",
+            "Latency",
+            "WorkerInfo",
+            "HeldJob",
+            "ServerInfo",
+            "Transition",
+            "Transitions",
+        ),
+        *("DeadLetters", "DeadLetterGroup", "Statistics", "Minute", "SchedulerStatus", "Identity"),
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
         *(

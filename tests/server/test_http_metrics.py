@@ -176,7 +176,7 @@ async def test_deletions_are_counted_by_status(server: ServerUnderTest) -> None:
     )
     await server.app.janitor.tick()
 
-    assert (await scrape(server))("pulse_jobs_deleted_total", status="COMPLETED") == 3
+    assert (await scrape(server))("pulse_jobs_deleted_total", status="COMPLETED", actor="retention") == 3
 
 
 async def test_workers_and_what_they_hold_are_told(server: ServerUnderTest) -> None:

@@ -155,6 +155,7 @@ def test_users_are_shown_without_their_secrets(check: Check, users: str) -> None
 
 def test_variable_that_nobody_reads_is_told_with_what_may_be_meant(check: Check) -> None:
     for_others = {"PULSE_ADDR": "x", "PULSE_USER": "u", "PULSE_PASSWORD": CANARY, "PULSE_TLS_CA": "/ca"}
+    for_others |= {"PULSE_UI_ADDR": ":8080"}
     of_kubernetes = {"PULSE_PORT": "tcp://10.0.0.1:50051", "PULSE_GRPC_SERVICE_HOST": "10.0.0.1"}
     _, told = check(
         DB_HOST="postgres://u@127.0.0.1:1/d",

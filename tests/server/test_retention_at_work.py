@@ -28,4 +28,4 @@ async def test_server_deletes_finished_jobs_at_its_start_as_it_was_told(database
         await server.table.wait_for_count(0, "status = 'COMPLETED'")
 
         assert await server.table.count("status IN ('CANCELED', 'DEAD_LETTERED', 'PENDING')") == 3
-        assert server.app.metrics.deleted.values == {("COMPLETED",): 1}
+        assert server.app.metrics.deleted.values == {("COMPLETED", "retention"): 1}

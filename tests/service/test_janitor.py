@@ -170,7 +170,7 @@ async def test_pass_tells_once_what_it_deleted_and_counts_it(
 
     (told,) = [vars(record) for record in caplog.records if record.message == "jobs_deleted"]
     assert (told["COMPLETED"], told["DEAD_LETTERED"]) == (3, 1)
-    assert metrics.deleted.values == {("COMPLETED",): 3, ("DEAD_LETTERED",): 1}
+    assert metrics.deleted.values == {("COMPLETED", "retention"): 3, ("DEAD_LETTERED", "retention"): 1}
 
 
 async def test_nothing_is_asked_if_everything_is_kept_for_ever(

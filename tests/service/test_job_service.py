@@ -1,4 +1,4 @@
-"""Looking at jobs, calling them off, sending them round again."""
+"""Looking at jobs, and what operators do with them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 from pulse_server.domain.errors import InvalidTransition, JobNotFound
 from pulse_server.domain.ids import new_job_id
 from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import JobStatus
+from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
+from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -21,7 +22,13 @@ def jobs(replica: Replica) -> Jobs:
 async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
     job_id = new_job_id()
 
-    for verb in (jobs.get(job_id), jobs.cancel(job_id, ""), jobs.retry(job_id, 1)):
+    for verb in (
+        jobs.get(job_id),
+        jobs.cancel(job_id, ""),
+        jobs.retry(job_id, 1),
+        jobs.prioritize(job_id, 1),
+        jobs.delete(job_id),
+    ):
         with pytest.raises(JobNotFound, match=job_id):
             await verb
 
@@ -112,3 +119,43 @@ async def test_token_is_given_only_if_there_is_more(
 
     assert len(page.entries) == min(count, 3)
     assert bool(page.next_token) is has_next
+
+
+async def test_prioritise_wakes_nobody(replica: Replica, jobs: Jobs) -> None:
+    """What is claimed next changes, not whether there is something to claim."""
+    (job_id,) = await replica.store.submit(a_job())
+
+    assert (await jobs.prioritize(job_id, 3)).priority == 3
+    assert replica.dispatcher.woken == []
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+async def test_finished_job_cannot_be_prioritised(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+    job_id = await replica.store.reach(status)
+
+    with pytest.raises(InvalidTransition, match=f"is {status}: only jobs that are not finished"):
+        await jobs.prioritize(job_id, 3)
+
+
+@pytest.mark.parametrize("status", sorted(LIVE))
+async def test_job_that_is_not_finished_has_to_be_cancelled_before_it_is_deleted(
+    replica: Replica, jobs: Jobs, status: JobStatus
+) -> None:
+    job_id = await replica.store.reach(status)
+
+    with pytest.raises(InvalidTransition, match=f"is {status}: .*Cancel it first"):
+        await jobs.delete(job_id)
+
+    await jobs.cancel(job_id, "")
+    await jobs.delete(job_id)
+    with pytest.raises(JobNotFound):
+        await jobs.get(job_id)
+
+
+async def test_deletions_are_counted_as_an_operators(replica: Replica) -> None:
+    metrics = Metrics()
+    jobs = Jobs(replica.repo, replica.signals, metrics)
+
+    await jobs.delete(await replica.store.reach(JobStatus.COMPLETED))
+
+    assert metrics.deleted.values == {("COMPLETED", "operator"): 1}

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from pulse_server import tuning
+from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
 from pulse_server.domain.ids import new_job_id
 from pulse_server.domain.jobs import Claim
@@ -24,6 +25,18 @@ async def test_success_completes_and_failure_retries(replica: Replica) -> None:
     assert await Reports(replica.repo).report([failure(first), success(second)]) == [None, None]
     assert await replica.store.status(first.job_id) is JobStatus.RETRYING
     assert await replica.store.status(second.job_id) is JobStatus.COMPLETED
+
+
+async def test_dead_letter_is_put_to_those_that_died_alike(replica: Replica) -> None:
+    await replica.store.submit(*[a_job(max_attempts=1) for _ in range(3)])
+    first, second, third = await replica.store.claim(count=3)
+
+    await Reports(replica.repo).report(
+        [failure(first, "KeyError: 'a'"), failure(second, "KeyError: 'b'"), failure(third, "OSError")]
+    )
+
+    groups = [(await replica.store.job(claim.job_id)).error_group for claim in (first, second, third)]
+    assert groups == [error_group("KeyError: 'c'")] * 2 + [error_group("OSError")]
 
 
 async def test_results_that_all_count_need_no_look_up(replica: Replica) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import LIVE, JobStatus
+from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Batch, Selections
 from tests.fakes.replica import Replica
@@ -161,3 +161,61 @@ async def test_empty_filter_does_not_cancel_everything(selections: Selections) -
 async def test_completed_jobs_are_not_counted(selections: Selections) -> None:
     with pytest.raises(InvalidArgument, match="not counted"):
         await selections.count(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))
+
+
+async def test_prioritise_without_a_status_takes_whatever_is_not_finished(
+    replica: Replica, selections: Selections
+) -> None:
+    for status in reversed(JobStatus):
+        await replica.store.reach(status)
+
+    batch = await selections.prioritize(JobFilter("email"), 7, limit=9, token="")
+
+    assert batch.changed == 3
+    assert {job.status for job in replica.repo.jobs.values() if job.priority == 7} == LIVE
+
+
+async def test_delete_goes_through_all_that_match(replica: Replica, selections: Selections) -> None:
+    await dead_letters(replica, 7)
+    kept = await replica.store.reach(JobStatus.CANCELED)
+
+    assert await run_through(lambda token: selections.delete(DEAD, limit=3, token=token)) == [3, 3, 1]
+    assert list(replica.repo.jobs) == [kept]
+
+
+async def test_job_that_somebody_retried_is_not_deleted(
+    replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await dead_letters(replica, 3)
+    look = replica.repo.matching_jobs
+
+    async def look_and_retry_one(*args: object, **kwargs: object) -> object:
+        found = await look(*args, **kwargs)  # type: ignore[arg-type]  # whatever the port takes
+        await replica.repo.retry_jobs([ids[1]], 1)
+        return found
+
+    monkeypatch.setattr(replica.repo, "matching_jobs", look_and_retry_one)
+
+    assert await run_through(lambda token: selections.delete(DEAD, limit=9, token=token)) == [2]
+    assert list(replica.repo.jobs) == [ids[1]]
+
+
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+async def test_only_what_is_not_finished_can_be_prioritised(
+    selections: Selections, status: JobStatus
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"is {status}, but only PENDING, RUNNING or RETRYING jobs"):
+        await selections.prioritize(JobFilter(statuses=frozenset({status})), 1, limit=9, token="")
+
+
+@pytest.mark.parametrize("status", [None, *sorted(LIVE)])
+async def test_only_what_is_finished_can_be_deleted(selections: Selections, status: JobStatus | None) -> None:
+    wanted = JobFilter("email", frozenset({status}) if status else None)
+
+    with pytest.raises(InvalidArgument, match=r"status.*COMPLETED, DEAD_LETTERED or CANCELED"):
+        await selections.delete(wanted, limit=9, token="")
+
+
+async def test_empty_filter_does_not_change_every_priority(selections: Selections) -> None:
+    with pytest.raises(InvalidArgument, match="every job"):
+        await selections.prioritize(JobFilter(), 1, limit=9, token="")

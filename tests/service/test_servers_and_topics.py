@@ -67,6 +67,20 @@ async def test_server_knows_its_own_workers_before_it_has_told_of_them(here: Sit
     assert await seen_from(here) == [("a", "here:1", 0)]
 
 
+async def test_servers_are_told_by_name_and_since_when_once_they_wrote_it_down(
+    here: Site, there: Site
+) -> None:
+    await there.servers.tell()
+    told = await here.servers.servers()
+    assert [(server.name, server.started_at is None) for server in told] == [
+        ("here:1", True),
+        ("there:1", False),
+    ]
+
+    await here.servers.tell()
+    assert await here.servers.servers() == await there.servers.servers()
+
+
 async def test_worker_that_is_gone_but_holds_a_job_is_shown_without_a_server(
     replica: Replica, here: Site
 ) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.overview import TopicActivity
+from pulse_server.domain.latencies import BOUNDS
+from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
 from pulse_server.service.statistics import Statistics
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.jobs import InMemoryJobRepo
@@ -55,9 +56,41 @@ async def test_what_was_counted_is_told_under_its_topic(
     await statistics.tell()
 
     assert told(repo) == {
-        "mail": TopicActivity("mail", 6, 5, 3, 2, 1, 0),
-        "sms": TopicActivity("sms", 0, 0, 0, 0, 0, 4),
+        "mail": TopicActivity("mail", Counts(6, 5, 3, 2, 1, 0)),
+        "sms": TopicActivity("sms", Counts(canceled=4)),
+        ALL_TOPICS: TopicActivity(ALL_TOPICS, Counts(6, 5, 3, 2, 1, 4)),
     }
+
+
+async def test_how_long_jobs_waited_and_ran_is_told_by_bucket(
+    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
+) -> None:
+    metrics.queue_wait.observe_all("mail", values=[0.0, BOUNDS[0], BOUNDS[1], 1e9])
+    metrics.run_time.observe("mail", "completed", value=BOUNDS[7])
+    metrics.run_time.observe("mail", "failed", value=BOUNDS[7])
+    metrics.run_time.observe("sms", "completed", value=BOUNDS[8])
+
+    await statistics.tell()
+
+    waits = {0: 2, 1: 1, len(BOUNDS): 1}
+    assert told(repo) == {
+        "mail": TopicActivity("mail", wait=waits, run={7: 2}),
+        "sms": TopicActivity("sms", run={8: 1}),
+        ALL_TOPICS: TopicActivity(ALL_TOPICS, wait=waits, run={7: 2, 8: 1}),
+    }
+
+
+async def test_no_bucket_is_told_twice(
+    statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
+) -> None:
+    metrics.queue_wait.observe_all("mail", values=[BOUNDS[3], BOUNDS[4]])
+    await statistics.tell()
+    await statistics.tell()
+    metrics.queue_wait.observe("mail", value=BOUNDS[4])
+    await statistics.tell()
+
+    assert told(repo)["mail"].wait == {3: 1, 4: 2}
+    assert repo.calls["add_topic_minutes"] == 2
 
 
 async def test_nothing_is_told_twice(
@@ -69,7 +102,7 @@ async def test_nothing_is_told_twice(
     metrics.submitted.add("mail", by=1)
     await statistics.tell()
 
-    assert told(repo)["mail"].submitted == 7
+    assert told(repo)["mail"].counts.submitted == 7
     assert repo.calls["add_topic_minutes"] == 2
 
 
@@ -84,16 +117,18 @@ async def test_what_was_sent_without_an_answer_is_not_sent_again(
     metrics.submitted.add("mail", by=1)
     await statistics.tell()
 
-    assert told(repo)["mail"].submitted == 1
+    assert told(repo)["mail"].counts.submitted == 1
 
 
 async def test_two_servers_add_up(repo: InMemoryOverviewRepo) -> None:
     for count in (2, 3):
         metrics = Metrics()
         metrics.submitted.add("mail", by=count)
+        metrics.queue_wait.observe_all("mail", values=[BOUNDS[0]] * count)
         await Statistics(repo, metrics, interval=SECOND).tell()
 
-    assert told(repo)["mail"].submitted == 5
+    assert told(repo)["mail"] == TopicActivity("mail", Counts(5), {0: 5})
+    assert told(repo)[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
 
 
 async def test_old_minutes_are_cleaned_up_now_and_then(

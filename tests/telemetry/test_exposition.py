@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from pulse_server.telemetry.exposition import Exposition, Text
+from pulse_server.telemetry.instruments import SECONDS
 from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -65,6 +66,18 @@ def test_value_on_a_bound_is_in_its_bucket() -> None:
 
     assert told["pulse_schedule_lateness_seconds_bucket", "0.5"] == 0
     assert told["pulse_schedule_lateness_seconds_bucket", "1.0"] == 1
+
+
+def test_finer_buckets_are_told_as_sums_at_the_bounds_of_a_scrape() -> None:
+    metrics = Metrics()
+    metrics.queue_wait.observe_all("mail", values=[1.0, 1.1, 1.2, 1.9, 2.5, 2.6, 1e9])
+
+    told = samples(metrics, "pulse_queue_wait_seconds")
+    buckets = {key[-1]: value for key, value in told.items() if key[0].endswith("_bucket")}
+
+    assert [float(bound) for bound in buckets] == [*SECONDS, float("inf")]
+    assert [buckets[bound] for bound in ("0.5", "1.0", "2.5", "5.0", "3600.0", "+Inf")] == [0, 1, 5, 6, 6, 7]
+    assert told["pulse_queue_wait_seconds_count", "mail"] == 7
 
 
 def test_gauge_is_read_when_it_is_told() -> None:

@@ -21,6 +21,13 @@ BAD_FILTERS: dict[str, tuple[dict[str, Any], str]] = {
     "malformed schedule": ({"schedule_id": "hourly"}, "schedule_id"),
     "long text to find": ({"error_contains": HUGE}, "error_contains"),
     "NUL in the text to find": ({"error_contains": "a\0b"}, "error_contains"),
+    "many entries of metadata": ({"metadata": {str(number): "" for number in range(65)}}, "metadata"),
+    "large metadata": ({"metadata": {"k": HUGE}}, "metadata"),
+    "NUL in metadata": ({"metadata": {"k": "a\0b"}}, "metadata"),
+    "odd group": ({"error_group": "KeyError"}, "error_group"),
+    "group of another length": ({"error_group": "3201d5cec16"}, "error_group"),
+    "SQL for a group": ({"error_group": "' OR true --"}, "error_group"),
+    "NUL in a group": ({"error_group": "3201d5cec16\0"}, "error_group"),
 }
 
 
@@ -31,10 +38,15 @@ def bad_overview_requests() -> Iterator[BadRequest]:
         yield name, pb.CountJobsRequest(filter=wanted), field, INVALID
         yield name, pb.CancelJobsRequest(filter=pb.JobFilter(**fields)), field, INVALID
         yield name, pb.RetryJobsRequest(filter=wanted), field, INVALID
+        yield name, pb.PrioritizeJobsRequest(filter=pb.JobFilter(**fields)), field, INVALID
+        yield name, pb.DeleteJobsRequest(filter=wanted), field, INVALID
     yield from _bad_prefixes()
     yield from _statuses_that_do_not_fit()
     yield from _bad_batches()
     yield from _bad_watches()
+    yield "odd topic", pb.ListDeadLetterGroupsRequest(topic="a b"), "topic", INVALID
+    yield "negative limit", pb.ListDeadLetterGroupsRequest(limit=-1), "limit", INVALID
+    yield from _bad_spans()
 
 
 def _bad_prefixes() -> Iterator[BadRequest]:
@@ -54,11 +66,19 @@ def _statuses_that_do_not_fit() -> Iterator[BadRequest]:
         return pb.JobFilter(status=status)
 
     yield "everything", pb.CancelJobsRequest(), "filter", INVALID
+    yield "everything", pb.PrioritizeJobsRequest(priority=1), "filter", INVALID
     yield "completed ones", pb.CountJobsRequest(filter=of("COMPLETED")), "status", INVALID
     for status in ("COMPLETED", "DEAD_LETTERED", "CANCELED"):
         yield f"{status} ones", pb.CancelJobsRequest(filter=of(status)), "status", INVALID
+        yield f"{status} ones", pb.PrioritizeJobsRequest(filter=of(status)), "status", INVALID
     for status in ("", "PENDING", "RUNNING", "RETRYING", "COMPLETED"):
         yield f"{status or 'whichever'} ones", pb.RetryJobsRequest(filter=of(status)), "status", INVALID
+    for status in ("", "PENDING", "RUNNING", "RETRYING"):
+        yield f"{status or 'whichever'} ones", pb.DeleteJobsRequest(filter=of(status)), "status", INVALID
+    for status in ("PENDING", "CANCELED"):
+        both = pb.JobFilter(status=status, error_group="3201d5cec167")
+        yield f"{status} ones of a group", pb.CountJobsRequest(filter=both), "error_group", INVALID
+        yield f"{status} ones of a group", pb.DeleteJobsRequest(filter=both), "error_group", INVALID
 
 
 def _bad_batches() -> Iterator[BadRequest]:
@@ -66,12 +86,26 @@ def _bad_batches() -> Iterator[BadRequest]:
     for limit in (-1, 501):
         yield f"limit {limit}", pb.CancelJobsRequest(filter=mail, limit=limit), "limit", INVALID
         yield f"limit {limit}", pb.RetryJobsRequest(filter=dead, limit=limit), "limit", INVALID
+        yield f"limit {limit}", pb.PrioritizeJobsRequest(filter=mail, limit=limit), "limit", INVALID
+        yield f"limit {limit}", pb.DeleteJobsRequest(filter=dead, limit=limit), "limit", INVALID
     for attempts in (0, -1, 1001):
         yield f"attempts {attempts}", pb.RetryJobsRequest(filter=dead, attempts=attempts), "attempts", INVALID
     for name, token in {"garbage": "garbage", "huge": HUGE}.items():
         yield (
             f"page token: {name}",
             pb.CancelJobsRequest(filter=mail, page_token=token),
+            "page_token",
+            INVALID,
+        )
+        yield (
+            f"page token: {name}",
+            pb.PrioritizeJobsRequest(filter=mail, page_token=token),
+            "page_token",
+            INVALID,
+        )
+        yield (
+            f"page token: {name}",
+            pb.DeleteJobsRequest(filter=dead, page_token=token),
             "page_token",
             INVALID,
         )
@@ -93,3 +127,10 @@ def _bad_watches() -> Iterator[BadRequest]:
     status: grpc.StatusCode = INVALID
     for name, (request, field) in requests.items():
         yield name, request, field, status
+
+
+def _bad_spans() -> Iterator[BadRequest]:
+    for minutes in (-1, -(2**31), 1441, 2**31 - 1):
+        yield f"{minutes} minutes", pb.GetStatisticsRequest(minutes=minutes), "minutes", INVALID
+    for name, topic in {"odd topic": "a b", "long topic": LONG, "NUL": "a\0"}.items():
+        yield f"statistics: {name}", pb.GetStatisticsRequest(topic=topic), "topic", INVALID

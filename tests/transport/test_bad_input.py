@@ -89,7 +89,13 @@ def bad_submits() -> Iterator[Case]:
 
 
 def bad_questions() -> Iterator[Case]:
-    for request in (pb.GetJobRequest, pb.CancelJobRequest, pb.RetryJobRequest):
+    for request in (
+        pb.GetJobRequest,
+        pb.CancelJobRequest,
+        pb.RetryJobRequest,
+        pb.PrioritizeJobRequest,
+        pb.DeleteJobRequest,
+    ):
         for name, job_id in {"empty": "", "malformed": "42", "huge": HUGE, "NUL in the": "\0" * 36}.items():
             yield Case(f"{name} id", request(job_id=job_id), "job_id")
         yield Case("unknown id", request(job_id=UNKNOWN_ID), UNKNOWN_ID, MISSING)

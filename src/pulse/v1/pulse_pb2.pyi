@@ -313,6 +313,7 @@ class JobView(_message.Message):
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
+    ERROR_GROUP_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -329,6 +330,8 @@ class JobView(_message.Message):
     worker_id: _builtins.str
     """who holds it, or who finished it"""
     schedule_id: _builtins.str
+    error_group: _builtins.str
+    """once DEAD_LETTERED: what it shares with jobs that died alike"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -374,10 +377,11 @@ class JobView(_message.Message):
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         history: _abc.Iterable[Global___Attempt] | None = ...,
         schedule_id: _builtins.str = ...,
+        error_group: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -424,6 +428,26 @@ Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
 class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOPIC_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
@@ -433,6 +457,8 @@ class ListJobsRequest(_message.Message):
     SUBMITTED_BEFORE_FIELD_NUMBER: _builtins.int
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    ERROR_GROUP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """empty: all"""
     status: _builtins.str
@@ -445,10 +471,16 @@ class ListJobsRequest(_message.Message):
     schedule_id: _builtins.str
     error_contains: _builtins.str
     """in last_error, upper and lower case alike"""
+    error_group: _builtins.str
+    """dead letters that died alike; as ListDeadLetterGroups tells it"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def submitted_before(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """each of these entries is among the job's"""
+
     def __init__(
         self,
         *,
@@ -461,10 +493,12 @@ class ListJobsRequest(_message.Message):
         submitted_before: _timestamp_pb2.Timestamp | None = ...,
         schedule_id: _builtins.str = ...,
         error_contains: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        error_group: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "limit", b"limit", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "limit", b"limit", "metadata", b"metadata", "offset", b"offset", "page_token", b"page_token", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -584,6 +618,133 @@ class RetryJobResponse(_message.Message):
 Global___RetryJobResponse: _TypeAlias = RetryJobResponse  # noqa: Y015
 
 @_typing.final
+class PrioritizeJobRequest(_message.Message):
+    """Of a job that is not finished. One that runs keeps running; the new priority counts from its next attempt on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    priority: _builtins.int
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        priority: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrioritizeJobRequest: _TypeAlias = PrioritizeJobRequest  # noqa: Y015
+
+@_typing.final
+class PrioritizeJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___JobView: ...
+    def __init__(
+        self,
+        *,
+        job: Global___JobView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrioritizeJobResponse: _TypeAlias = PrioritizeJobResponse  # noqa: Y015
+
+@_typing.final
+class DeleteJobRequest(_message.Message):
+    """Of a job that is finished: COMPLETED, DEAD_LETTERED or CANCELED. It is gone, with its idempotency key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobRequest: _TypeAlias = DeleteJobRequest  # noqa: Y015
+
+@_typing.final
+class DeleteJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobResponse: _TypeAlias = DeleteJobResponse  # noqa: Y015
+
+@_typing.final
+class WhoAmIRequest(_message.Message):
+    """Who the server takes the caller for. Anybody who gets in may ask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIRequest: _TypeAlias = WhoAmIRequest  # noqa: Y015
+
+@_typing.final
+class WhoAmIResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    METHODS_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    """empty: the server is open, it asks nobody"""
+    role: _builtins.str
+    """admin, operator, producer, worker, viewer"""
+    @_builtins.property
+    def methods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of PulseService, that this role may call"""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        role: _builtins.str = ...,
+        methods: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["methods", b"methods", "role", b"role", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
+
+@_typing.final
 class JobFilter(_message.Message):
     """---------------------------------------------------------------- many jobs at once
 
@@ -592,20 +753,48 @@ class JobFilter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOPIC_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     SUBMITTED_SINCE_FIELD_NUMBER: _builtins.int
     SUBMITTED_BEFORE_FIELD_NUMBER: _builtins.int
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    ERROR_GROUP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     status: _builtins.str
     schedule_id: _builtins.str
     error_contains: _builtins.str
+    error_group: _builtins.str
+    """as ListDeadLetterGroups tells it"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def submitted_before(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """each of these entries is among the job's"""
+
     def __init__(
         self,
         *,
@@ -615,10 +804,12 @@ class JobFilter(_message.Message):
         submitted_before: _timestamp_pb2.Timestamp | None = ...,
         schedule_id: _builtins.str = ...,
         error_contains: _builtins.str = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        error_group: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_contains", b"error_contains", "error_group", b"error_group", "metadata", b"metadata", "schedule_id", b"schedule_id", "status", b"status", "submitted_before", b"submitted_before", "submitted_since", b"submitted_since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -833,6 +1024,109 @@ class RetryJobsResponse(_message.Message):
 Global___RetryJobsResponse: _TypeAlias = RetryJobsResponse  # noqa: Y015
 
 @_typing.final
+class PrioritizeJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    priority: _builtins.int
+    limit: _builtins.int
+    page_token: _builtins.str
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """not empty; without a status: whatever is not finished"""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___JobFilter | None = ...,
+        priority: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token", "priority", b"priority"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrioritizeJobsRequest: _TypeAlias = PrioritizeJobsRequest  # noqa: Y015
+
+@_typing.final
+class PrioritizeJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRIORITIZED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    prioritized: _builtins.int
+    next_page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        prioritized: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "prioritized", b"prioritized"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrioritizeJobsResponse: _TypeAlias = PrioritizeJobsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteJobsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    page_token: _builtins.str
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """status: COMPLETED, DEAD_LETTERED or CANCELED"""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___JobFilter | None = ...,
+        limit: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobsRequest: _TypeAlias = DeleteJobsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELETED_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    deleted: _builtins.int
+    next_page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        deleted: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobsResponse: _TypeAlias = DeleteJobsResponse  # noqa: Y015
+
+@_typing.final
 class WatchJobsRequest(_message.Message):
     """---------------------------------------------------------------- the whole at a glance"""
 
@@ -986,6 +1280,8 @@ class TopicView(_message.Message):
     LAST_HOUR_FIELD_NUMBER: _builtins.int
     PAUSED_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     ready: _builtins.int
     """may be claimed now"""
@@ -1007,6 +1303,16 @@ class TopicView(_message.Message):
 
     @_builtins.property
     def last_hour(self) -> Global___Rates: ...
+    @_builtins.property
+    def wait(self) -> Global___Latency:
+        """In the last whole hour.
+        from due to claimed
+        """
+
+    @_builtins.property
+    def run(self) -> Global___Latency:
+        """from claimed to reported"""
+
     def __init__(
         self,
         *,
@@ -1021,14 +1327,47 @@ class TopicView(_message.Message):
         last_hour: Global___Rates | None = ...,
         paused: _builtins.bool = ...,
         workers: _builtins.int = ...,
+        wait: Global___Latency | None = ...,
+        run: Global___Latency | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "run", b"run", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "dead_lettered", b"dead_lettered", "last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "paused", b"paused", "ready", b"ready", "running", b"running", "topic", b"topic", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "dead_lettered", b"dead_lettered", "last_hour", b"last_hour", "last_minute", b"last_minute", "oldest_ready_at", b"oldest_ready_at", "paused", b"paused", "ready", b"ready", "run", b"run", "running", b"running", "topic", b"topic", "wait", b"wait", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicView: _TypeAlias = TopicView  # noqa: Y015
+
+@_typing.final
+class Latency(_message.Message):
+    """How long something took, as far as buckets that grow by a fifth can tell."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    P50_SECONDS_FIELD_NUMBER: _builtins.int
+    P95_SECONDS_FIELD_NUMBER: _builtins.int
+    P99_SECONDS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """0: nothing happened, and the rest says nothing"""
+    p50_seconds: _builtins.float
+    p95_seconds: _builtins.float
+    p99_seconds: _builtins.float
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        p50_seconds: _builtins.float = ...,
+        p95_seconds: _builtins.float = ...,
+        p99_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "p50_seconds", b"p50_seconds", "p95_seconds", b"p95_seconds", "p99_seconds", b"p99_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Latency: _TypeAlias = Latency  # noqa: Y015
 
 @_typing.final
 class Rates(_message.Message):
@@ -1139,6 +1478,276 @@ class WorkerView(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerView: _TypeAlias = WorkerView  # noqa: Y015
+
+@_typing.final
+class ListServersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListServersRequest: _TypeAlias = ListServersRequest  # noqa: Y015
+
+@_typing.final
+class ListServersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerView]:
+        """those that were heard of lately, by name"""
+
+    def __init__(
+        self,
+        *,
+        servers: _abc.Iterable[Global___ServerView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["servers", b"servers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListServersResponse: _TypeAlias = ListServersResponse  # noqa: Y015
+
+@_typing.final
+class ServerView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    server_id: _builtins.str
+    name: _builtins.str
+    workers: _builtins.int
+    """connected to it"""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        server_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        workers: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "server_id", b"server_id", "started_at", b"started_at", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerView: _TypeAlias = ServerView  # noqa: Y015
+
+@_typing.final
+class ListDeadLetterGroupsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """empty: all"""
+    limit: _builtins.int
+    """0: 100; at most 1000"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeadLetterGroupsRequest: _TypeAlias = ListDeadLetterGroupsRequest  # noqa: Y015
+
+@_typing.final
+class ListDeadLetterGroupsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    GROUPS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    COUNTED_AT_FIELD_NUMBER: _builtins.int
+    groups_left_out: _builtins.int
+    """for want of room"""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeadLetterGroup]:
+        """those that somebody joined last first"""
+
+    @_builtins.property
+    def counted_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___DeadLetterGroup] | None = ...,
+        groups_left_out: _builtins.int = ...,
+        counted_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "groups", b"groups", "groups_left_out", b"groups_left_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeadLetterGroupsResponse: _TypeAlias = ListDeadLetterGroupsResponse  # noqa: Y015
+
+@_typing.final
+class DeadLetterGroup(_message.Message):
+    """Dead letters of one topic whose errors are alike but for numbers, ids and quoted values."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    ERROR_GROUP_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    FIRST_AT_FIELD_NUMBER: _builtins.int
+    LAST_AT_FIELD_NUMBER: _builtins.int
+    SAMPLE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    error_group: _builtins.str
+    """none: those that died before errors were put into groups"""
+    count: _builtins.int
+    @_builtins.property
+    def first_at(self) -> _timestamp_pb2.Timestamp:
+        """when the first and the last of them died"""
+
+    @_builtins.property
+    def last_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def sample(self) -> Global___JobView:
+        """the last one"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        error_group: _builtins.str = ...,
+        count: _builtins.int = ...,
+        first_at: _timestamp_pb2.Timestamp | None = ...,
+        last_at: _timestamp_pb2.Timestamp | None = ...,
+        sample: Global___JobView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_at", b"first_at", "last_at", b"last_at", "sample", b"sample"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error_group", b"error_group", "first_at", b"first_at", "last_at", b"last_at", "sample", b"sample", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeadLetterGroup: _TypeAlias = DeadLetterGroup  # noqa: Y015
+
+@_typing.final
+class GetStatisticsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    MINUTES_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """empty: all together"""
+    minutes: _builtins.int
+    """how far back; 0: 60; at most 1440"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        minutes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["minutes", b"minutes", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
+
+@_typing.final
+class GetStatisticsResponse(_message.Message):
+    """Counted as the servers commit, by the minute; it costs no look at the jobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MINUTES_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def minutes(self) -> _containers.RepeatedCompositeFieldContainer[Global___MinuteView]:
+        """every one, oldest first; the last one is not over yet"""
+
+    @_builtins.property
+    def wait(self) -> Global___Latency:
+        """of the whole span"""
+
+    @_builtins.property
+    def run(self) -> Global___Latency: ...
+    def __init__(
+        self,
+        *,
+        minutes: _abc.Iterable[Global___MinuteView] | None = ...,
+        wait: Global___Latency | None = ...,
+        run: Global___Latency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["minutes", b"minutes", "run", b"run", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
+
+@_typing.final
+class MinuteView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    SUBMITTED_FIELD_NUMBER: _builtins.int
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    RETRIED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    submitted: _builtins.int
+    completed: _builtins.int
+    failed: _builtins.int
+    """attempts, whatever became of the job"""
+    retried: _builtins.int
+    dead_lettered: _builtins.int
+    canceled: _builtins.int
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def wait(self) -> Global___Latency: ...
+    @_builtins.property
+    def run(self) -> Global___Latency: ...
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        submitted: _builtins.int = ...,
+        completed: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        retried: _builtins.int = ...,
+        dead_lettered: _builtins.int = ...,
+        canceled: _builtins.int = ...,
+        wait: Global___Latency | None = ...,
+        run: Global___Latency | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "run", b"run", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered", "failed", b"failed", "retried", b"retried", "run", b"run", "submitted", b"submitted", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MinuteView: _TypeAlias = MinuteView  # noqa: Y015
 
 @_typing.final
 class HeldJob(_message.Message):
@@ -2493,6 +3102,53 @@ class PreviewScheduleResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PreviewScheduleResponse: _TypeAlias = PreviewScheduleResponse  # noqa: Y015
+
+@_typing.final
+class GetSchedulerStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSchedulerStatusRequest: _TypeAlias = GetSchedulerStatusRequest  # noqa: Y015
+
+@_typing.final
+class GetSchedulerStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    NEXT_RUN_AT_FIELD_NUMBER: _builtins.int
+    LATE_SECONDS_FIELD_NUMBER: _builtins.int
+    active: _builtins.int
+    paused: _builtins.int
+    late_seconds: _builtins.float
+    """How long the first one has been due without being fired; 0 when none is."""
+    @_builtins.property
+    def next_run_at(self) -> _timestamp_pb2.Timestamp:
+        """of the active one that is due first; unset: there is none"""
+
+    def __init__(
+        self,
+        *,
+        active: _builtins.int = ...,
+        paused: _builtins.int = ...,
+        next_run_at: _timestamp_pb2.Timestamp | None = ...,
+        late_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_run_at", b"next_run_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "late_seconds", b"late_seconds", "next_run_at", b"next_run_at", "paused", b"paused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSchedulerStatusResponse: _TypeAlias = GetSchedulerStatusResponse  # noqa: Y015
 
 @_typing.final
 class PauseDispatchRequest(_message.Message):

@@ -64,6 +64,21 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobResponse.FromString,
                 _registered_method=True)
+        self.PrioritizeJob = channel.unary_unary(
+                '/pulse.v1.PulseService/PrioritizeJob',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobResponse.FromString,
+                _registered_method=True)
+        self.DeleteJob = channel.unary_unary(
+                '/pulse.v1.PulseService/DeleteJob',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobResponse.FromString,
+                _registered_method=True)
+        self.WhoAmI = channel.unary_unary(
+                '/pulse.v1.PulseService/WhoAmI',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.WhoAmIResponse.FromString,
+                _registered_method=True)
         self.FindJobs = channel.unary_unary(
                 '/pulse.v1.PulseService/FindJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.FindJobsRequest.SerializeToString,
@@ -84,6 +99,16 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsResponse.FromString,
                 _registered_method=True)
+        self.PrioritizeJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/PrioritizeJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsResponse.FromString,
+                _registered_method=True)
+        self.DeleteJobs = channel.unary_unary(
+                '/pulse.v1.PulseService/DeleteJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/WatchJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.SerializeToString,
@@ -98,6 +123,21 @@ class PulseServiceStub(object):
                 '/pulse.v1.PulseService/ListWorkers',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
+                _registered_method=True)
+        self.ListServers = channel.unary_unary(
+                '/pulse.v1.PulseService/ListServers',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListServersRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListServersResponse.FromString,
+                _registered_method=True)
+        self.ListDeadLetterGroups = channel.unary_unary(
+                '/pulse.v1.PulseService/ListDeadLetterGroups',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsResponse.FromString,
+                _registered_method=True)
+        self.GetStatistics = channel.unary_unary(
+                '/pulse.v1.PulseService/GetStatistics',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsResponse.FromString,
                 _registered_method=True)
         self.StreamJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/StreamJobs',
@@ -184,6 +224,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
                 _registered_method=True)
+        self.GetSchedulerStatus = channel.unary_unary(
+                '/pulse.v1.PulseService/GetSchedulerStatus',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusResponse.FromString,
+                _registered_method=True)
         self.PauseDispatch = channel.unary_unary(
                 '/pulse.v1.PulseService/PauseDispatch',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.PauseDispatchRequest.SerializeToString,
@@ -245,6 +290,24 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PrioritizeJob(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteJob(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WhoAmI(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FindJobs(self, request, context):
         """Operators: many jobs at once, and the whole at a glance.
         """
@@ -270,6 +333,18 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PrioritizeJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -283,6 +358,24 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListServers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDeadLetterGroups(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetStatistics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -395,6 +488,12 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSchedulerStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PauseDispatch(self, request, context):
         """The pause switch; original.
         """
@@ -447,6 +546,21 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobResponse.SerializeToString,
             ),
+            'PrioritizeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrioritizeJob,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobResponse.SerializeToString,
+            ),
+            'DeleteJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteJob,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobResponse.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.WhoAmIRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.WhoAmIResponse.SerializeToString,
+            ),
             'FindJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.FindJobs,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.FindJobsRequest.FromString,
@@ -467,6 +581,16 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.RetryJobsResponse.SerializeToString,
             ),
+            'PrioritizeJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrioritizeJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsResponse.SerializeToString,
+            ),
+            'DeleteJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.SerializeToString,
+            ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.FromString,
@@ -481,6 +605,21 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.ListWorkers,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.SerializeToString,
+            ),
+            'ListServers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListServers,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListServersRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListServersResponse.SerializeToString,
+            ),
+            'ListDeadLetterGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetterGroups,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsResponse.SerializeToString,
+            ),
+            'GetStatistics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetStatistics,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.GetStatisticsResponse.SerializeToString,
             ),
             'StreamJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.StreamJobs,
@@ -566,6 +705,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.PreviewSchedule,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.SerializeToString,
+            ),
+            'GetSchedulerStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedulerStatus,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusResponse.SerializeToString,
             ),
             'PauseDispatch': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseDispatch,
@@ -756,6 +900,87 @@ class PulseService(object):
             _registered_method=True)
 
     @staticmethod
+    def PrioritizeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/PrioritizeJob',
+            pulse_dot_v1_dot_pulse__pb2.PrioritizeJobRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.PrioritizeJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/DeleteJob',
+            pulse_dot_v1_dot_pulse__pb2.DeleteJobRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.DeleteJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/WhoAmI',
+            pulse_dot_v1_dot_pulse__pb2.WhoAmIRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.WhoAmIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def FindJobs(request,
             target,
             options=(),
@@ -864,6 +1089,60 @@ class PulseService(object):
             _registered_method=True)
 
     @staticmethod
+    def PrioritizeJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/PrioritizeJobs',
+            pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.PrioritizeJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/DeleteJobs',
+            pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchJobs(request,
             target,
             options=(),
@@ -934,6 +1213,87 @@ class PulseService(object):
             '/pulse.v1.PulseService/ListWorkers',
             pulse_dot_v1_dot_pulse__pb2.ListWorkersRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.ListWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListServers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListServers',
+            pulse_dot_v1_dot_pulse__pb2.ListServersRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListServersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetterGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListDeadLetterGroups',
+            pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListDeadLetterGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStatistics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/GetStatistics',
+            pulse_dot_v1_dot_pulse__pb2.GetStatisticsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.GetStatisticsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1393,6 +1753,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/PreviewSchedule',
             pulse_dot_v1_dot_pulse__pb2.PreviewScheduleRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.PreviewScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedulerStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/GetSchedulerStatus',
+            pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.GetSchedulerStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,14 +48,22 @@ class PulseServiceStub:
     ListJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]
     CancelJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]
     RetryJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]
+    PrioritizeJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobRequest, _pulse_pb2.PrioritizeJobResponse]
+    DeleteJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobRequest, _pulse_pb2.DeleteJobResponse]
+    WhoAmI: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.WhoAmIRequest, _pulse_pb2.WhoAmIResponse]
     FindJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]
     """Operators: many jobs at once, and the whole at a glance."""
     CountJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]
     CancelJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]
     RetryJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]
+    PrioritizeJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]
+    DeleteJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]
     WatchJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]
     ListTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]
     ListWorkers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]
+    ListServers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListServersRequest, _pulse_pb2.ListServersResponse]
+    ListDeadLetterGroups: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListDeadLetterGroupsRequest, _pulse_pb2.ListDeadLetterGroupsResponse]
+    GetStatistics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetStatisticsRequest, _pulse_pb2.GetStatisticsResponse]
     StreamJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]
     """Workers.
     original
@@ -79,6 +87,7 @@ class PulseServiceStub:
     UpdateSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.UpdateScheduleRequest, _pulse_pb2.UpdateScheduleResponse]
     FireSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FireScheduleRequest, _pulse_pb2.FireScheduleResponse]
     PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]
+    GetSchedulerStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetSchedulerStatusRequest, _pulse_pb2.GetSchedulerStatusResponse]
     PauseDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]
     """The pause switch; original."""
     ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
@@ -100,14 +109,22 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListJobsRequest, _pulse_pb2.ListJobsResponse]  # type: ignore[assignment]
     CancelJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobRequest, _pulse_pb2.CancelJobResponse]  # type: ignore[assignment]
     RetryJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobRequest, _pulse_pb2.RetryJobResponse]  # type: ignore[assignment]
+    PrioritizeJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobRequest, _pulse_pb2.PrioritizeJobResponse]  # type: ignore[assignment]
+    DeleteJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobRequest, _pulse_pb2.DeleteJobResponse]  # type: ignore[assignment]
+    WhoAmI: _aio.UnaryUnaryMultiCallable[_pulse_pb2.WhoAmIRequest, _pulse_pb2.WhoAmIResponse]  # type: ignore[assignment]
     FindJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]  # type: ignore[assignment]
     """Operators: many jobs at once, and the whole at a glance."""
     CountJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]  # type: ignore[assignment]
     CancelJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]  # type: ignore[assignment]
     RetryJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]  # type: ignore[assignment]
+    PrioritizeJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]  # type: ignore[assignment]
+    DeleteJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]  # type: ignore[assignment]
     WatchJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]  # type: ignore[assignment]
     ListTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]  # type: ignore[assignment]
     ListWorkers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]  # type: ignore[assignment]
+    ListServers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListServersRequest, _pulse_pb2.ListServersResponse]  # type: ignore[assignment]
+    ListDeadLetterGroups: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListDeadLetterGroupsRequest, _pulse_pb2.ListDeadLetterGroupsResponse]  # type: ignore[assignment]
+    GetStatistics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetStatisticsRequest, _pulse_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     StreamJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.StreamJobsRequest, _pulse_pb2.StreamJobsResponse]  # type: ignore[assignment]
     """Workers.
     original
@@ -131,6 +148,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     UpdateSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.UpdateScheduleRequest, _pulse_pb2.UpdateScheduleResponse]  # type: ignore[assignment]
     FireSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FireScheduleRequest, _pulse_pb2.FireScheduleResponse]  # type: ignore[assignment]
     PreviewSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
+    GetSchedulerStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetSchedulerStatusRequest, _pulse_pb2.GetSchedulerStatusResponse]  # type: ignore[assignment]
     PauseDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]  # type: ignore[assignment]
     """The pause switch; original."""
     ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
@@ -187,6 +205,27 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pulse_pb2.RetryJobResponse, _abc.Awaitable[_pulse_pb2.RetryJobResponse]]: ...
 
     @_abc_1.abstractmethod
+    def PrioritizeJob(
+        self,
+        request: _pulse_pb2.PrioritizeJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PrioritizeJobResponse, _abc.Awaitable[_pulse_pb2.PrioritizeJobResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteJob(
+        self,
+        request: _pulse_pb2.DeleteJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.DeleteJobResponse, _abc.Awaitable[_pulse_pb2.DeleteJobResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def WhoAmI(
+        self,
+        request: _pulse_pb2.WhoAmIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.WhoAmIResponse, _abc.Awaitable[_pulse_pb2.WhoAmIResponse]]: ...
+
+    @_abc_1.abstractmethod
     def FindJobs(
         self,
         request: _pulse_pb2.FindJobsRequest,
@@ -216,6 +255,20 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_pulse_pb2.RetryJobsResponse, _abc.Awaitable[_pulse_pb2.RetryJobsResponse]]: ...
 
     @_abc_1.abstractmethod
+    def PrioritizeJobs(
+        self,
+        request: _pulse_pb2.PrioritizeJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.PrioritizeJobsResponse, _abc.Awaitable[_pulse_pb2.PrioritizeJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteJobs(
+        self,
+        request: _pulse_pb2.DeleteJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.DeleteJobsResponse, _abc.Awaitable[_pulse_pb2.DeleteJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
     def WatchJobs(
         self,
         request: _pulse_pb2.WatchJobsRequest,
@@ -235,6 +288,27 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.ListWorkersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ListWorkersResponse, _abc.Awaitable[_pulse_pb2.ListWorkersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListServers(
+        self,
+        request: _pulse_pb2.ListServersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListServersResponse, _abc.Awaitable[_pulse_pb2.ListServersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDeadLetterGroups(
+        self,
+        request: _pulse_pb2.ListDeadLetterGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListDeadLetterGroupsResponse, _abc.Awaitable[_pulse_pb2.ListDeadLetterGroupsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetStatistics(
+        self,
+        request: _pulse_pb2.GetStatisticsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetStatisticsResponse, _abc.Awaitable[_pulse_pb2.GetStatisticsResponse]]: ...
 
     @_abc_1.abstractmethod
     def StreamJobs(
@@ -360,6 +434,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.PreviewScheduleRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.PreviewScheduleResponse, _abc.Awaitable[_pulse_pb2.PreviewScheduleResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSchedulerStatus(
+        self,
+        request: _pulse_pb2.GetSchedulerStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.GetSchedulerStatusResponse, _abc.Awaitable[_pulse_pb2.GetSchedulerStatusResponse]]: ...
 
     @_abc_1.abstractmethod
     def PauseDispatch(

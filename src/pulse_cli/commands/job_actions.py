@@ -1,10 +1,9 @@
-"""`pulse jobs cancel` and `pulse jobs retry`: some jobs by their ids, or all that match."""
+"""`pulse jobs cancel`, `retry`, `prioritize` and `delete`: some jobs by their ids, or all that match."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -48,12 +47,7 @@ def _bulk_options(command: F) -> F:
 @click.option("--reason", default="", help="Why; it is kept with the job.")
 def cancel(
     ids: tuple[str, ...],
-    topic: str | None,
-    status: str | None,
-    since: datetime | None,
-    before: datetime | None,
-    schedule: str | None,
-    error: str | None,
+    which: Which,
     yes: bool,
     dry_run: bool,
     reason: str,
@@ -64,10 +58,9 @@ def cancel(
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
     were cancelled until then.
     """
-    which = Which(topic, status, since, before, schedule, error)
     if ids:
         _check_alone(which, dry_run)
-        _act(ids, lambda client, one: client.cancel(one, reason), "Cancelled")
+        _act(ids, lambda client, one: client.cancel(one, reason), _moved("Cancelled"))
         return
     action = Action(
         "cancel",
@@ -88,6 +81,7 @@ def cancel(
         pulse jobs retry --topic send-email --status DEAD_LETTERED
         pulse jobs retry --status DEAD_LETTERED --since 2h --error 'connection refused' --yes
         pulse jobs retry --status CANCELED --topic import --dry-run
+        pulse jobs retry --topic send-email --error-group 86194952523c
     """,
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
@@ -97,12 +91,7 @@ def cancel(
 )
 def retry(
     ids: tuple[str, ...],
-    topic: str | None,
-    status: str | None,
-    since: datetime | None,
-    before: datetime | None,
-    schedule: str | None,
-    error: str | None,
+    which: Which,
     yes: bool,
     dry_run: bool,
     attempts: int | None,
@@ -113,10 +102,9 @@ def retry(
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
     were put back in line until then.
     """
-    which = Which(topic, status, since, before, schedule, error)
     if ids:
         _check_alone(which, dry_run)
-        _act(ids, lambda client, one: client.retry(one, attempts), "Brought back")
+        _act(ids, lambda client, one: client.retry(one, attempts), _moved("Brought back"))
         return
     action = Action(
         "retry",
@@ -131,16 +119,111 @@ def retry(
         act_on_matching(client, action, wanted, yes=yes, dry_run=dry_run)
 
 
+@click.command(
+    cls=Command,
+    examples="""
+        pulse jobs prioritize 0199c0de-0000-7000-8000-000000000001 --priority 10
+        pulse jobs prioritize --topic send-email --metadata tenant=acme --priority 5
+        pulse jobs prioritize --topic import --status PENDING --priority -1 --yes
+    """,
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_bulk_options
+@click.option(
+    "--priority",
+    type=click.IntRange(-(2**31), 2**31 - 1),
+    required=True,
+    metavar="N",
+    help="The new priority: higher runs first, 0 is the usual.",
+)
+def prioritize(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int) -> None:
+    """Give jobs another priority: those named, or all that match.
+
+    Without a status all that match and have not finished are meant. One that runs goes on; its priority
+    counts if it is tried again. They are counted and shown first, then you are asked; --yes skips the
+    question. Ctrl-C stops between two batches.
+    """
+    if ids:
+        _check_alone(which, dry_run)
+        _act(
+            ids,
+            lambda client, one: client.prioritize(one, priority),
+            lambda job: f"{job.id} on {job.topic} has the priority {job.priority} now.",
+        )
+        return
+    action = Action(
+        "prioritise",
+        "prioritised",
+        ("PENDING", "RUNNING", "RETRYING"),
+        lambda client, wanted, cursor: client.prioritize_batch(priority, cursor=cursor, **wanted),
+    )
+    action.check(which)
+    with connected() as client:
+        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+        pulse jobs delete 0199c0de-0000-7000-8000-000000000001
+        pulse jobs delete --status CANCELED --topic import
+        pulse jobs delete --status DEAD_LETTERED --before 30d --yes
+        pulse jobs delete --topic send-email --error-group 86194952523c --dry-run
+    """,
+)
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_bulk_options
+def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None:
+    """Delete finished jobs for good: those named, or all that match and have the status given.
+
+    Their ids and idempotency keys are free then. The jobs are counted and shown first, then you are asked;
+    --yes skips the question. Only COMPLETED ones are not counted: there may be millions. Ctrl-C stops
+    between two batches, and tells how many were deleted until then.
+    """
+    if ids:
+        _check_alone(which, dry_run)
+        with connected() as client:
+
+            def delete_one(job_id: str) -> str:
+                client.delete(job_id)
+                return job_id
+
+            act_on_each(
+                job_ids(client, ids),
+                delete_one,
+                sentence=lambda job_id: f"Deleted {job_id}.",
+                shape=lambda job_id: {"id": job_id},
+            )
+        return
+    action = Action(
+        "delete",
+        "deleted",
+        ("COMPLETED", "DEAD_LETTERED", "CANCELED"),
+        lambda client, wanted, cursor: client.delete_batch(cursor=cursor, **wanted),
+    )
+    action.check(which)
+    if which.status is None:
+        raise Misuse(f"Say with --status which ones to delete: {', '.join(action.statuses)}.")
+    with connected() as client:
+        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+
+
 def _check_alone(which: Which, dry_run: bool) -> None:
     if not which.is_any or dry_run:
         raise Misuse("Give ids, or say which jobs with --topic, --status and so on: not both.")
 
 
-def _act(typed: Sequence[str], verb: Callable[[SyncPulse, str], JobInfo], done: str) -> None:
+def _act(
+    typed: Sequence[str], verb: Callable[[SyncPulse, str], JobInfo], sentence: Callable[[JobInfo], str]
+) -> None:
     with connected() as client:
         act_on_each(
             job_ids(client, typed),
             lambda one: verb(client, one),
-            sentence=lambda job: f"{done} {job.id} on {job.topic}: it is {job.status} now.",
+            sentence=sentence,
             shape=job_shape,
         )
+
+
+def _moved(done: str) -> Callable[[JobInfo], str]:
+    return lambda job: f"{done} {job.id} on {job.topic}: it is {job.status} now."

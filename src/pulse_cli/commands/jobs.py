@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.job_actions import cancel, retry
+from pulse_cli.commands.job_actions import cancel, delete, prioritize, retry
 from pulse_cli.connecting import connected
 from pulse_cli.declaring import Group
 from pulse_cli.durations import duration_from
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     """,
 )
 def jobs() -> None:
-    """Look at jobs, cancel them, bring them back.
+    """Look at jobs, cancel them, bring them back, prioritise or delete them.
 
     A job may be given by the beginning of its id, as long as no other one begins so.
     """
@@ -46,6 +46,7 @@ def jobs() -> None:
         pulse jobs list --status DEAD_LETTERED --topic send-email
         pulse jobs list --status DEAD_LETTERED --since 2h --error timeout
         pulse jobs list --schedule morning-report
+        pulse jobs list --metadata tenant=acme --status RUNNING
         pulse jobs list --status RUNNING --watch
         pulse jobs list --all --output json | jq -r '.[] | select(.attempts > 3).id'
         pulse jobs list --status DEAD_LETTERED --output plain | cut -f1
@@ -61,12 +62,7 @@ def jobs() -> None:
     help="How often --watch looks; every 2s if not given.",
 )
 def list_jobs(
-    topic: str | None,
-    status: str | None,
-    since: datetime | None,
-    before: datetime | None,
-    schedule: str | None,
-    error: str | None,
+    which: Which,
     limit: int,
     everything: bool,
     cursor: str | None,
@@ -75,9 +71,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     output = output_here()
-    which = Which(topic, status, since, before, schedule, error)
     # What was asked for needs no column of its own: that leaves room for how the jobs are doing.
-    same = [*(["TOPIC"] if topic else []), *(["STATUS"] if status else [])]
+    same = [*(["TOPIC"] if which.topic else []), *(["STATUS"] if which.status else [])]
     with connected() as client:
         wanted = job_filter(client, which)
 
@@ -147,8 +142,8 @@ def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...
         follow(client, job_ids(client, ids), topics, statuses, output_here())
 
 
-jobs.add_command(cancel)
-jobs.add_command(retry)
+for _action in (cancel, retry, prioritize, delete):
+    jobs.add_command(_action)
 
 
 def _nothing(which: Which) -> str:

@@ -43,7 +43,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     """What looks as if it was meant for pulsed, and is read by nobody."""
     known = {option.variable for option in OPTIONS} | _OF_OTHERS
     for name in sorted(environ):
-        is_meant = name.startswith("PULSE_") and not _OF_KUBERNETES.fullmatch(name)
+        is_of_others = _OF_KUBERNETES.fullmatch(name) or name.startswith("PULSE_UI_")
+        is_meant = name.startswith("PULSE_") and not is_of_others
         if is_meant and name not in known.union(_TAKEN_FOR_DB_HOST):
             close = get_close_matches(name, known, n=1, cutoff=0.7)
             meant = f"Did you mean {close[0]}?" if close else "`pulsed --help` tells those that there are."

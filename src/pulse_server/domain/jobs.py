@@ -78,6 +78,8 @@ class Report(NamedTuple):
     error: str = ""
     retry_after: timedelta | None = None
     discard: bool = False
+    error_group: str = ""
+    """Where the job belongs if this failure is its end."""
 
 
 class Ended(NamedTuple):
@@ -133,6 +135,8 @@ class Job:
     idempotency_key: str | None = None
     schedule_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    error_group: str = ""
+    """Of a dead letter; empty if it died before there were groups."""
     history: tuple[Attempt, ...] = ()
 
 
@@ -174,6 +178,10 @@ class JobFilter:
     schedule_id: str | None = None
     error_contains: str | None = None
     """In the last error, upper and lower case alike."""
+    metadata: Mapping[str, str] | None = None
+    """Each of these entries is among the job's."""
+    error_group: str | None = None
+    """Of dead letters; empty asks for those without one."""
 
 
 @dataclass(frozen=True, slots=True)

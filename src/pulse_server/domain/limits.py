@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
 
 MAX_TOPIC_LENGTH = 255
@@ -25,8 +26,11 @@ DEFAULT_PREVIEW = 5
 MAX_BATCH_SIZE = 500  # of one step of an action on many jobs
 MAX_SEARCH_LENGTH = 200
 MAX_WATCHED = 1000
+MAX_MINUTES = 24 * 60  # of statistics in one answer
+DEFAULT_MINUTES = 60
 MAX_OFFSET = 100_000  # an offset is walked row by row; page tokens are not
 
+_ERROR_GROUP = re.compile(r"[0-9a-f]{12}")
 _ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 
@@ -135,8 +139,29 @@ def check_batch_size(limit: int) -> int:
     return limit or MAX_BATCH_SIZE
 
 
+def check_minutes(minutes: int) -> int:
+    if not 0 <= minutes <= MAX_MINUTES:
+        raise InvalidArgument("minutes", f"is {minutes}: it must be from 0 to {MAX_MINUTES}, which is a day.")
+    return minutes or DEFAULT_MINUTES
+
+
 def check_search(text: str) -> str | None:
     return _check_text(text, "error_contains", MAX_SEARCH_LENGTH) if text else None
+
+
+def check_error_group(group: str) -> str | None:
+    """The group as it is stored: empty for those without one. None if none was asked for."""
+    if not group:
+        return None
+    if group == WITHOUT_GROUP:
+        return ""
+    if not _ERROR_GROUP.fullmatch(group):
+        raise InvalidArgument(
+            "error_group",
+            f"{group[:40]!r} is not one: give what ListDeadLetterGroups tells, such as '3201d5cec167', "
+            f"or {WITHOUT_GROUP!r} for dead letters without one.",
+        )
+    return group
 
 
 def check_id_prefix(prefix: str) -> str:

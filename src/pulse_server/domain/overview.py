@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from pulse_server.domain.latencies import NOTHING, Buckets, Latency
+
+# Stands among the topics for all of them together; no topic has an empty name.
+ALL_TOPICS = ""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicDepth:
@@ -35,16 +40,45 @@ class TopicRates(NamedTuple):
     last_hour: Rates = Rates()
 
 
+class TopicBuckets(NamedTuple):
+    """How long a topic's jobs had been due when they were claimed, and claimed when they were reported."""
+
+    wait: Buckets = NOTHING
+    run: Buckets = NOTHING
+
+
+class TopicLatencies(NamedTuple):
+    wait: Latency = Latency()
+    run: Latency = Latency()
+
+
+class Counts(NamedTuple):
+    """Everything that is counted by the minute."""
+
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead_lettered: int = 0
+    canceled: int = 0
+
+
 class TopicActivity(NamedTuple):
     """What one server did for a topic since it last told."""
 
     topic: str
-    submitted: int
-    completed: int
-    failed: int
-    retried: int
-    dead_lettered: int
-    canceled: int
+    counts: Counts = Counts()
+    wait: Buckets = NOTHING
+    run: Buckets = NOTHING
+
+
+class Minute(NamedTuple):
+    """What all servers did in one minute."""
+
+    at: datetime
+    counts: Counts = Counts()
+    wait: Buckets = NOTHING
+    run: Buckets = NOTHING
 
 
 class ConnectedWorker(NamedTuple):
@@ -62,6 +96,8 @@ class Server(NamedTuple):
     id: str
     name: str
     workers: tuple[ConnectedWorker, ...]
+    started_at: datetime | None = None
+    """None: it has not written it down yet."""
 
 
 class HeldJob(NamedTuple):

@@ -103,3 +103,15 @@ class Fired:
     topic: str
     occurrence: datetime
     job_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """All schedules at a glance."""
+
+    active: int
+    paused: int
+    next_run_at: datetime | None
+    """Of the active one that is due first."""
+    late: timedelta
+    """How long that one has been due, by the database's clock; nothing if it is not due yet."""

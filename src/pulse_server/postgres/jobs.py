@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 
+from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -21,7 +22,7 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import (
@@ -102,6 +103,7 @@ class PostgresJobRepo:
             [report.error for report in ordered],
             [report.retry_after for report in ordered],
             [report.discard for report in ordered],
+            [report.error_group for report in ordered],
         )
         return {
             Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
@@ -117,7 +119,9 @@ class PostgresJobRepo:
         return {str(row["id"]): row["topic"] for row in rows}
 
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        rows = await self._fetch(self._database.hot, "reap_expired", limit, lapsed_before)
+        rows = await self._fetch(
+            self._database.hot, "reap_expired", limit, lapsed_before, LEASE_EXPIRED_GROUP
+        )
         return [
             Reaped(
                 Claim(str(row["id"]), row["locked_by"], row["attempts"]),
@@ -156,6 +160,20 @@ class PostgresJobRepo:
     ) -> list[Job]:
         rows = await self._fetch(self._database.hot, "retry_jobs", sorted(job_ids), attempts, list(statuses))
         return [job_from_row(row) for row in rows]
+
+    async def prioritize_jobs(
+        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Job]:
+        rows = await self._fetch(
+            self._database.hot, "prioritize_jobs", list(job_ids), priority, list(statuses)
+        )
+        return [job_from_row(row) for row in rows]
+
+    async def delete_jobs(
+        self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
+    ) -> dict[str, JobStatus]:
+        rows = await self._fetch(self._database.hot, "delete_jobs", list(job_ids), list(statuses))
+        return {str(row["id"]): JobStatus(row["status"]) for row in rows}
 
     async def get_job(self, job_id: str) -> Job | None:
         rows = await self._fetch(self._database.reads, "get_job", job_id)

@@ -7,6 +7,7 @@ live jobs never steps over finished ones, nor a list of dead letters over succes
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 from pulse_server.domain.jobs import JobFilter, PageKey
@@ -52,6 +53,13 @@ class Listing:
             conditions += (
                 f" AND strpos(lower(last_error), lower({self._parameter(wanted.error_contains)})) > 0"
             )
+        if wanted.metadata is not None:
+            conditions += (
+                f" AND metadata @> {self._parameter(json.dumps(dict(wanted.metadata)))}::text::jsonb"
+            )
+        if wanted.error_group is not None:
+            # True of every row, and what the index of the groups wants to hear.
+            conditions += f" AND error_group = {self._parameter(wanted.error_group)} AND error_group >= ''"
         if after is not None:
             last = f"{self._parameter(after.submitted_at)}, {self._parameter(after.job_id)}::uuid"
             conditions += f" AND (submitted_at, id) < ({last})"

@@ -6,18 +6,24 @@ operator's list waiting.
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from pulse_server.domain.latencies import Buckets
 from pulse_server.domain.overview import (
     ConnectedWorker,
+    Counts,
     HeldJob,
     Holding,
+    Minute,
     Rates,
     Server,
     TopicActivity,
+    TopicBuckets,
     TopicDepth,
     TopicRates,
 )
@@ -49,9 +55,27 @@ class PostgresOverviewRepo:
             rates[topic] = TopicRates(new if is_last_minute else found.last_minute, hour)
         return rates
 
+    async def topic_buckets(self) -> dict[str, TopicBuckets]:
+        waits: dict[str, dict[int, int]] = defaultdict(dict)
+        runs: dict[str, dict[int, int]] = defaultdict(dict)
+        for topic, is_wait, bucket, jobs in await self._fetch("topic_buckets"):
+            (waits if is_wait else runs)[topic][bucket] = jobs
+        return {topic: TopicBuckets(waits[topic], runs[topic]) for topic in waits.keys() | runs.keys()}
+
+    async def topic_minutes(self, topic: str, count: int) -> list[Minute]:
+        rows = await self._fetch("topic_minutes", topic, count)
+        # A day of them takes 20 ms, which no job should wait for.
+        return await asyncio.to_thread(_minutes, rows)
+
     async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:
-        columns = zip(*activity, strict=True)
-        await self._fetch("add_topic_minutes", *(list(column) for column in columns))
+        counts = zip(*(entry.counts for entry in activity), strict=True)
+        await self._fetch(
+            "add_topic_minutes",
+            [entry.topic for entry in activity],
+            *(list(column) for column in counts),
+            [json.dumps(dict(entry.wait)) for entry in activity],
+            [json.dumps(dict(entry.run)) for entry in activity],
+        )
 
     async def forget_topic_minutes(self, older_than: timedelta) -> None:
         await self._fetch("forget_topic_minutes", older_than)
@@ -100,9 +124,23 @@ class PostgresOverviewRepo:
                     )
                     for worker in json.loads(row["workers"])
                 ),
+                row["started_at"],
             )
             for row in await self._fetch("list_servers", silent_for)
         ]
 
     async def _fetch(self, name: str, *args: object) -> Rows:
         return await self._database.watch.fetch(name, _SQL[name], *args)
+
+
+def _minutes(rows: Rows) -> list[Minute]:
+    return [
+        Minute(at, Counts(*counts), _buckets_from_json(wait), _buckets_from_json(run))
+        if has_news
+        else Minute(at)
+        for at, has_news, *counts, wait, run in rows
+    ]
+
+
+def _buckets_from_json(text: str) -> Buckets:
+    return {int(bucket): jobs for bucket, jobs in json.loads(text).items()}

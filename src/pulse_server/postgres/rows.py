@@ -35,6 +35,7 @@ def job_from_row(row: asyncpg.Record) -> Job:
         idempotency_key=row.get("idempotency_key"),
         schedule_id=str(row["schedule_id"]) if row.get("schedule_id") else None,
         metadata=metadata_from_json(row.get("metadata")) or {},
+        error_group=row.get("error_group") or "",
         history=history_from_json(row.get("history")),
     )
 

@@ -17,6 +17,7 @@ from pulse_server.domain.schedules import (
     Fired,
     Once,
     Schedule,
+    SchedulerStatus,
     Timetable,
     Work,
 )
@@ -120,6 +121,10 @@ class PostgresScheduleRepo:
         moment, last_id = (after.submitted_at, after.job_id) if after else (None, _ANY_ID)
         rows = await self._fetch("list_schedule_jobs", schedule_id, moment, last_id, limit)
         return [job_from_row(row) for row in rows]
+
+    async def scheduler_status(self) -> SchedulerStatus:
+        (row,) = await self._fetch("scheduler_status")
+        return SchedulerStatus(*row)
 
     async def database_now(self) -> datetime:
         rows = await self._fetch("database_now")

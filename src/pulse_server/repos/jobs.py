@@ -25,7 +25,7 @@ from pulse_server.domain.jobs import (
     Report,
     Submitted,
 )
-from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
 
 class Slots(NamedTuple):
@@ -88,6 +88,21 @@ class JobRepo(Protocol):
 
         Those in one of the statuses alone. Several are returned without their payloads and histories.
         """
+        ...
+
+    async def prioritize_jobs(
+        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+    ) -> list[Job]:
+        """Give those another priority that are not finished, and in one of the statuses. Returns them.
+
+        Several are returned without their payloads and histories.
+        """
+        ...
+
+    async def delete_jobs(
+        self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
+    ) -> dict[str, JobStatus]:
+        """Delete those that are finished, and in one of the statuses. Returns what they were, by id."""
         ...
 
     async def get_job(self, job_id: str) -> Job | None: ...

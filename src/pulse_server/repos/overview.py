@@ -9,8 +9,10 @@ from typing import Protocol
 from pulse_server.domain.overview import (
     ConnectedWorker,
     Holding,
+    Minute,
     Server,
     TopicActivity,
+    TopicBuckets,
     TopicDepth,
     TopicRates,
 )
@@ -23,6 +25,15 @@ class OverviewRepo(Protocol):
 
     async def topic_rates(self) -> dict[str, TopicRates]:
         """What happened in the last whole minute and hour, by topic."""
+        ...
+
+    async def topic_buckets(self) -> dict[str, TopicBuckets]:
+        """How long jobs waited and ran in the last whole hour, by topic."""
+        ...
+
+    async def topic_minutes(self, topic: str, count: int) -> list[Minute]:
+        """The last so many minutes of the topic, oldest first, the current one last. Where nothing happened
+        they are empty."""
         ...
 
     async def add_topic_minutes(self, activity: Sequence[TopicActivity]) -> None:

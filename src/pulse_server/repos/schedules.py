@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from pulse_server.domain.jobs import Job, PageKey
-from pulse_server.domain.schedules import Fire, Fired, Schedule
+from pulse_server.domain.schedules import Fire, Fired, Schedule, SchedulerStatus
 
 
 class ScheduleRepo(Protocol):
@@ -62,6 +62,10 @@ class ScheduleRepo(Protocol):
         self, schedule_id: str, *, limit: int, after: PageKey | None = None
     ) -> list[Job]:
         """The jobs that the schedule made, newest first, whether or not it still exists."""
+        ...
+
+    async def scheduler_status(self) -> SchedulerStatus:
+        """How many there are, and when the next one is due."""
         ...
 
     async def database_now(self) -> datetime: ...

@@ -53,7 +53,7 @@ class Janitor:
         sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=tuning.RETENTION_BATCH)
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
-            self._metrics.deleted.add(status.value, by=count)
+            self._metrics.deleted.add(status.value, "retention", by=count)
         self._reached = sweep.reached or self._reached
         if sweep.is_taken or sweep.looked_at < tuning.RETENTION_BATCH:
             self._end_pass()

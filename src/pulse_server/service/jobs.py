@@ -1,4 +1,4 @@
-"""Looking at jobs, calling them off, and sending them round again."""
+"""Looking at jobs, and what operators do with them: call off, send round again, prioritise, delete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pulse_server import tuning
 from pulse_server.domain.errors import InvalidTransition, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
-from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.paging import Page, page_of, text_weight
@@ -70,6 +70,24 @@ class Jobs:
         self._signals.ready({job.topic for job in jobs})
         return jobs
 
+    async def prioritize_all(
+        self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
+    ) -> Sequence[Job]:
+        """Give those another priority that are in one of the statuses. Returns them.
+
+        Nobody is woken: what is claimed next changes, not whether there is something to claim.
+        """
+        return await self._repo.prioritize_jobs(job_ids, priority, statuses) if job_ids else []
+
+    async def delete_all(
+        self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
+    ) -> Collection[str]:
+        """Delete those that are in one of the statuses. Returns their ids."""
+        deleted = await self._repo.delete_jobs(job_ids, statuses) if job_ids else {}
+        for status in deleted.values():
+            self._metrics.deleted.add(status.value, "operator")
+        return deleted.keys()
+
     async def cancel(self, job_id: str, reason: str) -> Job:
         """Call the job off. A job that is cancelled already stays so; one that is finished refuses."""
         cancelled = await self.cancel_all([job_id], reason)
@@ -88,6 +106,25 @@ class Jobs:
         job = await self.get(job_id)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only DEAD_LETTERED and CANCELED jobs can be retried."
+        )
+
+    async def prioritize(self, job_id: str, priority: int) -> Job:
+        """Give the job another priority. A job that runs keeps running; one that is finished refuses."""
+        prioritized = await self.prioritize_all([job_id], priority)
+        if prioritized:
+            return prioritized[0]
+        job = await self.get(job_id)
+        raise InvalidTransition(
+            job_id, f"Job {job_id} is {job.status}: only jobs that are not finished can be prioritised."
+        )
+
+    async def delete(self, job_id: str) -> None:
+        """Delete a finished job. One that is not finished refuses."""
+        if await self.delete_all([job_id]):
+            return
+        job = await self.get(job_id)
+        raise InvalidTransition(
+            job_id, f"Job {job_id} is {job.status}: only finished jobs can be deleted. Cancel it first."
         )
 
 

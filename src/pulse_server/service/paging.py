@@ -36,7 +36,7 @@ async def page_of(
     A page of heavy entries ends early: what a default gRPC client receives has a bound.
     """
     entries = await read(limit + 1, decode_token(token) if token else None)
-    count = _fitting(map(weight, entries[:limit]))
+    count = fitting(map(weight, entries[:limit]))
     if count == len(entries):
         return Page(entries, "")
     return Page(entries[:count], encode_token(key(entries[count - 1])))
@@ -47,7 +47,7 @@ def text_weight(metadata: Mapping[str, str], *texts: str | None) -> int:
     return 4 * (sum(len(key + value) for key, value in metadata.items()) + sum(len(t or "") for t in texts))
 
 
-def _fitting(weights: Iterable[int]) -> int:
+def fitting(weights: Iterable[int]) -> int:
     """How many of the entries fit into one answer; at least one."""
     size = count = 0
     for weight in weights:

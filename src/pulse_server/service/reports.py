@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from pulse_server import tuning
+from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobNotFound, PulseError
 from pulse_server.domain.jobs import Claim, Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal
@@ -43,7 +44,9 @@ class Reports:
 
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
         successes = [report.claim for report in reports if report.success]
-        failures = [report for report in reports if not report.success]
+        failures = [
+            report._replace(error_group=error_group(report.error)) for report in reports if not report.success
+        ]
         completed = await self._repo.complete_jobs(successes) if successes else {}
         self._count_completed(completed.values())
         failed = await self._repo.fail_jobs(failures) if failures else {}

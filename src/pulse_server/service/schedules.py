@@ -16,7 +16,7 @@ from pulse_server.domain.errors import (
 )
 from pulse_server.domain.ids import new_job_id
 from pulse_server.domain.jobs import Job, PageKey
-from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, Timetable, Work
+from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, SchedulerStatus, Timetable, Work
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.jobs import job_weight, page_key
@@ -160,6 +160,10 @@ class Schedules:
         now = await self._repo.database_now()
         check_timetable(timetable, now)
         return upcoming(timetable, first_run(timetable, now), count)
+
+    async def status(self) -> SchedulerStatus:
+        """How many schedules there are, and whether they fire in time."""
+        return await self._repo.scheduler_status()
 
     async def jobs(self, schedule_id: str, *, limit: int, token: str) -> Page[Job]:
         """The jobs that the schedule made, newest first. They outlive it."""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.jobs import JobFilter, PageKey
-from pulse_server.domain.status import LIVE, REDRIVABLE, JobStatus
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import decode_token, encode_token
@@ -58,6 +58,25 @@ class Selections:
         statuses = _allowed(wanted.statuses, REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
         return Batch(len(await self._jobs.retry_all(job_ids, attempts, statuses)), next_token)
+
+    async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
+        """Give the next jobs that match another priority. One that has finished by then is passed over."""
+        if wanted == JobFilter():
+            raise InvalidArgument(
+                "filter",
+                "is empty, and would change every job there is. Say which: by topic, by status and so on.",
+            )
+        statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritised")
+        job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
+        return Batch(len(await self._jobs.prioritize_all(job_ids, priority, statuses)), next_token)
+
+    async def delete(self, wanted: JobFilter, *, limit: int, token: str) -> Batch:
+        """Delete the next jobs that match. One that somebody has retried is passed over."""
+        if wanted.statuses is None:
+            raise InvalidArgument("status", f"is missing: name one of {_listed(TERMINAL)}.")
+        statuses = _allowed(wanted.statuses, TERMINAL, "deleted")
+        job_ids, next_token = await self._next(wanted, limit, token)
+        return Batch(len(await self._jobs.delete_all(job_ids, statuses)), next_token)
 
     async def _next(self, wanted: JobFilter, limit: int, token: str) -> tuple[list[str], str]:
         after = decode_token(token) if token else None

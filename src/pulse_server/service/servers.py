@@ -52,10 +52,13 @@ class Servers:
         await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:
-        """This one as it is now, and the others as they last told."""
-        told = await self._repo.list_servers(self._silence)
-        others = [server for server in told if server.id != self._id]
-        return [Server(self._id, self._name, tuple(self._connected())), *others]
+        """This one as it is now, and the others as they last told; by name."""
+        told = {server.id: server for server in await self._repo.list_servers(self._silence)}
+        row = told.get(self._id)
+        told[self._id] = Server(
+            self._id, self._name, tuple(self._connected()), row.started_at if row else None
+        )
+        return sorted(told.values(), key=lambda server: server.name)
 
     async def workers(self) -> list[WorkerReport]:
         """Everyone who is connected anywhere or holds a job, by name.

@@ -1,48 +1,64 @@
 """Keeps statistics by topic and minute: what this server counted, added up in the database every few seconds.
 
-The counts come from the metrics, so no job pays for them. What a server did since it last told is lost when
-it is killed: these are statistics, and the jobs themselves are not among them.
+The counts and the buckets come from the metrics, so no job pays for them. What a server did since it last
+told is lost when it is killed: these are statistics, and the jobs themselves are not among them.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import sub
 
 from pulse_server import tuning
-from pulse_server.domain.overview import TopicActivity
+from pulse_server.domain.latencies import NOTHING, Buckets, added_up
+from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
 from pulse_server.loops import Loop
 from pulse_server.repos.overview import OverviewRepo
-from pulse_server.telemetry.instruments import Counter
+from pulse_server.telemetry.instruments import Counter, Histogram, Labels
 from pulse_server.telemetry.metrics import Metrics
+
+_NONE = Counts()
 
 
 class Statistics:
     def __init__(self, repo: OverviewRepo, metrics: Metrics, *, interval: timedelta) -> None:
         self._repo = repo
         self._metrics = metrics
-        self._told: dict[str, TopicActivity] = {}
+        self._told: dict[str, Counts] = {}
+        self._waits = _Spreads(metrics.queue_wait)
+        self._runs = _Spreads(metrics.run_time)
         self._until_clean_up = 0
         self.loop = Loop("statistics", self.tell, interval)
 
     async def tell(self) -> None:
-        """Add what was counted since the last time."""
-        counted = self._counted()
-        news = [
-            since
-            for topic, now in counted.items()
-            if any((since := _difference(now, self._told.get(topic)))[1:])
-        ]
+        """Add what was counted since the last time, for each topic and for all of them together."""
         # Marked as told first: what was sent without an answer may have been counted, and twice is worse than
         # not at all.
-        self._told = counted
+        news = self._news()
         if news:
-            await self._repo.add_topic_minutes(news)
+            await self._repo.add_topic_minutes([_together(news), *news])
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
             await self._repo.forget_topic_minutes(tuning.STATISTICS_KEPT)
             self._until_clean_up = tuning.STATISTICS_CLEAN_UP_ROUNDS
 
-    def _counted(self) -> dict[str, TopicActivity]:
+    def _news(self) -> list[TopicActivity]:
+        counted, before = self._counted(), self._told
+        self._told = counted
+        counts = {
+            topic: Counts(*(new - old for new, old in zip(now, before.get(topic, _NONE), strict=True)))
+            for topic, now in counted.items()
+            if now != before.get(topic)
+        }
+        waits, runs = self._waits.news(), self._runs.news()
+        return [
+            TopicActivity(
+                topic, counts.get(topic, _NONE), waits.get(topic, NOTHING), runs.get(topic, NOTHING)
+            )
+            for topic in counts.keys() | waits.keys() | runs.keys()
+        ]
+
+    def _counted(self) -> dict[str, Counts]:
         metrics = self._metrics
         columns = [
             _by_topic(counter)
@@ -56,9 +72,28 @@ class Statistics:
             )
         ]
         topics = set().union(*columns)
-        return {
-            topic: TopicActivity(topic, *(column.get(topic, 0) for column in columns)) for topic in topics
-        }
+        return {topic: Counts(*(column.get(topic, 0) for column in columns)) for topic in topics}
+
+
+class _Spreads:
+    """A histogram by topic, as it was when it was last asked for news."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._told: dict[Labels, list[int]] = {}
+
+    def news(self) -> dict[str, Buckets]:
+        """What came into which bucket since, summed over whatever else the histogram is labelled with."""
+        news: dict[str, Buckets] = {}
+        for labels, spread in self._histogram.values.items():
+            before = self._told.get(labels) or [0] * len(spread.counts)
+            if spread.counts == before:
+                continue
+            now = self._told[labels] = list(spread.counts)
+            since = {bucket: more for bucket, more in enumerate(map(sub, now, before)) if more}
+            topic = labels[0]
+            news[topic] = added_up([news[topic], since]) if topic in news else since
+        return news
 
 
 def _by_topic(counter: Counter) -> dict[str, int]:
@@ -69,7 +104,10 @@ def _by_topic(counter: Counter) -> dict[str, int]:
     return counted
 
 
-def _difference(now: TopicActivity, before: TopicActivity | None) -> TopicActivity:
-    if before is None:
-        return now
-    return TopicActivity(now.topic, *(new - old for new, old in zip(now[1:], before[1:], strict=True)))
+def _together(news: list[TopicActivity]) -> TopicActivity:
+    return TopicActivity(
+        ALL_TOPICS,
+        Counts(*(sum(column) for column in zip(*(entry.counts for entry in news), strict=True))),
+        added_up(entry.wait for entry in news),
+        added_up(entry.run for entry in news),
+    )

@@ -9,6 +9,7 @@ from functools import partial
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
+from pulse_server.domain.error_groups import LEASE_EXPIRED
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
 from pulse_server.domain.status import JobStatus
@@ -99,7 +100,7 @@ def _changes(reaped: Sequence[Reaped]) -> list[Transition]:
             entry.status,
             entry.claim.attempt,
             entry.claim.worker_id,
-            "worker lease expired",
+            LEASE_EXPIRED,
         )
         for entry in reaped
     ]

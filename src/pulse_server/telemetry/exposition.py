@@ -103,7 +103,7 @@ def _copied(instrument: Instrument) -> Instrument:
                 key: Distribution(list(spread.counts), spread.total)
                 for key, spread in instrument.values.items()
             } or _zero(labels, Distribution([0] * (len(bounds) + 1)))
-            return Histogram(name, about, bounds, labels, copies)
+            return Histogram(name, about, bounds, labels, copies, instrument.scraped)
         case Gauge():
             now = instrument.read()
             return Gauge(name, about, labels, lambda: now)

@@ -44,13 +44,17 @@ class Distribution:
 
 @dataclass(slots=True)
 class Histogram:
-    """How values are spread. One distribution per combination of labels."""
+    """How values are spread. One distribution per combination of labels.
+
+    Where it is counted more finely than a scrape should carry, `scraped` has those bounds that it does.
+    """
 
     name: str
     help: str
     bounds: Sequence[float]
     labels: Labels = ()
     values: dict[Labels, Distribution] = field(default_factory=dict)
+    scraped: Sequence[float] | None = None
 
     def observe(self, *labels: str, value: float) -> None:
         self.observe_all(*labels, values=(value,))

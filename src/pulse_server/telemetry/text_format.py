@@ -37,14 +37,16 @@ def _family(instrument: Instrument, openmetrics: bool) -> Iterator[str]:
 
 def _distributions(histogram: Histogram) -> Iterator[str]:
     name = histogram.name
-    bounds = [*(repr(float(bound)) for bound in histogram.bounds), "+Inf"]
+    scraped = histogram.scraped or histogram.bounds
+    bounds = [*(repr(float(bound)) if bound in scraped else "" for bound in histogram.bounds), "+Inf"]
     for key, spread in histogram.values.items():
         labels = _labels(histogram.labels, key)
         before = f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{"
         total = 0
         # Each bucket holds those below it too.
         for bound, total in zip(bounds, accumulate(spread.counts), strict=True):
-            yield f'{before}le="{bound}"}} {total}\n'
+            if bound:
+                yield f'{before}le="{bound}"}} {total}\n'
         braces = _in_braces(labels)
         yield f"{name}_count{braces} {total}\n{name}_sum{braces} {spread.total!r}\n"
 

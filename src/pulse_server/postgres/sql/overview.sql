@@ -35,16 +35,47 @@ SELECT
 FROM pulse.topic_minutes AS stats
 WHERE stats.minute >= date_trunc('minute', now()) - interval '60 minutes'
   AND stats.minute < date_trunc('minute', now())
+  AND stats.topic <> ''
 GROUP BY 1, 2;
+
+-- name: topic_buckets
+-- How long the jobs of each topic waited and ran in the last sixty whole minutes.
+SELECT stats.topic, spread.is_wait, entry.key::integer AS bucket, sum(entry.value::bigint)::bigint AS jobs
+FROM pulse.topic_minutes AS stats
+CROSS JOIN LATERAL (VALUES (true, stats.wait_buckets), (false, stats.run_buckets)) AS spread (is_wait, buckets)
+CROSS JOIN LATERAL jsonb_each(spread.buckets) AS entry
+WHERE stats.minute >= date_trunc('minute', now()) - interval '60 minutes'
+  AND stats.minute < date_trunc('minute', now())
+  AND stats.topic <> ''
+GROUP BY 1, 2, 3;
+
+-- name: topic_minutes
+-- The last $2 minutes of a topic, or of all together under the empty name: one look-up by key for each, whether or
+-- not something happened in it.
+SELECT
+    span.minute, stats.topic IS NOT NULL AS has_news,
+    stats.submitted, stats.completed, stats.failed, stats.retried, stats.dead_lettered, stats.canceled,
+    stats.wait_buckets, stats.run_buckets
+FROM generate_series(
+    date_trunc('minute', now()) - ($2::integer - 1) * interval '1 minute',
+    date_trunc('minute', now()),
+    interval '1 minute'
+) AS span (minute)
+LEFT JOIN pulse.topic_minutes AS stats ON stats.minute = span.minute AND stats.topic = $1
+ORDER BY span.minute;
 
 -- name: add_topic_minutes
 -- Adds what one server did since it last told. A repeat after a lost answer would count twice, so nobody repeats.
 INSERT INTO pulse.topic_minutes AS stats
-    (minute, topic, submitted, completed, failed, retried, dead_lettered, canceled)
-SELECT date_trunc('minute', clock_timestamp()), new.*
+    (minute, topic, submitted, completed, failed, retried, dead_lettered, canceled, wait_buckets, run_buckets)
+SELECT
+    date_trunc('minute', clock_timestamp()),
+    new.topic, new.submitted, new.completed, new.failed, new.retried, new.dead_lettered, new.canceled,
+    new.wait_buckets::jsonb, new.run_buckets::jsonb
 FROM unnest(
-    $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[]
-) AS new (topic, submitted, completed, failed, retried, dead_lettered, canceled)
+    $1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::text[],
+    $9::text[]
+) AS new (topic, submitted, completed, failed, retried, dead_lettered, canceled, wait_buckets, run_buckets)
 ORDER BY new.topic
 ON CONFLICT (minute, topic) DO UPDATE
 SET submitted = stats.submitted + excluded.submitted,
@@ -52,7 +83,31 @@ SET submitted = stats.submitted + excluded.submitted,
     failed = stats.failed + excluded.failed,
     retried = stats.retried + excluded.retried,
     dead_lettered = stats.dead_lettered + excluded.dead_lettered,
-    canceled = stats.canceled + excluded.canceled;
+    canceled = stats.canceled + excluded.canceled,
+    wait_buckets = (
+        SELECT COALESCE(jsonb_object_agg(total.bucket, total.jobs), '{}')
+        FROM (
+            SELECT entry.key AS bucket, sum(entry.value::bigint) AS jobs
+            FROM (
+                SELECT * FROM jsonb_each(stats.wait_buckets)
+                UNION ALL
+                SELECT * FROM jsonb_each(excluded.wait_buckets)
+            ) AS entry
+            GROUP BY entry.key
+        ) AS total
+    ),
+    run_buckets = (
+        SELECT COALESCE(jsonb_object_agg(total.bucket, total.jobs), '{}')
+        FROM (
+            SELECT entry.key AS bucket, sum(entry.value::bigint) AS jobs
+            FROM (
+                SELECT * FROM jsonb_each(stats.run_buckets)
+                UNION ALL
+                SELECT * FROM jsonb_each(excluded.run_buckets)
+            ) AS entry
+            GROUP BY entry.key
+        ) AS total
+    );
 
 -- name: forget_topic_minutes
 DELETE FROM pulse.topic_minutes AS stats WHERE stats.minute < now() - $1::interval;
@@ -84,7 +139,7 @@ WHERE server.id = $1::uuid OR server.seen_at < now() - $2::interval;
 
 -- name: list_servers
 -- Those that were heard of lately.
-SELECT server.id, server.name, server.workers
+SELECT server.id, server.name, server.workers, server.started_at
 FROM pulse.servers AS server
 WHERE server.seen_at >= now() - $1::interval
 ORDER BY server.name;

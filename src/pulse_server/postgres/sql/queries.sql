@@ -59,7 +59,7 @@ LIMIT $3;
 -- Newest first. Payload and history are fetched one job at a time.
 SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
        locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
-       schedule_id, metadata
+       schedule_id, metadata, error_group
 FROM pulse.jobs
 WHERE true;
 

@@ -140,5 +140,23 @@ WHERE schedule_id = $1::uuid AND (submitted_at, id) < (COALESCE($2::timestamptz,
 ORDER BY submitted_at DESC, id DESC
 LIMIT $4;
 
+-- name: scheduler_status
+-- Counted off the indexes, so that no definition and no payload is read; which is due next stands at the beginning
+-- of one of them.
+WITH counted AS MATERIALIZED (
+    SELECT
+        (SELECT count(*) FROM pulse.schedules) AS total,
+        (SELECT count(*) FROM pulse.schedules WHERE NOT paused) AS active
+)
+SELECT
+    counted.active,
+    counted.total - counted.active AS paused,
+    upcoming.next_run_at,
+    GREATEST(clock_timestamp() - upcoming.next_run_at, interval '0') AS late
+FROM counted
+LEFT JOIN LATERAL (
+    SELECT next_run_at FROM pulse.schedules WHERE NOT paused ORDER BY next_run_at LIMIT 1
+) AS upcoming ON true;
+
 -- name: database_now
 SELECT clock_timestamp() AS now;

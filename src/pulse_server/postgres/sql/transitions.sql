@@ -105,13 +105,16 @@ SET status = CASE
     next_run_at = clock_timestamp()
         + COALESCE(failure.retry_after, job.attempts * job.attempts * interval '1 second'),
     last_error = failure.error,
+    error_group = CASE
+        WHEN failure.discard OR job.attempts >= job.max_attempts THEN failure.error_group ELSE ''
+    END,
     history = pulse.append_attempt(
         job.history, job.attempts, job.locked_by, job.started_at,
         CASE WHEN failure.discard THEN 'discarded' ELSE 'failed' END, failure.error),
     locked_by = NULL,
     lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[])
-    AS failure (id, worker_id, attempt, error, retry_after, discard)
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[])
+    AS failure (id, worker_id, attempt, error, retry_after, discard, error_group)
 WHERE job.id = failure.id
   AND job.locked_by = COALESCE(failure.worker_id, job.locked_by)
   AND job.attempts = COALESCE(failure.attempt, job.attempts)
@@ -171,6 +174,7 @@ SET status = CASE
     attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
     next_run_at = clock_timestamp() + job.attempts * job.attempts * interval '1 second',
     last_error = 'worker lease expired',
+    error_group = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN $3::text ELSE '' END,
     history = pulse.append_attempt(
         job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
     locked_by = NULL,
@@ -239,7 +243,7 @@ WHERE job.id = target.id
 RETURNING
     job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
     -- One is answered in full. Of hundreds at once nobody wants the payloads.
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history,
@@ -255,14 +259,57 @@ SET status = 'PENDING',
     next_run_at = clock_timestamp(),
     max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
     finished_at = NULL,
-    finished_by = NULL
+    finished_by = NULL,
+    error_group = ''
 WHERE job.id = ANY($1::uuid[])
   AND job.status = ANY($3::text[])
   AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
 RETURNING
     job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
     -- One is answered in full. Of hundreds at once nobody wants the payloads.
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history;
+
+-- name: prioritize_jobs
+-- PENDING, RETRYING or RUNNING, as far as $3 names them, stays so with another priority. One that runs keeps running:
+-- its priority counts from its next claim on. The guard is written as that of cancel_jobs, and the rows are locked in
+-- the order in which reports lock theirs.
+WITH target AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($3::text[])
+      AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY job.id
+    FOR UPDATE
+)
+UPDATE pulse.jobs AS job
+SET priority = $2::int
+FROM target
+WHERE job.id = target.id
+RETURNING
+    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
+    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
+    -- One is answered in full. Of hundreds at once nobody wants the payloads.
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history;
+
+-- name: delete_jobs
+-- From COMPLETED, DEAD_LETTERED or CANCELED, as far as $2 names them, to nothing: id and idempotency key are free
+-- again. The rule is checked on what is locked, so that a redrive which comes first wins.
+WITH target AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($2::text[])
+      AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING')
+    ORDER BY job.id
+    FOR UPDATE
+)
+DELETE FROM pulse.jobs AS job
+USING target
+WHERE job.id = target.id
+RETURNING job.id, job.status;

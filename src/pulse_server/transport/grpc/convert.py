@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain import limits
+from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import new_job_id, parse_job_id
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, JobFilter, NewJob, Report
@@ -96,13 +97,24 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
         raise InvalidArgument(
             "status", f"{request.status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
         )
+    error_group = limits.check_error_group(request.error_group)
+    status = request.status
+    if error_group is not None:
+        status = status or JobStatus.DEAD_LETTERED
+        if status != JobStatus.DEAD_LETTERED:
+            raise InvalidArgument(
+                "error_group",
+                f"is of dead letters, but the status asked for is {status}: leave one of them out.",
+            )
     return JobFilter(
         topic=limits.check_topic(request.topic) if request.topic else None,
-        statuses=frozenset({JobStatus(request.status)}) if request.status else None,
+        statuses=frozenset({JobStatus(status)}) if status else None,
         submitted_since=_optional_moment(request, "submitted_since"),
         submitted_before=_optional_moment(request, "submitted_before"),
         schedule_id=parse_job_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
         error_contains=limits.check_search(request.error_contains),
+        metadata=limits.check_metadata(dict(request.metadata)),
+        error_group=error_group,
     )
 
 
@@ -151,6 +163,7 @@ def job_view(job: Job) -> pb.JobView:
         finished_at=timestamp(job.finished_at),
         history=[_attempt_view(attempt) for attempt in job.history],
         schedule_id=job.schedule_id or "",
+        error_group=(job.error_group or WITHOUT_GROUP) if job.status is JobStatus.DEAD_LETTERED else "",
     )
 
 

@@ -7,13 +7,19 @@ from datetime import datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.domain.overview import Rates, TopicDepth, TopicRates
+from pulse_server.domain.dead_letters import DeadLetterGroup
+from pulse_server.domain.latencies import Latency
+from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
+from pulse_server.service.dead_letters import DeadLettersSample
+from pulse_server.service.minutes import MinuteReport
 from pulse_server.service.servers import WorkerReport
-from pulse_server.transport.grpc.convert import timestamp
+from pulse_server.transport.grpc.convert import job_view, timestamp
 
 
-def topic_view(depth: TopicDepth, rates: TopicRates, *, paused: bool, workers: int) -> pb.TopicView:
+def topic_view(
+    depth: TopicDepth, rates: TopicRates, latencies: TopicLatencies, *, paused: bool, workers: int
+) -> pb.TopicView:
     return pb.TopicView(
         topic=depth.topic,
         ready=depth.ready,
@@ -26,7 +32,28 @@ def topic_view(depth: TopicDepth, rates: TopicRates, *, paused: bool, workers: i
         last_hour=_rates(rates.last_hour),
         paused=paused,
         workers=workers,
+        wait=latency(latencies.wait),
+        run=latency(latencies.run),
     )
+
+
+def minute_view(minute: MinuteReport) -> pb.MinuteView:
+    counts = minute.counts
+    return pb.MinuteView(
+        at=_quick_timestamp(minute.at),
+        submitted=counts.submitted,
+        completed=counts.completed,
+        failed=counts.failed,
+        retried=counts.retried,
+        dead_lettered=counts.dead_lettered,
+        canceled=counts.canceled,
+        wait=latency(minute.wait),
+        run=latency(minute.run),
+    )
+
+
+def latency(told: Latency) -> pb.Latency:
+    return pb.Latency(count=told.count, p50_seconds=told.p50, p95_seconds=told.p95, p99_seconds=told.p99)
 
 
 def worker_view(report: WorkerReport) -> pb.WorkerView:
@@ -48,6 +75,26 @@ def worker_view(report: WorkerReport) -> pb.WorkerView:
             )
             for job in report.holding.jobs
         ],
+    )
+
+
+def dead_letter_groups(sample: DeadLettersSample) -> pb.ListDeadLetterGroupsResponse:
+    return pb.ListDeadLetterGroupsResponse(
+        groups=[_dead_letter_group(group) for group in sample.groups],
+        groups_left_out=sample.left_out,
+        counted_at=timestamp(sample.counted_at),
+    )
+
+
+def _dead_letter_group(group: DeadLetterGroup) -> pb.DeadLetterGroup:
+    sample = job_view(group.sample)
+    return pb.DeadLetterGroup(
+        topic=sample.topic,
+        error_group=sample.error_group,
+        count=group.count,
+        first_at=timestamp(group.first_at),
+        last_at=timestamp(group.last_at),
+        sample=sample,
     )
 
 

@@ -41,6 +41,16 @@ class Operator:
         job = await self._jobs.retry(parse_job_id(request.job_id), convert.attempts_granted(request))
         return pb.RetryJobResponse(job=convert.job_view(job))
 
+    async def prioritize_job(
+        self, request: pb.PrioritizeJobRequest, _context: Any
+    ) -> pb.PrioritizeJobResponse:
+        job = await self._jobs.prioritize(parse_job_id(request.job_id), request.priority)
+        return pb.PrioritizeJobResponse(job=convert.job_view(job))
+
+    async def delete_job(self, request: pb.DeleteJobRequest, _context: Any) -> pb.DeleteJobResponse:
+        await self._jobs.delete(parse_job_id(request.job_id))
+        return pb.DeleteJobResponse()
+
     async def pause_dispatch(
         self, request: pb.PauseDispatchRequest, _context: Any
     ) -> pb.PauseDispatchResponse:

@@ -8,10 +8,12 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_job_id
-from pulse_server.domain.overview import TopicDepth, TopicRates
+from pulse_server.domain.overview import TopicDepth, TopicLatencies, TopicRates
+from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.gate import Gate
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Selections
@@ -27,6 +29,7 @@ class Overseer:
         jobs: Jobs,
         selections: Selections,
         topics: Topics,
+        dead_letters: DeadLetters,
         servers: Servers,
         transitions: Transitions,
         gate: Gate,
@@ -34,6 +37,7 @@ class Overseer:
         self._jobs = jobs
         self._selections = selections
         self._topics = topics
+        self._dead_letters = dead_letters
         self._servers = servers
         self._transitions = transitions
         self._gate = gate
@@ -62,6 +66,34 @@ class Overseer:
             token=request.page_token,
         )
         return pb.RetryJobsResponse(retried=batch.changed, next_page_token=batch.next_token)
+
+    async def prioritize_jobs(
+        self, request: pb.PrioritizeJobsRequest, _context: Any
+    ) -> pb.PrioritizeJobsResponse:
+        batch = await self._selections.prioritize(
+            convert.job_filter(request.filter),
+            request.priority,
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.PrioritizeJobsResponse(prioritized=batch.changed, next_page_token=batch.next_token)
+
+    async def delete_jobs(self, request: pb.DeleteJobsRequest, _context: Any) -> pb.DeleteJobsResponse:
+        batch = await self._selections.delete(
+            convert.job_filter(request.filter),
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.DeleteJobsResponse(deleted=batch.changed, next_page_token=batch.next_token)
+
+    async def list_dead_letter_groups(
+        self, request: pb.ListDeadLetterGroupsRequest, _context: Any
+    ) -> pb.ListDeadLetterGroupsResponse:
+        sample = await self._dead_letters.groups(
+            limits.check_topic(request.topic) if request.topic else None,
+            limits.check_page_size(request.limit, tuning.DEAD_LETTER_GROUPS),
+        )
+        return convert_overview.dead_letter_groups(sample)
 
     async def watch_jobs(
         self, request: pb.WatchJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -93,6 +125,7 @@ class Overseer:
                 convert_overview.topic_view(
                     sample.depths.get(name, TopicDepth(name)),
                     sample.rates.get(name, TopicRates()),
+                    sample.latencies.get(name, TopicLatencies()),
                     paused=not self._gate.open_topics(frozenset({name})),
                     workers=asked_for[name],
                 )

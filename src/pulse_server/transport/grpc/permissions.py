@@ -21,14 +21,22 @@ GetJob                yes       yes       yes     yes
 ListJobs              yes       -         -       yes
 CancelJob             yes       yes       -       -
 RetryJob              yes       -         -       -
+PrioritizeJob         yes       -         -       -
+DeleteJob             yes       -         -       -
+WhoAmI                yes       yes       yes     yes
 
 FindJobs              yes       yes       -       yes
 CountJobs             yes       -         -       yes
 CancelJobs            yes       -         -       -
 RetryJobs             yes       -         -       -
+PrioritizeJobs        yes       -         -       -
+DeleteJobs            yes       -         -       -
 WatchJobs             yes       -         -       yes
 ListTopics            yes       -         -       yes
 ListWorkers           yes       -         -       yes
+ListServers           yes       -         -       yes
+ListDeadLetterGroups  yes       -         -       yes
+GetStatistics         yes       -         -       yes
 
 StreamJobs            -         -         yes     -
 ReportResult          -         -         yes     -
@@ -48,6 +56,7 @@ PauseSchedule         yes       -         -       -
 ResumeSchedule        yes       -         -       -
 FireSchedule          yes       -         -       -
 DeleteSchedule        yes       -         -       -
+GetSchedulerStatus    yes       -         -       yes
 
 PauseDispatch         yes       -         -       -
 ResumeDispatch        yes       -         -       -

@@ -76,6 +76,17 @@ class Planner:
         )
         return pb.PreviewScheduleResponse(fires=[convert.exact_timestamp(fire) for fire in fires])
 
+    async def get_scheduler_status(
+        self, _request: pb.GetSchedulerStatusRequest, _context: Any
+    ) -> pb.GetSchedulerStatusResponse:
+        status = await self._schedules.status()
+        return pb.GetSchedulerStatusResponse(
+            active=status.active,
+            paused=status.paused,
+            next_run_at=convert.timestamp(status.next_run_at),
+            late_seconds=status.late.total_seconds(),
+        )
+
     async def list_schedule_jobs(
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:

@@ -12,10 +12,12 @@ from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.health import Health, add_reflection
+from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
+from pulse_server.transport.grpc.statistician import Statistician
 from pulse_server.transport.tls import Certificates
 
 
@@ -50,6 +52,8 @@ def grpc_server(
     operator: Operator,
     planner: Planner,
     overseer: Overseer,
+    introduction: Introduction,
+    statistician: Statistician,
     *,
     metrics: Metrics | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
@@ -68,13 +72,21 @@ def grpc_server(
                     "ListJobs": operator.list_jobs,
                     "CancelJob": operator.cancel_job,
                     "RetryJob": operator.retry_job,
+                    "PrioritizeJob": operator.prioritize_job,
+                    "DeleteJob": operator.delete_job,
+                    "WhoAmI": introduction.who_am_i,
                     "FindJobs": overseer.find_jobs,
                     "CountJobs": overseer.count_jobs,
                     "CancelJobs": overseer.cancel_jobs,
                     "RetryJobs": overseer.retry_jobs,
+                    "PrioritizeJobs": overseer.prioritize_jobs,
+                    "DeleteJobs": overseer.delete_jobs,
                     "WatchJobs": overseer.watch_jobs,
                     "ListTopics": overseer.list_topics,
                     "ListWorkers": overseer.list_workers,
+                    "ListServers": statistician.list_servers,
+                    "ListDeadLetterGroups": overseer.list_dead_letter_groups,
+                    "GetStatistics": statistician.get_statistics,
                     "StreamJobs": consumer.stream_jobs,
                     "ReportResult": consumer.report_result,
                     "ReportResults": consumer.report_results,
@@ -92,6 +104,7 @@ def grpc_server(
                     "UpdateSchedule": planner.update_schedule,
                     "FireSchedule": planner.fire_schedule,
                     "PreviewSchedule": planner.preview_schedule,
+                    "GetSchedulerStatus": planner.get_scheduler_status,
                     "PauseDispatch": operator.pause_dispatch,
                     "ResumeDispatch": operator.resume_dispatch,
                     "GetDispatchStatus": operator.get_dispatch_status,

@@ -1,0 +1,44 @@
+"""`pulse whoami`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from pulse_cli.connecting import connected
+from pulse_cli.declaring import Command
+from pulse_cli.descriptions import facts, indented
+from pulse_cli.moments import now
+from pulse_cli.output import Cell, Line, output_here
+from pulse_cli.shapes import identity_shape
+
+if TYPE_CHECKING:
+    import pulse
+
+
+@click.command(
+    cls=Command,
+    short_help="Show who the server takes you for.",
+    examples="""
+        pulse whoami
+        pulse whoami --output json | jq -r .role
+        pulse whoami --output json | jq -e '.methods | index("RetryJobs")'
+    """,
+)
+def whoami() -> None:
+    """Show who the server takes you for, and which calls that user may make."""
+    with connected() as client:
+        identity = client.whoami()
+    output_here().show_one(identity_shape(identity), lambda: _describe(identity))
+
+
+def _describe(identity: pulse.Identity) -> Iterator[Line]:
+    yield from facts(
+        ("User", identity.user or "nobody: this server asks for no password"),
+        ("Role", identity.role),
+        present=now(),
+    )
+    yield [Cell("  May call", "bright_black")]
+    yield from indented("\n".join(f"  {method}" for method in sorted(identity.methods)))

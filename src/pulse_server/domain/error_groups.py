@@ -1,0 +1,85 @@
+"""Which errors are alike: the same kind of error with the same message, but for what varies from job to job.
+
+The group is stored with the dead letter, so a change of the rules splits groups: who died before it keeps the
+old one. ADR-0028
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+
+# Every pattern is linear in the text, whatever that is: what could match in two ways is possessive. Errors
+# come from handlers, and handlers quote what strangers sent them.
+
+# A class, perhaps with its module. Its digits belong to it: S3Error is not EC2Error.
+_KIND = re.compile(r"(?:[A-Za-z_]\w*+\.)*+[A-Z]\w*+(?=:|$)")
+# A quote that was cut off counts as well.
+_QUOTED = re.compile(r"(?<!\w)[bru]?(?:'[^'\n]*+(?:'|\Z)|\"[^\"\n]*+(?:\"|\Z)|`[^`\n]*+(?:`|\Z))")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_TOKEN = re.compile(r"[\w@+.%~:/\\-]++")
+_SEGMENT = re.compile(r"[^/\\]++")
+_WORD = re.compile(r"\w++")
+_DIGITS = re.compile(r"\d++")
+_HEX = re.compile(r"(?:0x)?[0-9a-f]{6,}|0x[0-9a-f]++", re.IGNORECASE)
+_TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")  # as Python names its files
+# 1.5, -3e7, 10.0.0.1:5432, a date, a list of numbers: one value each.
+_VALUES = re.compile(r"(?<!\w)[-+]?+#(?:[-+.,:;Te]{0,2}+ ?+[-+]?+#)*+Z?+")
+_BLANKS = re.compile(r"\s++")
+
+# Letters and digits mixed in a word of this length are an id that somebody made, not a name.
+_LONG_WORD = 16
+# What an error is like shows at its beginning. The rest is often a document that somebody else sent.
+_CHARACTERS_READ = 2000
+_CHARACTERS_COMPARED = 300
+
+WITHOUT_GROUP = "none"
+"""What callers call the dead letters that have no group: they died before there were any."""
+LEASE_EXPIRED = "worker lease expired"
+"""What is recorded as the error of an attempt whose lease lapsed."""
+
+
+def error_group(error: str) -> str:
+    """The id of the group that an error belongs to: twelve hexadecimal digits, the same for errors alike."""
+    return blake2b(shape(error).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def shape(error: str) -> str:
+    """The error without its traceback, and with one sign for each value that may vary."""
+    message = "\n".join(filter(_tells_what, error.strip().splitlines()))[:_CHARACTERS_READ]
+    kind = found[0] if (found := _KIND.match(message)) else ""
+    text = _QUOTED.sub("''", message[len(kind) :])
+    text = _UUID.sub("#", text)
+    text = _TOKEN.sub(_plain, text)
+    text = _BLANKS.sub(" ", text)
+    return (kind + _VALUES.sub("#", text)).strip()[:_CHARACTERS_COMPARED]
+
+
+def _tells_what(line: str) -> bool:
+    """Whether a line tells what happened, and not where: the frames of a traceback are indented."""
+    return bool(line) and not line[0].isspace() and not line.startswith("Traceback (most recent call last)")
+
+
+def _plain(token: re.Match[str]) -> str:
+    text = token[0]
+    if "@" in text.strip("@"):
+        return "@"
+    if "/" in text or "\\" in text:
+        return _SEGMENT.sub(_plain_segment, text)
+    return _WORD.sub(_plain_word, text)
+
+
+def _plain_segment(segment: re.Match[str]) -> str:
+    """A part of a path. One with a digit is the name of something that was made for the occasion."""
+    text = segment[0]
+    return "#" if _DIGITS.search(text) or _TEMPORARY.match(text) else text
+
+
+def _plain_word(word: re.Match[str]) -> str:
+    text = word[0]
+    if not _DIGITS.search(text):
+        return text
+    return "#" if len(text) >= _LONG_WORD or _HEX.fullmatch(text) else _DIGITS.sub("#", text)
+
+
+LEASE_EXPIRED_GROUP = error_group(LEASE_EXPIRED)

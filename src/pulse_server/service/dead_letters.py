@@ -1,0 +1,43 @@
+"""Dead letters in groups that died alike, counted no more often than the database can bear. ADR-0028"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+from pulse_server.domain import limits
+from pulse_server.domain.dead_letters import DeadLetterGroup, DeadLetterGroups
+from pulse_server.repos.dead_letters import DeadLetterRepo
+from pulse_server.service.jobs import job_weight
+from pulse_server.service.paging import fitting
+from pulse_server.service.samples import Samples
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersSample:
+    """Those groups that fit, and how many more there are."""
+
+    groups: tuple[DeadLetterGroup, ...]
+    left_out: int
+    counted_at: datetime
+
+
+class DeadLetters:
+    def __init__(self, repo: DeadLetterRepo, *, clock: Callable[[], float] = awake_or_not) -> None:
+        self._repo = repo
+        self._samples = Samples(self._count, tuning.DEAD_LETTER_COUNTS_REMEMBERED, clock)
+
+    async def groups(self, topic: str | None, limit: int) -> DeadLettersSample:
+        """The groups of the topic, or of all, that somebody joined last; as many as fit into an answer."""
+        counted, counted_at = await self._samples.get(topic)
+        told = counted.groups[:limit]
+        return DeadLettersSample(told, counted.total - len(told), counted_at)
+
+    async def _count(self, topic: str | None) -> tuple[DeadLetterGroups, datetime]:
+        counted = await self._repo.list_dead_letter_groups(topic, limits.MAX_PAGE_SIZE)
+        # What does not fit into an answer is not kept either.
+        count = fitting(job_weight(group.sample) for group in counted.groups)
+        return DeadLetterGroups(counted.groups[:count], counted.total), datetime.now(UTC)

@@ -1,0 +1,61 @@
+"""Answers that many ask for and that need not be of this very moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Generic, TypeVar
+
+from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+
+Question = TypeVar("Question")
+Value = TypeVar("Value")
+
+
+class Sample(Generic[Value]):
+    """One answer serves everyone who asks at about the same time: a screen that ten people refresh costs what
+    one does. An answer that took long is not asked for again for twenty times as long."""
+
+    def __init__(
+        self, take: Callable[[], Awaitable[Value]], clock: Callable[[], float] = awake_or_not
+    ) -> None:
+        self._take = take
+        self._clock = clock
+        self._taken: tuple[Value] | None = None
+        self._good_until = 0.0
+        self._turn = asyncio.Lock()
+
+    async def get(self) -> Value:
+        """The answer, taken anew if it is too old. Who asks meanwhile waits for the same one."""
+        async with self._turn:
+            if self._taken is None or self._clock() >= self._good_until:
+                began = self._clock()
+                self._taken = (await self._take(),)
+                took = self._clock() - began
+                shortest = tuning.TOPICS_SAMPLE_AGE.total_seconds()
+                self._good_until = self._clock() + max(shortest, took * tuning.SAMPLE_REST)
+            return self._taken[0]
+
+
+class Samples(Generic[Question, Value]):
+    """The answers to several questions. Those to the `most` that were asked last are kept."""
+
+    def __init__(
+        self,
+        take: Callable[[Question], Awaitable[Value]],
+        most: int,
+        clock: Callable[[], float] = awake_or_not,
+    ) -> None:
+        self._take = take
+        self._most = most
+        self._clock = clock
+        self._samples: dict[Question, Sample[Value]] = {}
+
+    async def get(self, question: Question) -> Value:
+        sample = self._samples.pop(question, None) or Sample(partial(self._take, question), self._clock)
+        self._samples[question] = sample  # asked last, so it goes last
+        if len(self._samples) > self._most:
+            del self._samples[next(iter(self._samples))]
+        return await sample.get()

@@ -1,0 +1,148 @@
+"""Groups of dead letters, in memory and in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
+from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
+from pulse_server.repos.dead_letters import DeadLetterRepo
+from tests.fakes.dead_letters import InMemoryDeadLetterRepo
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.store import Store, failure
+from tests.fakes.time_machines import InMemoryTimeMachine
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass
+class Morgue:
+    """The port under test, and the jobs below it."""
+
+    repo: DeadLetterRepo
+    store: Store
+
+    async def bury(self, group: str, *, hours_ago: int, submitted: int = 9, topic: str = "email") -> str:
+        """A job dies of an error of this group, that long ago. Returns its id."""
+        claim = await self.store.start(topic=topic, payload=b"p", metadata={"k": "v"})
+        await self.store.repo.fail_jobs([failure(claim, f"of {group}", discard=True, error_group=group)])
+        await self.store.time.age(claim.job_id, submitted=submitted * HOUR, finished=hours_ago * HOUR)
+        return claim.job_id
+
+    async def told(self, topic: str | None = None, limit: int = 9) -> list[tuple[str, str, int]]:
+        found = await self.repo.list_dead_letter_groups(topic, limit)
+        return [(group.sample.topic, group.sample.error_group, group.count) for group in found.groups]
+
+
+@pytest.fixture
+def in_memory() -> Morgue:
+    jobs = InMemoryJobRepo()
+    return Morgue(InMemoryDeadLetterRepo(jobs), Store(jobs, InMemoryTimeMachine(jobs)))
+
+
+@pytest.fixture
+async def in_postgres(shared_dsn: str, postgres: Store) -> AsyncIterator[Morgue]:
+    database = Database(shared_dsn)
+    await database.open()
+    yield Morgue(PostgresDeadLetterRepo(database), postgres)
+    await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def morgue(request: pytest.FixtureRequest) -> Any:
+    """Each of the stores that must obey the port."""
+    return request.getfixturevalue(f"in_{request.param}")
+
+
+async def test_nobody_died(morgue: Morgue) -> None:
+    await morgue.store.reach(JobStatus.CANCELED)
+    found = await morgue.repo.list_dead_letter_groups(None, 9)
+
+    assert (found.groups, found.total) == ((), 0)
+
+
+async def test_group_tells_how_many_when_and_who_was_last(morgue: Morgue) -> None:
+    await morgue.bury("aa", hours_ago=3)
+    last = await morgue.bury("aa", hours_ago=1, submitted=8)
+    await morgue.bury("aa", hours_ago=2, submitted=7)
+
+    (group,) = (await morgue.repo.list_dead_letter_groups(None, 9)).groups
+
+    assert (group.count, group.sample.id) == (3, last)
+    assert group.last_at - group.first_at > 1.9 * HOUR
+    assert group.last_at == group.sample.finished_at
+    job = group.sample
+    assert (job.status, job.last_error, job.metadata) == (JobStatus.DEAD_LETTERED, "of aa", {"k": "v"})
+    assert (job.payload, job.history) == (b"", ())
+
+
+async def test_group_that_somebody_joined_last_comes_first(morgue: Morgue) -> None:
+    await morgue.bury("aa", hours_ago=3)
+    await morgue.bury("bb", hours_ago=2)
+    await morgue.bury("aa", hours_ago=1)
+
+    assert await morgue.told() == [("email", "aa", 2), ("email", "bb", 1)]
+
+
+async def test_each_topic_has_groups_of_its_own(morgue: Morgue) -> None:
+    await morgue.bury("aa", hours_ago=2)
+    await morgue.bury("aa", hours_ago=1, topic="sms")
+
+    assert await morgue.told() == [("sms", "aa", 1), ("email", "aa", 1)]
+    assert await morgue.told("email") == [("email", "aa", 1)]
+    assert await morgue.told("nobody") == []
+
+
+async def test_groups_past_the_limit_are_counted(morgue: Morgue) -> None:
+    for hours_ago in range(1, 5):
+        await morgue.bury(f"a{hours_ago}", hours_ago=hours_ago)
+
+    found = await morgue.repo.list_dead_letter_groups(None, 2)
+
+    assert [group.sample.error_group for group in found.groups] == ["a1", "a2"]
+    assert found.total == 4
+
+
+async def test_dead_letters_without_a_group_are_one(morgue: Morgue) -> None:
+    await morgue.bury("", hours_ago=2)
+    await morgue.bury("", hours_ago=1)
+
+    assert await morgue.told() == [("email", "", 2)]
+
+
+async def test_job_that_is_retried_leaves_its_group(morgue: Morgue) -> None:
+    job_id = await morgue.bury("aa", hours_ago=1)
+    (job,) = await morgue.store.repo.retry_jobs([job_id], 1)
+
+    assert job.error_group == ""
+    assert await morgue.told() == []
+
+
+async def test_attempt_that_another_follows_gives_no_group(morgue: Morgue) -> None:
+    claim = await morgue.store.start()
+    await morgue.store.repo.fail_jobs([failure(claim, error_group="aa")])
+
+    assert (await morgue.store.job(claim.job_id)).error_group == ""
+
+
+async def test_jobs_whose_lease_lapsed_for_the_last_time_are_a_group(morgue: Morgue) -> None:
+    claim = await morgue.store.start(max_attempts=1)
+    await morgue.store.time.lapse_leases(claim.job_id)
+    await morgue.store.repo.reap_expired(9)
+
+    assert await morgue.told() == [("email", LEASE_EXPIRED_GROUP, 1)]
+
+
+async def test_lapsed_lease_that_another_attempt_follows_gives_no_group(morgue: Morgue) -> None:
+    claim = await morgue.store.start()
+    await morgue.store.time.lapse_leases(claim.job_id)
+    await morgue.store.repo.reap_expired(9)
+
+    assert (await morgue.store.job(claim.job_id)).error_group == ""

@@ -1,0 +1,80 @@
+"""Callers are told who they are taken for."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.access.authenticator import Authenticator
+from pulse_server.access.directory import Directory
+from pulse_server.access.users import Role, User
+from pulse_server.domain.errors import Unauthenticated
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.transport.grpc.introduction import Introduction
+from pulse_server.transport.grpc.permissions import may_call
+from tests.transport.authorised import METHODS, PASSWORD, USERS, answer, basic, caller
+from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+
+
+async def test_open_server_knows_nobody_and_lets_everybody_do_everything(server: ServerUnderTest) -> None:
+    told = await server.stub.WhoAmI(pb.WhoAmIRequest())
+
+    assert (told.user, told.role) == ("", "admin")
+    assert list(told.methods) == [method.name for method in METHODS]
+
+
+async def test_each_user_is_told_the_role_and_what_it_may_call(database_dsn: str) -> None:
+    async with server_under_test(database_dsn, users=USERS) as server:
+        for role in Role:
+            for _ in range(2):  # checked, then remembered
+                told = await caller(server.channel, role.value).WhoAmI(pb.WhoAmIRequest())
+                assert (told.user, told.role) == (role.value, role.value)
+                assert set(told.methods) == {
+                    method.name for method in METHODS if may_call(role, f"/{SERVICE}/{method.name}")
+                }
+
+
+@pytest.mark.parametrize("password", ["wrong", ""])
+async def test_who_does_not_get_in_is_told_nothing(database_dsn: str, password: str) -> None:
+    async with server_under_test(database_dsn, users=USERS) as server:
+        code, _ = await answer(caller(server.channel, "viewer", password), "WhoAmI")
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_new_role_is_told_at_once(database_dsn: str, tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"ann:{PASSWORD}:worker\n")
+    async with server_under_test(database_dsn, users_file=file) as server:
+        ann = caller(server.channel, "ann")
+        assert (await ann.WhoAmI(pb.WhoAmIRequest())).role == "worker"
+        file.write_text(f"ann:{PASSWORD}:viewer\n")
+        access = server.app.access
+        assert access is not None
+        assert access.users_file is not None
+        access.read_again()
+        await access.users_file.loop.wait_for_ticks(1)
+        assert (await ann.WhoAmI(pb.WhoAmIRequest())).role == "viewer"
+
+
+class Context:
+    """What is left of a call whose user was removed after the doorkeeper let it in."""
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return basic("ann")
+
+
+async def test_user_who_was_removed_meanwhile_is_nobody() -> None:
+    directory = Directory([User("ann", PASSWORD)])
+    authenticator = Authenticator(directory, Metrics())
+    introduction = Introduction(authenticator)
+    ((_, authorization),) = basic("ann")
+    await authenticator.authenticate(authorization, "127.0.0.1")
+    assert (await introduction.who_am_i(pb.WhoAmIRequest(), Context())).user == "ann"  # type: ignore[arg-type]
+
+    directory.replace([User("bob", PASSWORD)])
+
+    with pytest.raises(Unauthenticated):
+        await introduction.who_am_i(pb.WhoAmIRequest(), Context())  # type: ignore[arg-type]
+    authenticator.close()
