@@ -3,13 +3,14 @@
 
 usage: python3 dev.py COMMAND
 
-  demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker
+  demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker; with a dashboard
   test                  run every check: ruff, mypy, import-linter, the stubs, pytest
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
   docs [--check]        regenerate docs/cli.md from src/pulse_cli; --check only compares
+  screenshots           take the pictures of docs/images from the demo; needs Chromium
   setup                 make .venv, with everything that the commands above need
 
 Every command sets up what it needs in .venv, once. No Postgres, uv or make has to be there.
@@ -50,6 +51,7 @@ def main() -> int:
         "bench": bench,
         "proto": proto,
         "docs": docs,
+        "screenshots": screenshots,
     }
     try:
         if command not in commands:
@@ -118,6 +120,12 @@ def docs(arguments: list[str]) -> int:
     only_flag("docs", "--check", arguments)
     ensure_setup(Profile.DEVELOP)
     become("-m", "tools.cli_reference", *arguments)
+
+
+def screenshots(arguments: list[str]) -> int:
+    """Take the pictures of the dashboard. Does not return."""
+    ensure_setup(Profile.DEVELOP)
+    become("-m", "tools.screenshots", *arguments)
 
 
 def only_flag(command: str, flag: str | None, arguments: list[str]) -> bool:

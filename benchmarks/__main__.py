@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, environment, tell
-from benchmarks.scenarios import auth, bulk, claim, drain, fires, idle, metrics, submit
+from benchmarks.scenarios import auth, bulk, claim, dashboard, drain, fires, idle, metrics, submit
 from benchmarks.stand import Stand
 
 SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
@@ -23,6 +23,7 @@ SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "fires": fires.measure,
     "auth": auth.measure,
     "metrics": metrics.measure,
+    "dashboard": dashboard.measure,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,19 @@ class Stand:
             )
         try:
             yield await _serving_address(process, log)
+        finally:
+            await _end(process)
+
+    @asynccontextmanager
+    async def dashboard(self, server: str) -> AsyncIterator[str]:
+        """A dashboard of that server, as a process. Yields its address."""
+        log = Path(self._folder.name) / f"dashboard-{uuid.uuid4().hex[:8]}.log"
+        command = [sys.executable, "-m", "pulse_ui", "--addr", "127.0.0.1:0", "--server", server]
+        with log.open("w") as output:
+            process = subprocess.Popen(command, stderr=output)
+        try:
+            found = await _until(lambda: re.search(r"is at http://([^,]+),", log.read_text()))
+            yield found[1] if found else ""
         finally:
             await _end(process)
 

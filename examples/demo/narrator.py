@@ -30,6 +30,8 @@ _COLOUR_OF = {
     "worker A": "36",
     "worker B": "33",
     "worker C": "34",
+    "office-1": "36",
+    "media-1": "33",
 }
 
 
@@ -87,6 +89,12 @@ class Narrator:
         """Print names with their values and a remark, aligned."""
         for name, value, remark in rows:
             self._print(f"  {name:<15} {value:>5}  {self._in(Tone.FAINT, remark)}".rstrip())
+
+    def invite(self, name: str, address: str) -> None:
+        """Print an address for the reader to open, so that it is not overlooked."""
+        self._print("")
+        self._print(f"  {self._in(Tone.TITLE, f'{name}: {address}')}")
+        self.paragraph("Open it in a browser and watch from there. Nobody is asked for a password here.")
 
     def gap(self) -> None:
         """Print an empty line."""

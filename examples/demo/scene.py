@@ -58,6 +58,15 @@ class Scene:
 
         return await until(look, f"job {job_id} is finished")
 
+    async def connected(self, worker: str) -> pulse.WorkerInfo:
+        """Wait until a worker of this name is connected to the server, and return it."""
+
+        async def look() -> pulse.WorkerInfo | None:
+            found = (one for one in await self.client.workers() if one.worker_id == worker)
+            return next((one for one in found if one.connected_at is not None), None)
+
+        return await until(look, f"{worker} is connected")
+
     async def heard(self, job_id: str, percent: int) -> Progress:
         """Wait until a worker said that it is this far with the job, and return what it said."""
 

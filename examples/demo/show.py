@@ -1,4 +1,4 @@
-"""The demo from start to end: set the stage, play the acts, keep a light load, sum up, clear the stage."""
+"""The demo from start to end: set the stage, play the acts, keep a load, sum up, clear the stage."""
 
 import asyncio
 import signal
@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pulse
-from examples.demo import load, summary
+from examples.demo import load, shop, summary
 from examples.demo.acts import failures, ordinary, recovery, turns
 from examples.demo.facts import NotAsPromised
 from examples.demo.narrator import Narrator, Tone
 from examples.demo.scene import Scene, name_of
 from examples.demo.stage import Progress, Stage
-from examples.demo.worker import roll_call_topic
 
 # What the acts take without any pause, the start of the server included.
 _STORY_SECONDS = 20
@@ -35,6 +34,7 @@ class Show:
         self._narrator = Narrator()
         self._stage = Stage(keep, self._tell_progress)
         self._scene: Scene | None = None
+        self._dashboard = ""
         self._problem: Exception | None = None
         self._doing: asyncio.Task[None] | None = None
 
@@ -81,10 +81,10 @@ class Show:
             await turns.play(scene)
             await giving_up
         finally:
-            giving_up.cancel()
+            await failures.end(giving_up)
         killed = await recovery.play(scene)
         if self._remaining_seconds() > _SHORTEST_LOAD_SECONDS:
-            await self._keep_a_light_load(scene, killed)
+            await self._keep_a_load(scene, killed)
 
     async def _set_the_stage(self) -> Scene:
         self._narrator.introduce(
@@ -101,24 +101,31 @@ class Show:
         address = await self._stage.address()
         self._narrator.tell("server", f"answers at {address}")
         scene = self._scene = Scene(pulse.Pulse(address), self._stage, self._narrator, self._pause())
+        self._stage.start_dashboard(address)
         await asyncio.gather(self._enter(scene, "worker A"), self._enter(scene, "worker B"))
+        self._dashboard = await self._stage.dashboard_address()
+        self._narrator.invite("Dashboard", self._dashboard)
         return scene
 
     async def _enter(self, scene: Scene, worker: str, remark: str = "") -> None:
-        """Start a worker, and tell so once it has answered a job that only it can run."""
+        """Start a worker, and tell so once the server knows of it."""
         self._stage.start_worker(worker, scene.client.address)
-        roll_call = await scene.client.enqueue(roll_call_topic(worker))
-        await scene.finished(roll_call.id)
+        await scene.connected(worker)
         self._narrator.tell(worker, f"is connected{remark}")
 
-    async def _keep_a_light_load(self, scene: Scene, killed: str) -> None:
+    async def _keep_a_load(self, scene: Scene, killed: str) -> None:
         end = "until you press Ctrl-C" if self._seconds is None else f"until {self._seconds:g} s are over"
         self._narrator.title(
-            f"5. A light load, {end}",
+            f"5. A shop, {end}",
+            f"Orders, payments, pictures and exports, some of which fail. Look at it: {self._dashboard}",
             "Submit jobs of your own in another terminal, if you like:",
             f"PULSE_ADDR={scene.client.address} .venv/bin/python examples/producer.py",
         )
-        await self._enter(scene, "worker C", f", in place of {killed}")
+        await asyncio.gather(
+            self._enter(scene, "worker C", f", in place of {killed}"),
+            self._enter(scene, shop.OFFICE, ", for the shop's short jobs"),
+            self._enter(scene, shop.MEDIA, ", for pictures and exports"),
+        )
         await load.keep_up(scene, is_over=lambda: self._remaining_seconds() <= 0)
 
     async def _sum_up(self) -> None:

@@ -1,9 +1,10 @@
-"""The processes of the demo: a pulsed with its Postgres, and workers. All of them end with the demo."""
+"""The processes of the demo: a pulsed with its Postgres, a dashboard, workers. All of them end with it."""
 
 import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from examples.demo.facts import NotAsPromised, until
 
 _ROOT = Path(__file__).resolve().parents[2]
-_WORKER_STOP_SECONDS = 5
+_CALLER_STOP_SECONDS = 5
 _SERVER_STOP_SECONDS = 25
 # A tenth of the usual times, so that nobody has to wait half a minute for a recovery.
 LEASE_SECONDS = 3
@@ -47,6 +48,7 @@ class Stage:
         self.progress: dict[str, Progress] = {}
         self._directory: Path | None = None
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._dashboard: subprocess.Popen[bytes] | None = None
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._listeners: set[asyncio.Task[None]] = set()
 
@@ -88,6 +90,26 @@ class Stage:
             for line in (self._directory / "pulsed.log").read_text().splitlines():
                 if '"serving"' in line:
                     return str(json.loads(line)["address"])
+        return None
+
+    # ------------------------------------------------------------ the dashboard
+
+    def start_dashboard(self, address: str) -> None:
+        """Start a dashboard for the server at this address."""
+        self._dashboard = self._start("dashboard", [address], {})
+
+    async def dashboard_address(self) -> str:
+        """Return where a browser finds the dashboard. NotAsPromised tells why it never will."""
+        return await until(self._look_for_dashboard, "the dashboard answers")
+
+    async def _look_for_dashboard(self) -> str | None:
+        assert self._directory is not None
+        assert self._dashboard is not None
+        words = (self._directory / "dashboard.log").read_text(errors="replace")
+        if found := re.search(r"The dashboard is at (\S+),", words):
+            return found[1]
+        if self._dashboard.poll() is not None:
+            raise NotAsPromised(f"The dashboard did not start. {words.strip()}")
         return None
 
     # ------------------------------------------------------------ workers
@@ -136,13 +158,14 @@ class Stage:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Stop the workers, then the server with its Postgres, and remove the temporary directory."""
-        for worker in self._workers.values():
-            worker.send_signal(signal.SIGTERM)
-        for worker in self._workers.values():
-            if not await _ends_within(worker, _WORKER_STOP_SECONDS):
-                worker.kill()
-                worker.wait()
+        """Stop workers and dashboard, then the server with its Postgres; remove the temporary directory."""
+        callers = [*self._workers.values(), *([self._dashboard] if self._dashboard is not None else [])]
+        for caller in callers:
+            caller.send_signal(signal.SIGTERM)
+        for caller in callers:
+            if not await _ends_within(caller, _CALLER_STOP_SECONDS):
+                caller.kill()
+                caller.wait()
         if self._keeper is not None:
             _let_go(self._keeper)
             await _ends_within(self._keeper, _SERVER_STOP_SECONDS)
@@ -151,7 +174,7 @@ class Stage:
 
     def abandon(self) -> None:
         """Let go of every process without waiting: each ends by itself, and the directory is removed."""
-        for process in (*self._workers.values(), self._keeper):
+        for process in (*self._workers.values(), self._dashboard, self._keeper):
             if process is not None:
                 _let_go(process)
 

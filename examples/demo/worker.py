@@ -1,4 +1,4 @@
-"""A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`.
+"""A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`. Its name says what it can do.
 
 What it says about a long job goes to standard output, one JSON object per line, for the demo to tell.
 Standard input is a pipe that only the demo holds: when it closes the demo is gone, and so is this process.
@@ -12,6 +12,7 @@ import threading
 from datetime import timedelta
 
 import pulse
+from examples.demo import shop
 
 VIDEO_STEPS = 5
 
@@ -51,20 +52,16 @@ def tell(ctx: pulse.Context, *, percent: int) -> None:
     print(json.dumps(line), flush=True)
 
 
-def roll_call_topic(name: str) -> str:
-    """Return the topic that only the worker of this name serves: a job on it shows that it is connected."""
-    return f"roll-call/{name.replace(' ', '-')}"
-
-
 async def main(name: str, address: str) -> None:
     """Run jobs until SIGTERM."""
-    p = pulse.Pulse(address, worker_id=name, concurrency=4, drain_timeout=timedelta(milliseconds=500))
-    register_handlers(p)
-
-    @p.job(roll_call_topic(name))
-    async def roll_call() -> None:
-        await asyncio.sleep(0.1)
-
+    register, concurrency = {
+        shop.OFFICE: (shop.register_office, 12),
+        shop.MEDIA: (shop.register_media, 8),
+    }.get(name, (register_handlers, 4))
+    p = pulse.Pulse(
+        address, worker_id=name, concurrency=concurrency, drain_timeout=timedelta(milliseconds=500)
+    )
+    register(p)
     await p.run()
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+import pulse_ui.settings
 from pulse import tuning as sdk_tuning
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
+from pulse_ui.tuning import STOP_GRACE
 from tests.deploy.deployment_files import (
     DEPLOY,
     KUBERNETES,
@@ -25,9 +27,10 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE = documents(DEPLOY / "compose.yaml")[0]["services"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 SETTINGS = Settings("[::]:50051", "postgres://pulse@localhost/pulse")
+DASHBOARD_PORT = int(pulse_ui.settings.DEFAULT_ADDRESS.rpartition(":")[2])
 LONGEST_STOP = longest_drain(SETTINGS).total_seconds()
 WORKLOADS = [
-    *(manifest("Deployment", name) for name in ("pulsed", "mailer")),
+    *(manifest("Deployment", name) for name in ("pulsed", "pulse-ui", "mailer")),
     manifest("Job", "pulsed-migrate"),
 ]
 
@@ -94,7 +97,12 @@ def test_image_takes_nothing_from_a_checkout_but_what_it_copies() -> None:
 
 def test_image_exposes_the_ports_that_it_listens_on() -> None:
     (http,) = re.findall(r"PULSE_HTTP_ADDR=:(\d+)", DOCKERFILE)
-    assert re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE) == [f"50051 {http}"]
+    assert re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE) == [f"50051 {http} {DASHBOARD_PORT}"]
+
+
+def test_image_has_the_dashboard_in_it() -> None:
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert "ui" in extras.split(",")
 
 
 # ------------------------------------------------------------ compose
@@ -105,7 +113,7 @@ def test_compose_waits_longer_than_a_server_drains(name: str) -> None:
     assert seconds(COMPOSE[name]["stop_grace_period"]) > LONGEST_STOP
 
 
-@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2", "migrate"])
+@pytest.mark.parametrize("name", ["pulsed-1", "pulsed-2", "migrate", "dashboard"])
 def test_compose_runs_the_server_locked_down(name: str) -> None:
     service = COMPOSE[name]
     assert service["read_only"] is True
@@ -140,6 +148,20 @@ def test_prometheus_scrapes_the_port_that_the_servers_listen_on() -> None:
     assert f":{target['port']}" == COMPOSE["pulsed-1"]["environment"]["PULSE_HTTP_ADDR"]
     for name in ("pulsed-1", "pulsed-2"):
         assert COMPOSE[name]["networks"]["default"]["aliases"] == target["names"]
+
+
+def test_dashboard_of_compose_knows_the_servers_and_not_the_database() -> None:
+    service = COMPOSE["dashboard"]
+    assert service["entrypoint"] == ["pulse-ui"]
+    settings = pulse_ui.settings.read_settings([], {"PULSE_UI_ADDR": service["environment"]["PULSE_UI_ADDR"]})
+    assert (settings.port, service["ports"]) == (
+        DASHBOARD_PORT,
+        [f"127.0.0.1:{DASHBOARD_PORT}:{settings.port}"],
+    )
+    host, _, port = service["environment"]["PULSE_ADDR"].partition(":")
+    assert [host] == COMPOSE["pulsed-1"]["networks"]["default"]["aliases"]
+    assert port == "50051"
+    assert not {"DB_HOST", "PULSE_AUTH_USERS", "PULSE_USER"} & service["environment"].keys()
 
 
 # ------------------------------------------------------------ kubernetes
@@ -228,6 +250,20 @@ def test_secrets_that_are_used_are_in_the_example() -> None:
             if "secret" in volume
         }
     assert used == example
+
+
+def test_there_is_one_dashboard_and_its_service_finds_it() -> None:
+    dashboard = manifest("Deployment", "pulse-ui")
+    assert dashboard["spec"]["replicas"] == 1
+    assert container(dashboard)["image"] == container(PULSED)["image"]
+    (port,) = container(dashboard)["ports"]
+    variables = {variable["name"]: variable["value"] for variable in container(dashboard)["env"]}
+    assert variables["PULSE_UI_ADDR"] == f":{port['containerPort']}"
+    assert container(dashboard)["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    service = manifest("Service", "pulse-ui")["spec"]
+    assert service["selector"].items() <= dashboard["spec"]["template"]["metadata"]["labels"].items()
+    assert service["ports"][0]["targetPort"] == port["name"]
+    assert pod(dashboard)["terminationGracePeriodSeconds"] > STOP_GRACE.total_seconds()
 
 
 def test_autoscaling_leaves_connections_for_others() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import pulse_ui.settings
 from pulse_server.settings import OPTIONS, read_settings
 from tests.deploy.deployment_files import DEPLOY, KUBERNETES, ROOT, assignments, documents, text_files
 
@@ -14,6 +15,7 @@ OF_THE_SDK = {
     for path in (ROOT / "src" / "pulse").glob("*.py")
     for name in re.findall(r"\bPULSE_[A-Z_]+\b", path.read_text(encoding="utf-8"))
 }
+OF_THE_DASHBOARD = {option.variable for option in pulse_ui.settings.OPTIONS}
 # Read by compose.yaml alone.
 OF_COMPOSE = {"PULSE_VERSION", "PULSE_PUBLISH"}
 HASH = "$2b$04$" + "a" * 21 + "." + "b" * 31
@@ -24,7 +26,7 @@ def test_named_settings_exist(path: Path) -> None:
     named = set(re.findall(r"\bPULSE_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8")))
     if path.suffix == ".json":  # Grafana's variables are no settings
         named = set()
-    assert named <= OF_THE_SERVER | OF_THE_SDK | OF_COMPOSE
+    assert named <= OF_THE_SERVER | OF_THE_SDK | OF_THE_DASHBOARD | OF_COMPOSE
 
 
 def test_settings_of_the_kubernetes_example_are_accepted(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
+from pulse_ui.tuning import STOP_GRACE
 from tests.deploy.deployment_files import DEPLOY
 
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
+UNITS_OF_THE_SERVER = sorted(SYSTEMD.glob("pulsed*.service"))
 
 
 def directives(path: Path) -> dict[str, list[str]]:
@@ -41,11 +43,16 @@ def test_systemd_asks_the_server_alone_to_stop() -> None:
     assert "exec /opt/pulse/bin/pulsed" in start
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", UNITS_OF_THE_SERVER, ids=lambda path: path.name)
 def test_a_unit_without_its_database_url_does_not_start_a_database_of_its_own(path: Path) -> None:
     (start,) = directives(path)["ExecStart"]
     assert 'test -n "$$DB_HOST" || exit 1' in start
     assert any(value.startswith("database-url:") for value in directives(path)["LoadCredential"])
+
+
+def test_systemd_waits_longer_than_a_dashboard_takes_to_stop() -> None:
+    (waits,) = directives(SYSTEMD / "pulse-ui.service")["TimeoutStopSec"]
+    assert int(waits) > STOP_GRACE.total_seconds()
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -61,6 +68,6 @@ def test_units_run_as_an_ordinary_user_without_privileges(path: Path) -> None:
 def test_credentials_that_are_named_are_loaded() -> None:
     for path in [*UNITS, *SYSTEMD.glob("*.service.d/*.conf")]:
         unit = directives(path)
-        loaded = {value.partition(":")[0] for value in unit["LoadCredential"]}
+        loaded = {value.partition(":")[0] for value in unit.get("LoadCredential", [])}
         named = {value.partition("=%d/")[2] for value in unit.get("Environment", []) if "=%d/" in value}
         assert named <= loaded, path

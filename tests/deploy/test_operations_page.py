@@ -79,7 +79,9 @@ def test_every_alert_of_the_page_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "docs" / "operations.md", DEPLOY / "README.md"], ids=lambda p: p.name
+    "path",
+    [ROOT / "docs" / "operations.md", ROOT / "docs" / "dashboard.md", DEPLOY / "README.md"],
+    ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):

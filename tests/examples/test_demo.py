@@ -1,9 +1,11 @@
 """The demo tells the truth, and leaves nothing behind however it ends."""
 
+import asyncio
 import os
 import signal
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,10 +63,16 @@ async def test_interrupt_while_the_server_starts_ends_the_demo_in_order(place: P
     assert "Traceback" not in demo.output
 
 
-async def test_nothing_survives_a_killed_demo(place: Path) -> None:
+async def test_demo_shows_its_workers_on_a_dashboard_and_nothing_survives_when_it_is_killed(
+    place: Path,
+) -> None:
     async with program("-m", "examples.demo", TMPDIR=str(place)) as demo:
-        await demo.says("worker B  is connected")
-        assert len(processes_in(place)) > 4
+        await demo.says("Dashboard: http://127.0.0.1:")
+        address = demo.lines[-1].split()[-1]
+        page = await asyncio.to_thread(read_page, f"{address}/workers")
+        assert "worker A" in page
+        assert "worker B" in page
+        assert len(processes_in(place)) > 5
         demo.process.kill()
 
 
@@ -83,6 +91,11 @@ async def test_time_that_is_too_short_for_the_story_is_refused() -> None:
     async with program("-m", "examples.demo", "--seconds", "5") as demo:
         assert await demo.ends() == 2
     assert "the story takes 20 seconds" in demo.output
+
+
+def read_page(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=PATIENCE_SECONDS) as response:
+        return str(response.read().decode())
 
 
 def leftovers(place: Path) -> list[str]:

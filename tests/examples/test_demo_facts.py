@@ -5,8 +5,10 @@ from datetime import UTC, datetime
 import pytest
 
 import pulse
+from examples.demo import shop
 from examples.demo.acts.recovery import is_recovered
 from examples.demo.facts import Tally
+from examples.demo.load import trades
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,6 +32,7 @@ def job(status: str, worker_id: str, *outcomes: str) -> pulse.JobInfo:
         lease_until=None,
         worker_id=worker_id,
         last_error=None,
+        error_group=None,
         idempotency_key=None,
         schedule_id=None,
         metadata={},
@@ -59,3 +62,11 @@ def test_job_that_ended_in_any_other_way_is_not_recovered(other: pulse.JobInfo) 
 def test_job_that_the_server_does_not_know_any_more_is_missing() -> None:
     tally = Tally(submitted=5, completed=2, retried=1, dead_lettered=1, recovered=0, unfinished=1)
     assert tally.missing == 1
+
+
+def test_everything_that_the_shop_orders_has_a_worker() -> None:
+    p = pulse.Pulse("127.0.0.1:1")
+    shop.register_office(p)
+    shop.register_media(p)
+    ordered = {order.topic for _, orders in trades() for order in next(orders)}
+    assert ordered <= set(p.handled_topics)

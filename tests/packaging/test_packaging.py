@@ -81,7 +81,7 @@ def test_wheel_is_typed(contents: set[str]) -> None:
     assert "pulse/py.typed" in contents
 
 
-@pytest.mark.parametrize("suffix", [".py", ".pyi", ".sql"])
+@pytest.mark.parametrize("suffix", [".py", ".pyi", ".sql", ".html", ".css", ".js"])
 def test_wheel_holds_every_source_file(contents: set[str], suffix: str) -> None:
     """Stubs and SQL are data to the build: a missing one is noticed only when it is used."""
     packages = [

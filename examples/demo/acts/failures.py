@@ -24,8 +24,18 @@ async def play(scene: Scene) -> asyncio.Task[None]:
         "app", f"submits {name_of('import-file', broken)}, with a broken file and {_FILE_ATTEMPTS} attempts"
     )
     giving_up = asyncio.create_task(_tell_giving_up(scene, broken))
-    await _tell_success(scene, charge)
+    try:
+        await _tell_success(scene, charge)
+    except BaseException:
+        await end(giving_up)
+        raise
     return giving_up
+
+
+async def end(tale: "asyncio.Task[None]") -> None:
+    """Stop telling. What went wrong with this one as well needs no second mention."""
+    tale.cancel()
+    await asyncio.gather(tale, return_exceptions=True)
 
 
 async def _tell_success(scene: Scene, charge: str) -> None:

@@ -1,0 +1,56 @@
+"""The command `pulse-ui`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pulse_ui.settings import BadSettings, Settings, read_settings
+
+log = logging.getLogger("pulse_ui")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0 stopped, 1 could not, 2 called wrongly."""
+    try:
+        settings = read_settings(arguments, os.environ)
+        logging.basicConfig(
+            level=settings.log_level.upper(),
+            format="%(asctime)s %(levelname)s %(message)s",
+            stream=sys.stderr,
+        )
+        serve(settings)
+    except (BadSettings, OSError) as error:
+        print(f"pulse-ui: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises BadSettings or OSError if it cannot begin."""
+    # Only now: `pulse-ui --help` has no use for gRPC and uvicorn.
+    import pulse
+    from pulse_ui.app import Dashboard
+    from pulse_ui.serving import Server, listen
+
+    try:
+        server = pulse.Pulse(settings.server, user="", password="").address
+    except pulse.InvalidArgument as error:
+        raise BadSettings(str(error)) from None
+    listener = listen(settings)
+    settings = replace(settings, port=listener.getsockname()[1])
+    dashboard = Server(Dashboard(settings), on_serving=lambda: _tell(settings, server))
+    asyncio.run(dashboard.serve(sockets=[listener]))
+
+
+def _tell(settings: Settings, server: str) -> None:
+    log.info("The dashboard is at %s, for pulsed at %s.", settings.public_url or settings.address, server)
+    if not settings.is_loopback and settings.tls_certificate is None and settings.public_url is None:
+        log.warning(
+            "Passwords and pages go over the network in plain text. "
+            "Use --tls-cert and --tls-key, or a proxy that speaks HTTPS and --public-url."
+        )

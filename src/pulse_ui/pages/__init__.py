@@ -1,0 +1,1 @@
+"""One module per page: what it asks of pulsed, and what it shows."""

@@ -1,0 +1,36 @@
+"""The stream that tells an open page when to bring itself up to date."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from pulse_ui.web.sessions import Sessions
+from pulse_ui.web.visits import Visit
+
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+class Events:
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def stream(self, visit: Visit) -> Response:
+        """Server-sent events: `changed` when jobs did, `ended` when the session has."""
+        return StreamingResponse(
+            self._told(visit, visit.query.text("job") or None),
+            media_type="text/event-stream",
+            headers=_HEADERS,
+        )
+
+    async def _told(self, visit: Visit, job_id: str | None) -> AsyncIterator[str]:
+        yield "retry: 3000\n: watching\n\n"
+        if not visit.may("WatchJobs"):
+            return
+        with visit.account.news.listening(job_id) as listener:
+            async for has_changed in listener.changes():
+                if not self._sessions.is_open(visit.session):
+                    yield "event: ended\ndata:\n\n"
+                    return
+                yield "event: changed\ndata:\n\n" if has_changed else ": quiet\n\n"

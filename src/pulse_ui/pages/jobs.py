@@ -1,0 +1,112 @@
+"""The list of jobs, and finding one by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+import pulse
+from pulse_ui.views.job_actions import ACTIONS
+from pulse_ui.views.job_filters import jobs_path, read_filter
+from pulse_ui.views.job_rows import job_rows, status_tabs
+from pulse_ui.web.doors import LIVE_HEADER
+from pulse_ui.web.visits import Visit
+
+_ID = re.compile(r"[0-9a-f]{1,32}")
+_SINCE_CHOICES = ("15m", "1h", "24h", "7d")
+
+
+async def show(visit: Visit) -> Response:
+    """The jobs that match, newest first, a page at a time."""
+    query = visit.query
+    if LIVE_HEADER not in visit.request.headers and any(not value.strip() for _, value in query.items()):
+        # A form sends its empty fields too: without them the address can be read, and passed on.
+        return visit.go(jobs_path([(name, value) for name, value in query.items() if value.strip()]))
+    now = datetime.now(UTC)
+    cursor = query.text("cursor") or None
+    asked = read_filter(query.items(), now=now, zone=visit.zone)
+    (page, refusal), topics = await asyncio.gather(
+        _list(visit, cursor, asked.which), visit.client.topics() if visit.may("ListTopics") else _none()
+    )
+    actions = [action for action in ACTIONS.values() if visit.may(action.needs)]
+    is_certain = not asked.problems and not refusal
+    return await visit.page(
+        "jobs.html",
+        title="Jobs",
+        # Later pages stand still, so that nothing moves under whoever reads them.
+        live="jobs" if cursor is None and not refusal else None,
+        asked=asked,
+        chips=asked.chips(visit.zone),
+        rows=job_rows(page.jobs, now),
+        next_path=asked.path(cursor=page.next_cursor) if page.next_cursor else None,
+        cursor=cursor,
+        refusal=refusal,
+        topics=topics,
+        tabs=status_tabs(topics, topic=asked.which.get("topic"), is_counted=asked.is_known_by_topic),
+        since_choices=_SINCE_CHOICES,
+        actions=[one for one in actions if asked.status is None or asked.status in one.statuses],
+        # Not with a field that was not understood: more would match than its user thinks.
+        actions_on_all=[one for one in actions if one.takes(asked.status)]
+        if is_certain and not asked.is_any
+        else [],
+        confirm_all=lambda verb: (
+            f"/jobs/confirm?{urlencode([('action', verb), ('all', '1'), *asked.pairs()])}"
+        ),
+    )
+
+
+async def _list(visit: Visit, cursor: str | None, which: pulse.JobFilter) -> tuple[pulse.Page, str]:
+    """Return the page, and why there is none if pulsed refuses the question."""
+    nothing = pulse.Page((), None)
+    try:
+        return await visit.client.list_jobs(limit=visit.page_size, cursor=cursor, **which), ""
+    except pulse.InvalidArgument as error:
+        if cursor is not None and "page_token" in str(error):
+            return nothing, "This address leads to no page of the list: begin with the newest."
+        return nothing, str(error)
+    except pulse.DeadlineExceeded:
+        if not which:
+            raise
+        # Errors and metadata are searched job by job. Whether pulsed is there at all, the other call tells.
+        return nothing, "This search takes too long: narrow it by topic, status or time."
+
+
+async def _none() -> list[pulse.TopicInfo]:
+    return []
+
+
+async def find(visit: Visit) -> Response:
+    """Go to the job whose id begins like this, or show those that it could be."""
+    typed = visit.query.text("id")
+    digits = re.sub(r"[\s-]", "", typed).lower()
+    if not _ID.fullmatch(digits):
+        problem = "" if not typed else f"“{typed[:60]}” is not the beginning of a job id."
+        return await _found(visit, typed, problem, [], status=400 if typed else 200)
+    match await visit.client.find_jobs(digits):
+        case []:
+            problem = f"There is no job whose id begins with “{typed[:60]}”."
+            return await _found(visit, typed, problem, [], status=404)
+        case [job_id]:
+            return visit.go(f"/jobs/{job_id}")
+        case several:
+            jobs = await asyncio.gather(*map(visit.client.get_job, several), return_exceptions=True)
+            # One may have been deleted since.
+            found = [job for job in jobs if isinstance(job, pulse.JobInfo)]
+            return await _found(visit, typed, "", found)
+
+
+async def _found(
+    visit: Visit, typed: str, problem: str, jobs: list[pulse.JobInfo], *, status: int = 200
+) -> Response:
+    return await visit.page(
+        "find.html",
+        title="Find a job",
+        status=status,
+        typed=typed,
+        problem=problem,
+        rows=job_rows(jobs, datetime.now(UTC)),
+    )

@@ -1,0 +1,42 @@
+"""An action on many jobs while it goes on, and how it ended."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from pulse_ui.web.forms import Form
+from pulse_ui.web.operations import Operation
+from pulse_ui.web.refusals import Refused
+from pulse_ui.web.visits import Visit
+
+_REFRESH_SECONDS = 1
+"""A bar that moves every five seconds looks stuck."""
+
+
+async def show(visit: Visit) -> Response:
+    operation = _wanted(visit)
+    return await visit.page(
+        "operation.html",
+        title=operation.title,
+        live="jobs" if operation.is_running else None,
+        refresh_seconds=_REFRESH_SECONDS,
+        operation=operation,
+    )
+
+
+async def stop(visit: Visit, form: Form) -> Response:
+    operation = _wanted(visit)
+    operation.stop()
+    return visit.go(f"/operations/{operation.number}")
+
+
+def _wanted(visit: Visit) -> Operation:
+    number = visit.request.path_params["number"]
+    operation = visit.account.operations.get(number)
+    if operation is None:
+        raise Refused(
+            404,
+            f"There is no operation {number}: it ended long ago, or the dashboard was restarted since. "
+            "The list of jobs tells how things are.",
+        )
+    return operation

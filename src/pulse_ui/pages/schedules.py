@@ -1,0 +1,137 @@
+"""Schedules: all of them, one of them, and what can be done to one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.responses import Response
+
+import pulse
+from pulse_ui import tuning
+from pulse_ui.pages.upcoming import upcoming
+from pulse_ui.views import foreign_text
+from pulse_ui.views.metadata import metadata_view
+from pulse_ui.views.payloads import payload_view
+from pulse_ui.views.schedule_words import ScheduleWords, schedule_words
+from pulse_ui.web.forms import Form
+from pulse_ui.web.visits import Visit
+
+_ID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One schedule of the list."""
+
+    schedule: pulse.ScheduleInfo
+    words: ScheduleWords
+    next_fires: list[datetime]
+    last_fire: pulse.ScheduleFire | None
+
+
+async def show_all(visit: Visit) -> Response:
+    cursor = visit.query.text("cursor") or None
+    page, scheduler = await asyncio.gather(
+        visit.client.schedules.list(limit=tuning.SCHEDULES_SHOWN, cursor=cursor), _status(visit)
+    )
+    return await visit.page(
+        "schedules.html",
+        title="Schedules",
+        live="jobs",
+        rows=await asyncio.gather(*(_row(visit, schedule) for schedule in page)),
+        scheduler=scheduler,
+        cursor=cursor,
+        next_cursor=page.next_cursor,
+    )
+
+
+async def show(visit: Visit) -> Response:
+    try:
+        schedule = await visit.client.schedules.get(_named(visit))
+    except pulse.NotFound as error:
+        return await _show_gone(visit, str(error))
+    next_fires, fires = await asyncio.gather(
+        upcoming(visit, schedule, tuning.NEXT_FIRES), _fires(visit, schedule.id, tuning.FIRES_SHOWN)
+    )
+    words = schedule_words(schedule)
+    return await visit.page(
+        "schedule.html",
+        title=words.name,
+        live="jobs",
+        schedule=schedule,
+        words=words,
+        next_fires=next_fires,
+        fires=fires,
+        payload=payload_view(schedule.payload, whole="whole" in visit.query),
+        metadata=metadata_view(schedule.metadata),
+    )
+
+
+async def pause(visit: Visit, form: Form) -> Response:
+    schedule = await visit.client.schedules.get(_named(visit))
+    await visit.client.schedules.pause(schedule)
+    sentence = f"Paused {_called(schedule)}: it fires no more until it is resumed."
+    return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
+
+
+async def resume(visit: Visit, form: Form) -> Response:
+    schedule = await visit.client.schedules.get(_named(visit))
+    await visit.client.schedules.resume(schedule)
+    missed = "" if schedule.kind == "once" else " What it missed while paused stays missed."
+    sentence = f"Resumed {_called(schedule)}.{missed}"
+    return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
+
+
+async def fire(visit: Visit, form: Form) -> Response:
+    schedule = await visit.client.schedules.get(_named(visit))
+    handle = await visit.client.schedules.fire(schedule)
+    return visit.go(
+        form.raw("back") or f"/schedules/{schedule.id}",
+        f"Fired {_called(schedule)}: a job was stored on {handle.topic}. Its timetable goes on as before.",
+        link=(f"/jobs/{handle.id}", "Look at the job"),
+    )
+
+
+async def delete(visit: Visit, form: Form) -> Response:
+    schedule = await visit.client.schedules.get(_named(visit))
+    await visit.client.schedules.delete(schedule)
+    sentence = f"Deleted the schedule {_called(schedule)}. The jobs that it made stay."
+    return visit.back(form, sentence, otherwise="/schedules")
+
+
+async def _show_gone(visit: Visit, sentence: str) -> Response:
+    """Say that the schedule is not there any more. Its jobs outlive it, and can still be found."""
+    named = _named(visit)
+    fires = await _fires(visit, named, tuning.FIRES_SHOWN) if _ID.fullmatch(named) else ()
+    return await visit.page(
+        "schedule_gone.html", title="No such schedule", status=404, sentence=sentence, fires=fires
+    )
+
+
+async def _row(visit: Visit, schedule: pulse.ScheduleInfo) -> Row:
+    next_fires, fires = await asyncio.gather(
+        upcoming(visit, schedule, tuning.NEXT_FIRES_LISTED), _fires(visit, schedule.id, 1)
+    )
+    return Row(schedule, schedule_words(schedule), next_fires, fires[0] if fires else None)
+
+
+async def _fires(visit: Visit, schedule_id: str, limit: int) -> tuple[pulse.ScheduleFire, ...]:
+    if not visit.may("ListScheduleFires"):
+        return ()
+    return (await visit.client.schedules.fires(schedule_id, limit=limit)).fires
+
+
+async def _status(visit: Visit) -> pulse.SchedulerStatus | None:
+    return await visit.client.schedules.status() if visit.may("GetSchedulerStatus") else None
+
+
+def _named(visit: Visit) -> str:
+    named: str = visit.request.path_params["schedule_id"]
+    return named
+
+
+def _called(schedule: pulse.ScheduleInfo) -> str:
+    return foreign_text.one_line(schedule.name or schedule.id)

@@ -1,0 +1,88 @@
+"""Serves the dashboard over HTTP until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from pulse_ui import tuning
+from pulse_ui.app import Dashboard
+from pulse_ui.settings import Settings
+
+
+class Server(uvicorn.Server):
+    """uvicorn, but open pages do not hold up its end, and a stop that was asked for is a success."""
+
+    def __init__(
+        self,
+        dashboard: Dashboard,
+        *,
+        handles_signals: bool = True,
+        on_serving: Callable[[], None] | None = None,
+    ) -> None:
+        settings = dashboard.settings
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+        super().__init__(
+            uvicorn.Config(
+                dashboard.app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
+                timeout_graceful_shutdown=round(tuning.STOP_GRACE.total_seconds()),
+            )
+        )
+        self._dashboard = dashboard
+        self._handles_signals = handles_signals
+        self._on_serving = on_serving
+        self._closing: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._on_serving is not None:
+            self._on_serving()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM) if self._handles_signals else ()
+        for number in signals:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Take no more visitors and end the streams of the open pages. Asked twice, it does not wait."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._dashboard.close())
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Bind the address. Raises OSError with a sentence that says what is wrong."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(tuning.BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise OSError(
+            f"cannot listen on {settings.host}:{settings.port} ({reason}). "
+            "Is another dashboard running there? Choose another address with --addr host:port."
+        ) from None
+    listener.setblocking(False)
+    return listener

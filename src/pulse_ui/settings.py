@@ -1,0 +1,199 @@
+"""What the dashboard is told: one table, from the environment and from flags. `pulse-ui --help` prints it."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pulse_ui import tuning
+
+DEFAULT_ADDRESS = "127.0.0.1:8080"
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_SPAN = re.compile(r"(\d+)\s*([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_YES = frozenset({"1", "on", "true", "yes"})
+_NO = frozenset({"", "0", "off", "false", "no"})
+
+
+class BadSettings(Exception):
+    """A setting that cannot be used, as a sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    host: str = "127.0.0.1"
+    port: int = 8080
+    server: str | None = None
+    """Where pulsed is; None: as the SDK finds it, which is PULSE_ADDR or localhost:50051."""
+    public_url: str | None = None
+    """The origin that browsers see, such as https://jobs.example.com; None: what they ask for."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    session_idle: timedelta = tuning.SESSION_IDLE
+    read_only: bool = False
+    log_level: str = "info"
+
+    @property
+    def is_loopback(self) -> bool:
+        """True when only this machine can reach the dashboard."""
+        if self.host in LOOPBACK_NAMES:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a browser on this machine would write it."""
+        scheme = "https" if self.tls_certificate is not None else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    flag: str
+    variable: str
+    metavar: str
+    help: str
+
+
+OPTIONS = (
+    Option("--addr", "PULSE_UI_ADDR", "HOST:PORT", f"where to listen (default {DEFAULT_ADDRESS})"),
+    Option("--server", "PULSE_ADDR", "HOST:PORT", "where pulsed is (default localhost:50051)"),
+    Option(
+        "--public-url",
+        "PULSE_UI_PUBLIC_URL",
+        "URL",
+        "what browsers type when a proxy stands in front, such as https://jobs.example.com",
+    ),
+    Option("--tls-cert", "PULSE_UI_TLS_CERT", "FILE", "PEM certificate chain; with --tls-key, serves HTTPS"),
+    Option("--tls-key", "PULSE_UI_TLS_KEY", "FILE", "PEM key of the certificate"),
+    Option(
+        "--session-idle",
+        "PULSE_UI_SESSION_IDLE",
+        "SPAN",
+        "log a user out who did nothing for so long (default 30m)",
+    ),
+    Option("--read-only", "PULSE_UI_READ_ONLY", "on|off", "show everything, change nothing (default off)"),
+    Option("--log-level", "PULSE_UI_LOG_LEVEL", "LEVEL", "debug, info, warning or error (default info)"),
+)
+_EPILOG = """\
+Each setting can also come from the environment; a flag counts more. How to reach pulsed over TLS is what the
+SDK reads: PULSE_TLS, PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY, PULSE_TLS_SERVER_NAME. Users
+log in with the name and password that pulsed knows them by; the dashboard has none of its own."""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pulse-ui",
+        description="The pulse dashboard: see the queue and act on it, in a browser.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"pulse-ui {_version()}")
+    for option in OPTIONS:
+        # A bare --read-only says enough.
+        bare = "on" if option.metavar == "on|off" else None
+        parser.add_argument(
+            option.flag,
+            dest=option.variable,
+            metavar=option.metavar,
+            nargs="?" if bare else None,
+            const=bare,
+            default=argparse.SUPPRESS,
+            help=f"{option.help} [{option.variable}]",
+        )
+    return parser
+
+
+def read_settings(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> Settings:
+    """Return the settings. Raises BadSettings naming the one that cannot be used."""
+    given: dict[str, str] = {**environ, **vars(parser().parse_args(arguments))}
+
+    def text(variable: str) -> str:
+        return given.get(variable, "").strip()
+
+    host, port = _address(text("PULSE_UI_ADDR") or DEFAULT_ADDRESS)
+    certificate, key = _file("PULSE_UI_TLS_CERT", text), _file("PULSE_UI_TLS_KEY", text)
+    if (certificate is None) != (key is None):
+        missing = "PULSE_UI_TLS_KEY" if key is None else "PULSE_UI_TLS_CERT"
+        raise BadSettings(f"{missing} is missing: HTTPS needs both a certificate and its key.")
+    level = text("PULSE_UI_LOG_LEVEL").lower() or "info"
+    if level not in ("debug", "info", "warning", "error"):
+        raise BadSettings(f"PULSE_UI_LOG_LEVEL={level!r} is no level: use debug, info, warning or error.")
+    return Settings(
+        host=host,
+        port=port,
+        server=text("PULSE_ADDR") or None,
+        public_url=_origin(text("PULSE_UI_PUBLIC_URL")),
+        tls_certificate=certificate,
+        tls_key=key,
+        session_idle=_span("PULSE_UI_SESSION_IDLE", text("PULSE_UI_SESSION_IDLE") or "30m"),
+        read_only=_switch("PULSE_UI_READ_ONLY", text("PULSE_UI_READ_ONLY")),
+        log_level=level,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise BadSettings(
+            f"PULSE_UI_ADDR={text!r} cannot be understood: write host:port, for example {DEFAULT_ADDRESS}."
+        )
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _origin(text: str) -> str | None:
+    if not text:
+        return None
+    try:
+        parts = urlsplit(text)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise BadSettings(
+            f"PULSE_UI_PUBLIC_URL={text!r} cannot be used: write scheme and host without a path, "
+            "for example https://jobs.example.com."
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}{port}"
+
+
+def _span(variable: str, text: str) -> timedelta:
+    found = _SPAN.fullmatch(text)
+    span = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found and len(found[1]) < 7 else timedelta()
+    if span <= timedelta():
+        raise BadSettings(f"{variable}={text!r} is no span of time: write for example 90s, 30m or 8h.")
+    return span
+
+
+def _switch(variable: str, text: str) -> bool:
+    if text.lower() in _YES | _NO:
+        return text.lower() in _YES
+    raise BadSettings(f"{variable}={text!r} is neither on nor off.")
+
+
+def _file(variable: str, text: Callable[[str], str]) -> Path | None:
+    if not (path := text(variable)):
+        return None
+    if not Path(path).is_file():
+        raise BadSettings(f"{variable}={path!r} is no file that can be read.")
+    return Path(path)
+
+
+def _version() -> str:
+    try:
+        return version("pulse-jobs")
+    except PackageNotFoundError:
+        return "from a source tree"

@@ -1,0 +1,151 @@
+// Keeps an open page up to date: at once when pulsed tells of changes, and every few seconds anyway. If the stream
+// does not come through, the seconds are enough. Says so when nobody answers, and goes on when somebody does.
+"use strict";
+
+(() => {
+  const SHORTEST = 1000;
+  const STREAM_PAUSE = 15000;
+  // pulsed counts topics at most once a second: what changed just now is in the next count, not in this one.
+  const SECOND_LOOK = 1500;
+  let stream = null;
+  let watched = null;
+  let refreshing = false;
+  let again = false;
+  let last = Date.now();
+  let good = new Date();
+  let timer = null;
+  let streamAgainAt = 0;
+
+  const page = () => document.getElementById("page");
+  const isBusy = () => document.body.classList.contains("htmx-request") || document.querySelector(".htmx-request") !== null;
+
+  function say(words, link) {
+    const banner = document.getElementById("connection-banner");
+    if (!banner) return;
+    banner.hidden = !words;
+    banner.textContent = words || "";
+    if (link) {
+      const anchor = document.createElement("a");
+      anchor.href = link[0];
+      anchor.textContent = link[1];
+      anchor.setAttribute("hx-boost", "false");
+      banner.append(" ", anchor);
+    }
+    page()?.classList.toggle("stale", Boolean(words));
+  }
+
+  const since = () => `What you see is from ${good.toLocaleTimeString()}.`;
+
+  async function refresh() {
+    if (refreshing) { again = true; return; }
+    if (document.hidden || isBusy() || !page()?.dataset.live) return;
+    refreshing = true;
+    again = false;
+    last = Date.now();
+    const address = location.pathname + location.search;
+    try {
+      const response = await fetch(address, { headers: { "Pulse-Live": "1" }, signal: AbortSignal.timeout(15000), redirect: "manual" });
+      const text = await response.text();
+      if (location.pathname + location.search !== address || isBusy()) return;
+      if (response.status === 401 || response.type === "opaqueredirect") return ended();
+      const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("page");
+      if (response.ok && fresh) {
+        say("");
+        good = new Date();
+        window.pulseMorph(page(), fresh);
+        window.htmx?.process(page());
+      } else if (response.status === 503) {
+        say(`pulsed does not answer. ${since()} Trying again.`);
+      } else {
+        const heading = fresh?.querySelector("h1")?.textContent ?? `The answer was ${response.status}`;
+        say(`${heading}: ${fresh?.querySelector(".failure p")?.textContent ?? ""} ${since()}`);
+      }
+    } catch {
+      say(`The dashboard does not answer. ${since()} Trying again.`);
+    } finally {
+      refreshing = false;
+      last = Date.now();
+      if (again) soon();
+    }
+  }
+
+  function ended() {
+    stop();
+    clearInterval(timer);
+    timer = null;
+    say("Your session has ended; what you see no longer changes.", [`/login?next=${encodeURIComponent(location.pathname + location.search)}`, "Log in again"]);
+  }
+
+  let planned = null;
+  function soon() {
+    if (planned) return;
+    planned = setTimeout(() => { planned = null; refresh(); }, Math.max(0, SHORTEST - (Date.now() - last)));
+  }
+
+  let secondLook = null;
+  function changed() {
+    soon();
+    clearTimeout(secondLook);
+    secondLook = setTimeout(soon, SECOND_LOOK);
+  }
+
+  function stop() {
+    stream?.close();
+    stream = watched = null;
+  }
+
+  function follow() {
+    const live = page()?.dataset.live ?? null;
+    if (live === watched && stream) return;
+    stop();
+    if (!live || document.hidden || Date.now() < streamAgainAt) return;
+    watched = live;
+    stream = new EventSource(live.startsWith("job:") ? `/events?job=${encodeURIComponent(live.slice(4))}` : "/events");
+    stream.addEventListener("changed", changed);
+    stream.addEventListener("ended", ended);
+    // It connects again by itself, unless it was refused: then the page does without for a while.
+    stream.addEventListener("error", () => {
+      if (stream?.readyState !== EventSource.CLOSED) return;
+      streamAgainAt = Date.now() + STREAM_PAUSE;
+      stop();
+    });
+  }
+
+  function tick() {
+    if (document.hidden || !page()?.dataset.live) return;
+    follow();
+    if (Date.now() - last >= Number(page().dataset.refresh) * 1000) soon();
+  }
+
+  // A page that only says that nobody answers asks again until somebody does.
+  function tryAgain() {
+    if (!document.querySelector("[data-try-again]")) return;
+    setTimeout(() => location.reload(), 3000);
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    follow();
+    tryAgain();
+    timer = setInterval(tick, 1000);
+    // Another page than before: begin at its top, and let those who cannot see hear its name.
+    let path = location.pathname;
+    document.body.addEventListener("htmx:afterSettle", () => {
+      good = new Date();
+      last = Date.now();
+      say("");
+      if (location.pathname !== path) {
+        path = location.pathname;
+        window.scrollTo(0, 0);
+        document.getElementById("content")?.focus({ preventScroll: true });
+      }
+      follow();
+      tryAgain();
+    });
+    document.body.addEventListener("htmx:sendError", () => say(`The dashboard does not answer, so nothing was changed. ${since()}`));
+    document.body.addEventListener("htmx:timeout", () => say("The dashboard took too long to answer: look before you repeat it."));
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) stop();
+    else { follow(); soon(); }
+  });
+})();

@@ -1,0 +1,121 @@
+// Turns the page that is shown into the one that was fetched, and leaves alone whatever did not change: scroll,
+// focus, text selection, open details and what somebody is typing stay as they are.
+//
+// A node is kept when its counterpart has the same id, or, without ids, the same kind and place.
+"use strict";
+
+(() => {
+  // As an attribute: the property of a form with a field that is called "id" is that field.
+  const key = (node) => (node.nodeType === Node.ELEMENT_NODE && node.getAttribute("id")) || null;
+
+  const isSameKind = (old, fresh) =>
+    old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && key(old) === key(fresh);
+
+  // What a person has changed in a control is theirs until they send or reset it.
+  const isTouched = (control) => {
+    if (control === document.activeElement) return true;
+    if (control.type === "checkbox" || control.type === "radio") return control.checked !== control.defaultChecked;
+    if (control.tagName === "SELECT") return [...control.options].some((option) => option.selected !== option.defaultSelected);
+    return "defaultValue" in control && control.value !== control.defaultValue;
+  };
+
+  const isControl = (node) => ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName);
+
+  const isHeld = (node) =>
+    node.hasAttribute("data-rows") && [...node.querySelectorAll("input[type=checkbox]")].some((box) => box.checked);
+
+  function morphAttributes(old, fresh) {
+    const opens = old.tagName === "DETAILS" || old.tagName === "DIALOG";
+    for (const { name, value } of fresh.attributes) {
+      if (opens && name === "open") continue;
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    for (const { name } of [...old.attributes]) {
+      if (opens && name === "open") continue;
+      if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    }
+  }
+
+  function morphControl(old, fresh) {
+    if (isTouched(old)) return;
+    morphAttributes(old, fresh);
+    if (old.tagName === "TEXTAREA" && old.defaultValue !== fresh.defaultValue) old.value = old.defaultValue = fresh.defaultValue;
+    if (old.tagName === "INPUT" && old.type !== "checkbox" && old.type !== "radio") old.value = fresh.getAttribute("value") ?? "";
+    if (old.tagName === "SELECT") {
+      morphChildren(old, fresh);
+      [...old.options].forEach((option) => (option.selected = option.defaultSelected));
+    }
+  }
+
+  function morphNode(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    if (isControl(old)) return morphControl(old, fresh);
+    morphAttributes(old, fresh);
+    // Messages that were not taken away stay until the next page.
+    if (old.hasAttribute("data-keep") && !fresh.firstElementChild) return;
+    morphChildren(old, fresh);
+  }
+
+  // While somebody selects rows, rows neither come nor go: those that are there are brought up to date.
+  function morphHeldRows(old, fresh) {
+    const byId = new Map([...fresh.children].filter(key).map((row) => [row.id, row]));
+    for (const row of old.children) if (byId.has(row.id)) morphNode(row, byId.get(row.id));
+    old.toggleAttribute("data-held", true);
+  }
+
+  function morphChildren(old, fresh) {
+    if (isHeld(old)) return morphHeldRows(old, fresh);
+    if (old.hasAttribute?.("data-held")) old.removeAttribute("data-held");
+    const wanted = new Set([...fresh.childNodes].map(key).filter(Boolean));
+    const keyed = new Map([...old.childNodes].filter((node) => wanted.has(key(node))).map((node) => [key(node), node]));
+    let place = old.firstChild;
+    for (const next of [...fresh.childNodes]) {
+      const id = key(next);
+      let match = id ? keyed.get(id) : null;
+      if (match && match.nodeName !== next.nodeName) match = null;
+      if (!match && !id) {
+        // Step over what another one will claim by its id, then take what stands here if it is of the same kind.
+        let candidate = place;
+        while (candidate && keyed.has(key(candidate))) candidate = candidate.nextSibling;
+        if (candidate && isSameKind(candidate, next)) match = candidate;
+      }
+      if (match) {
+        if (match !== place) old.insertBefore(match, place);
+        morphNode(match, next);
+        place = match.nextSibling;
+      } else {
+        old.insertBefore(document.importNode(next, true), place);
+      }
+    }
+    while (place) {
+      const gone = place;
+      place = place.nextSibling;
+      gone.remove();
+    }
+  }
+
+  window.pulseMorph = (target, fresh) => {
+    morphNode(target, fresh);
+    document.dispatchEvent(new CustomEvent("pulse:shown", { detail: { root: target } }));
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    window.htmx?.defineExtension("morph", {
+      isInlineSwap: (style) => style === "morph",
+      handleSwap: (style, target, fragment) => {
+        if (style !== "morph") return false;
+        const fresh = [...fragment.childNodes].find((node) => node.nodeType === Node.ELEMENT_NODE);
+        if (!fresh) return [];
+        if (fresh.id === target.id) window.pulseMorph(target, fresh);
+        else {
+          target.replaceChildren(...fragment.childNodes);
+          document.dispatchEvent(new CustomEvent("pulse:shown", { detail: { root: target } }));
+        }
+        return [target];
+      },
+    });
+  });
+})();

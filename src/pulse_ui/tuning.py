@@ -1,0 +1,62 @@
+"""Every interval, size and limit of the dashboard, with its reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+# --- calls to pulsed
+CALL_TIMEOUT = timedelta(seconds=4)
+"""A person waits for it. Whoever is down longer is told as down, and the page tries again by itself."""
+STEP_TIMEOUT = timedelta(seconds=15)
+"""Of one batch of an action on many jobs: nobody waits for it, and giving up leaves its number unknown."""
+IDENTITY_AGE = timedelta(seconds=10)
+"""A user who was removed, or whose role changed, notices within that time; pulsed itself refuses at once."""
+
+# --- sessions
+SESSION_IDLE = timedelta(minutes=30)
+SESSION_LONGEST = timedelta(hours=12)
+"""However busy: a laptop that is left open is not logged in for ever."""
+SESSIONS = 2_000
+"""Of a few kilobytes each. Strangers' go first when there are more."""
+NOTICES = 5
+
+# --- what a browser may send
+FORM_BYTES = 2 * 1024 * 1024
+"""A schedule's payload may have 1 MiB, and its quotation marks are escaped."""
+FORM_FIELDS = 2_000
+SELECTED_JOBS = 200
+"""A page shows 50. What is more goes by filter."""
+
+# --- logging in
+LOGIN_TRIES = 10
+LOGIN_TRY_EVERY = timedelta(seconds=6)
+"""Ten at once, then one every six seconds from each address. pulsed has a limit of its own for this machine,
+and one stranger must not use it up for everyone."""
+LOGIN_ADDRESSES = 10_000
+
+# --- pages
+PAGE_SIZE = 50
+REFRESH_SECONDS = 5
+"""How often an open page is brought up to date when nothing tells it to."""
+NEWS_PAUSE = timedelta(seconds=1)
+"""Between two pieces of news to one page: a busy queue changes all the time, and nobody reads faster."""
+NEWS_HEARTBEAT = timedelta(seconds=15)
+"""So that proxies do not take a quiet stream for a dead one."""
+NEWS_RETRY = timedelta(seconds=2)
+HELD_SHOWN = 8
+HELD_SHOWN_AT_LEAST = 3
+HELD_ROWS = 160
+"""Of held jobs on the page of workers: with many workers, fewer of each."""
+WORKERS_SHOWN = 200
+SCHEDULES_SHOWN = 25
+"""Each asks for its last fire, and a cron now and then for its next ones; all of them at once."""
+NEXT_FIRES_LISTED = 5
+NEXT_FIRES = 10
+FIRES_SHOWN = 20
+PREVIEWS = 2_000
+"""Cron expressions whose next fires are remembered until the first of them comes."""
+TOPICS_SUGGESTED = 500
+
+# --- stopping
+STOP_GRACE = timedelta(seconds=5)
+BACKLOG = 1_024

@@ -1,0 +1,89 @@
+"""One job as a row of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from pulse import JobInfo, JobStatus, TopicInfo
+from pulse_ui.views import foreign_text
+
+_WAITING = (JobStatus.PENDING, JobStatus.RETRYING)
+_RAN_TO_ITS_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
+_LONGEST_LINE = 300
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    job: JobInfo
+    what: str
+    """due, ready, started or ended."""
+    when: datetime | None
+    """The moment that `what` is about; None: it needs none."""
+    took: float | None
+    """How many seconds the last attempt ran; None: it still does, or did not run to its end."""
+    error: str
+    """The line of the last error that says most, unless the job succeeded after all."""
+    worker: str
+
+
+def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
+    return [_row(job, now) for job in jobs]
+
+
+def _row(job: JobInfo, now: datetime) -> JobRow:
+    if job.status in _WAITING:
+        is_due = job.next_run_at is None or job.next_run_at <= now
+        what, when = ("ready", None) if is_due else ("due", job.next_run_at)
+    elif job.status is JobStatus.RUNNING:
+        what, when = "started", job.started_at
+    else:
+        what, when = "ended", job.finished_at
+    took = None
+    if job.status in _RAN_TO_ITS_END and job.started_at is not None and job.finished_at is not None:
+        took = max(0.0, (job.finished_at - job.started_at).total_seconds())
+    error = (
+        ""
+        if job.status is JobStatus.COMPLETED
+        else foreign_text.summary(job.last_error or "")[:_LONGEST_LINE]
+    )
+    return JobRow(job, what, when, took, error, foreign_text.one_line(job.worker_id or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One status to look at, with how many jobs have it where that is known."""
+
+    name: str
+    status: str
+    """Empty: all of them."""
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tabs:
+    tabs: tuple[Tab, ...]
+    ready: int | None
+    """Pending or retrying, and due. Which of both they are, nobody counts."""
+    waiting: int | None
+    """Pending or retrying, and not due yet."""
+
+
+def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: bool) -> Tabs:
+    """Return a tab for each status, with the numbers of one topic or of all."""
+    of_these = [one for one in topics if topic is None or one.topic == topic]
+
+    def total(name: str) -> int | None:
+        return sum(getattr(one, name) for one in of_these) if is_counted else None
+
+    tabs = (
+        Tab("All", ""),
+        Tab("Pending", "PENDING"),
+        Tab("Running", "RUNNING", total("running")),
+        Tab("Retrying", "RETRYING"),
+        Tab("Completed", "COMPLETED"),
+        Tab("Dead", "DEAD_LETTERED", total("dead_lettered")),
+        Tab("Canceled", "CANCELED", total("canceled")),
+    )
+    return Tabs(tabs, total("ready"), total("waiting"))

@@ -1,0 +1,40 @@
+"""A job's metadata: what its producer put there, apart from the trace that travels along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pulse_ui.views import foreign_text
+
+_TRACE_ENTRIES = "pulse.trace"
+"""Where the SDK names the entries that it added."""
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataView:
+    given: tuple[tuple[str, str], ...]
+    """The producer's own entries, by name."""
+    trace: tuple[tuple[str, str], ...]
+    """The entries that carry the context of a trace."""
+    trace_id: str
+    """Empty: there is none, or it cannot be read."""
+
+
+def metadata_view(metadata: Mapping[str, str]) -> MetadataView:
+    """Return the metadata in its two parts, fit to be read."""
+    carrying = {"traceparent", "tracestate", *metadata.get(_TRACE_ENTRIES, "").split()}
+    entries = sorted((name, value) for name, value in metadata.items() if name != _TRACE_ENTRIES)
+    parent = _TRACE_PARENT.fullmatch(metadata.get("traceparent", ""))
+    return MetadataView(
+        tuple(_readable(entry) for entry in entries if entry[0] not in carrying),
+        tuple(_readable(entry) for entry in entries if entry[0] in carrying),
+        parent[1] if parent else "",
+    )
+
+
+def _readable(entry: tuple[str, str]) -> tuple[str, str]:
+    name, value = entry
+    return foreign_text.one_line(name), foreign_text.lines(value)

@@ -1,0 +1,114 @@
+"""What happens to a job next, in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import pulse
+from pulse_ui.views import foreign_text, words
+
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A sentence, perhaps with a moment in its middle that the browser keeps up to date."""
+
+    before: str
+    moment: datetime | None = None
+    after: str = ""
+    tone: str = "info"
+    """info, good, warn or bad."""
+
+    def text(self, now: datetime) -> str:
+        """Return the whole sentence as it reads now."""
+        middle = "" if self.moment is None else f" {words.ago(self.moment, now)}"
+        return f"{self.before}{middle}{self.after}"
+
+
+def outlook(
+    job: pulse.JobInfo,
+    topic: pulse.TopicInfo | None,
+    dispatch: pulse.DispatchStatus | None,
+    now: datetime,
+) -> Outlook:
+    """Say what happens next. `topic` and `dispatch` are None where the visitor may not see them."""
+    match job.status:
+        case pulse.JobStatus.PENDING | pulse.JobStatus.RETRYING:
+            return _of_waiting(job, topic, dispatch, now)
+        case pulse.JobStatus.RUNNING:
+            return _of_running(job, now)
+        case pulse.JobStatus.COMPLETED:
+            return Outlook(f"Finished by attempt {job.attempts}. Nothing happens any more.", tone="good")
+        case pulse.JobStatus.CANCELED:
+            return _of_cancelled(job)
+        case _:
+            return _of_dead(job)
+
+
+def _of_waiting(
+    job: pulse.JobInfo,
+    topic: pulse.TopicInfo | None,
+    dispatch: pulse.DispatchStatus | None,
+    now: datetime,
+) -> Outlook:
+    is_due = job.next_run_at is None or job.next_run_at <= now
+    if not is_due:
+        hindrance = ""
+        if dispatch is not None and dispatch.is_paused(job.topic):
+            hindrance = ", but dispatch is paused" if dispatch.paused else ", but its topic is paused"
+        elif topic is not None and not topic.workers:
+            hindrance = ", but no worker is connected for this topic"
+        tone = "warn" if hindrance else "info"
+        return Outlook(f"{_next_attempt(job)} is due", job.next_run_at, f"{hindrance}.", tone)
+    if dispatch is not None and dispatch.is_paused(job.topic):
+        return _of_paused(job.topic, dispatch)
+    if topic is None:
+        return Outlook(f"Waits for a worker to take it. {_next_attempt(job)} starts then.")
+    if not topic.workers:
+        return Outlook("Waits for a worker: none is connected for this topic.", tone="warn")
+    connected = f"{words.plural(topic.workers, 'worker')} {'is' if topic.workers == 1 else 'are'} connected"
+    if topic.ready > 1:
+        line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
+        return Outlook(f"Waits for a free worker: {line}")
+    return Outlook(f"Waits for a free worker: {connected} for this topic.")
+
+
+def _of_paused(topic: str, dispatch: pulse.DispatchStatus) -> Outlook:
+    after = ". It waits until somebody resumes it."
+    if dispatch.paused:
+        return Outlook("Paused: all dispatch was paused", dispatch.paused_at, after, "warn")
+    return Outlook("Paused: this topic was paused", dispatch.topics[topic].paused_at, after, "warn")
+
+
+def _of_running(job: pulse.JobInfo, now: datetime) -> Outlook:
+    is_last = job.attempts >= job.max_attempts
+    then = "it is dead-lettered" if is_last else f"attempt {job.attempts + 1} of {job.max_attempts} follows"
+    if job.lease_until is not None and job.lease_until < now:
+        silent = "Its worker has gone silent: the lease ended"
+        return Outlook(silent, job.lease_until, f", so {then} soon.", "warn")
+    return Outlook(f"Runs. If it fails, {then}{': this is the last attempt' if is_last else ''}.")
+
+
+def _of_cancelled(job: pulse.JobInfo) -> Outlook:
+    last = job.history[-1] if job.history else None
+    reason = job.last_error or ""
+    if last is not None and last.outcome != "canceled" and reason.startswith(last.error):
+        reason = ""  # it is the error of the attempt before
+    elif last is not None and last.outcome == "canceled":
+        reason = last.error
+    given = f" “{foreign_text.one_line(reason)[:_LONGEST_REASON]}”." if reason else ""
+    return Outlook(f"Cancelled{':' if given else '.'}{given} It does not run unless somebody retries it.")
+
+
+def _of_dead(job: pulse.JobInfo) -> Outlook:
+    if job.history and job.history[-1].outcome == "discarded":
+        why = "its handler gave it up"
+    else:
+        why = "its only attempt failed" if job.attempts == 1 else f"all {job.attempts} attempts failed"
+    return Outlook(f"Dead: {why}. It does not run again unless somebody retries it.", tone="bad")
+
+
+def _next_attempt(job: pulse.JobInfo) -> str:
+    return f"Attempt {job.attempts + 1} of {job.max_attempts}"

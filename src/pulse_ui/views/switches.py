@@ -1,0 +1,62 @@
+"""The pause switches as a page shows them: one for everything, and one for each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pulse
+from pulse_ui.views import foreign_text
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One topic's switch."""
+
+    topic: str
+    is_paused: bool
+    """By its own name; it may also be held back with everything."""
+    paused_at: datetime | None
+    reason: str
+    ready: int
+    """So many jobs wait behind it, or will be handed out next."""
+    oldest_ready_at: datetime | None
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All switches, those that are off before the others."""
+
+    topics: tuple[Switch, ...]
+    reason: str
+    """Why everything is paused."""
+    ready: int
+    held_back: int
+    """So many jobs could be handed out if nothing were paused."""
+
+
+def switches(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) -> Board:
+    """Return the switches of all topics that there are, and of those that are paused without having jobs."""
+    known = {topic.topic: topic for topic in topics}
+    rows = [_switch(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
+    rows.sort(key=lambda row: (not row.is_paused, row.topic))
+    return Board(
+        topics=tuple(rows),
+        reason=foreign_text.one_line(status.reason),
+        ready=sum(row.ready for row in rows),
+        held_back=sum(row.ready for row in rows if status.is_paused(row.topic)),
+    )
+
+
+def _switch(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | None) -> Switch:
+    return Switch(
+        topic=name,
+        is_paused=pause is not None,
+        paused_at=pause.paused_at if pause else None,
+        reason=foreign_text.one_line(pause.reason) if pause else "",
+        ready=topic.ready if topic else 0,
+        oldest_ready_at=topic.oldest_ready_at if topic else None,
+        workers=topic.workers if topic else 0,
+    )

@@ -1,0 +1,78 @@
+"""Numbers, spans and moments as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def count(number: int | float) -> str:
+    """Return a number with its thousands apart: 12,345."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def short_count(number: int | float) -> str:
+    """Return a number in three digits or so: 12.3k."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(number) >= size:
+            scaled = number / (1e3 if letter == "k" else size)
+            return f"{scaled:.0f}{letter}" if scaled >= 100 else f"{scaled:.1f}".removesuffix(".0") + letter
+    return count(number)
+
+
+def span(seconds: float) -> str:
+    """Return a duration: 3 ms, 1.4 s, 5 min, 2 h 5 min, 3 d 4 h."""
+    if seconds < 0:
+        return f"-{span(-seconds)}"
+    if seconds < 0.001:
+        return "0 ms" if seconds == 0 else "< 1 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for (size, unit), (smaller, smaller_unit) in zip(_SPANS, (*_SPANS[1:], (1, "s")), strict=True):
+        if whole >= size:
+            number, rest = divmod(whole, size)
+            rest //= smaller
+            # Beyond ten of a unit nobody reads the next smaller one.
+            return f"{number} {unit} {rest} {smaller_unit}" if rest and number < 10 else f"{number} {unit}"
+    raise AssertionError(seconds)
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """Return how long ago it was, or in how long it will be."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    if abs(seconds) < 1:
+        return "now"
+    whole = int(abs(seconds))
+    words = f"{whole} s" if whole < 60 else span(whole)
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def clock(moment: datetime, zone: ZoneInfo) -> str:
+    """Return the time of day: 14:03:07."""
+    return moment.astimezone(zone).strftime("%H:%M:%S")
+
+
+def stamp(moment: datetime, zone: ZoneInfo, now: datetime | None = None) -> str:
+    """Return date and time; without the year if it is this one."""
+    there = moment.astimezone(zone)
+    today = (now or datetime.now(UTC)).astimezone(zone)
+    day = f"{there.day} {there:%b}"
+    return f"{day} {there:%H:%M:%S}" if there.year == today.year else f"{day} {there.year} {there:%H:%M:%S}"
+
+
+def brief(moment: datetime, zone: ZoneInfo, now: datetime | None = None) -> str:
+    """Return date and time as `stamp` does, without seconds if there are none."""
+    words = stamp(moment, zone, now)
+    return words if moment.second else words.removesuffix(":00")
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """Return the number with its noun: 1 job, 2 jobs."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,57 @@
+"""What a visitor sees when something goes wrong: one sentence, and what to do next."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pulse
+from pulse_ui.web.refusals import Refused
+from pulse_ui.web.rendering import Rendering
+
+log = logging.getLogger(__name__)
+
+_STATUS_OF: dict[type[pulse.PulseError], int] = {
+    pulse.NotFound: 404,
+    pulse.InvalidArgument: 400,
+    pulse.PermissionDenied: 403,
+    pulse.ResourceExhausted: 429,
+    pulse.Unavailable: 503,
+    pulse.DeadlineExceeded: 503,
+    pulse.ClientClosed: 503,  # the dashboard stops
+    pulse.InvalidTransition: 409,
+    pulse.AlreadyExists: 409,
+}
+_HEADING = {
+    400: "That cannot be asked for",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not possible any more",
+    413: "Too large",
+    415: "Not a form",
+    421: "Unknown host",
+    429: "Too much at once",
+    503: "pulsed does not answer",
+}
+
+
+def answer(rendering: Rendering, request: Request, error: Exception, *, was_change: bool = False) -> Response:
+    """Return the page that tells an error."""
+    if isinstance(error, Refused):
+        status, sentence = error.status, error.sentence
+    elif isinstance(error, pulse.PulseError):
+        status, sentence = _STATUS_OF.get(type(error), 502), str(error)
+    else:
+        log.error("a page failed: %s", request.url.path, exc_info=error)
+        status, sentence = 500, "The dashboard itself failed. Its log says how; try again, or report it."
+    heading = _HEADING.get(status, "Something went wrong")
+    if was_change and status == 503:
+        sentence += " Whether the change happened is not known: look before you repeat it."
+    return rendering.page(
+        "failure.html",
+        {"title": heading, "heading": heading, "sentence": sentence, "status": status},
+        request=request,
+        status=status,
+    )

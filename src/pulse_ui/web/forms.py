@@ -1,0 +1,66 @@
+"""Reads what a browser sends with a form, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from pulse_ui import tuning
+from pulse_ui.web.refusals import Refused
+
+
+class Form:
+    """The fields of a form, or of a query. What is missing is empty."""
+
+    def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def text(self, name: str) -> str:
+        """Return the last value of a field, without surrounding space."""
+        return self.raw(name).strip()
+
+    def raw(self, name: str) -> str:
+        """Return the last value of a field as it was typed."""
+        return next((value for key, value in reversed(self._fields) if key == name), "")
+
+    def texts(self, name: str) -> list[str]:
+        """Return all values of a field, in order, without doubles."""
+        return list(dict.fromkeys(value for key, value in self._fields if key == name))
+
+    def __contains__(self, name: str) -> bool:
+        return any(key == name for key, _ in self._fields)
+
+    def items(self) -> list[tuple[str, str]]:
+        return list(self._fields)
+
+
+def query_of(request: Request) -> Form:
+    """Return what stands behind the question mark."""
+    return Form(request.query_params.multi_items())
+
+
+async def form_of(request: Request) -> Form:
+    """Read the form that was posted. Raises Refused if it is none, or too large."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Refused(415, "This address takes forms only.")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > tuning.FORM_BYTES:
+            raise Refused(413, "The form is too large: 2 MiB is the most.")
+    try:
+        fields = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=tuning.FORM_FIELDS, errors="strict"
+        )
+    except ValueError:
+        raise Refused(400, "The form cannot be read.") from None
+    return Form([(name, value.replace("\r\n", "\n")) for name, value in fields])
+
+
+def local_path(path: str, otherwise: str = "/") -> str:
+    """Return the path if it leads to a page of this dashboard, and to no other site."""
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if is_local and path.isprintable() and "\\" not in path else otherwise

@@ -1,0 +1,152 @@
+"""Actions on many jobs that go on while their user looks at something else."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pulse
+
+log = logging.getLogger(__name__)
+
+_KEPT = 20
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One action on all jobs that match. Stopped half-way it leaves the rest as it is."""
+
+    number: int
+    title: str
+    """Such as "Retry 1,204 dead letters of email"."""
+    done_word: str
+    """Such as "retried"."""
+    total: int | None
+    """How many were counted when it began; None: they were not."""
+    back: str
+    """The page it began on."""
+    again: str = ""
+    """The page that asks for the same once more, for what is left when it did not come to its end."""
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    ended_at: datetime | None = None
+    done: int = 0
+    state: str = "running"
+    """running, done, stopped or failed."""
+    is_stopping: bool = False
+    """It was asked to stop, and will after the batch that is under way."""
+    is_uncertain: bool = False
+    """It failed without an answer: one more batch may have happened."""
+    error: str = ""
+    task: asyncio.Task[None] | None = None
+    clock: Callable[[], float] = time.monotonic
+    _began: float = field(init=False)
+    _ended: float | None = None
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """How long it has gone on, or did."""
+        return (self.clock() if self._ended is None else self._ended) - self._began
+
+    @property
+    def rate(self) -> float | None:
+        """Jobs a second; None as long as that says nothing."""
+        return self.done / self.elapsed_seconds if self.done and self.elapsed_seconds > 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest takes at this rate, if that can be told."""
+        if not self.is_running or self.total is None or self.rate is None:
+            return None
+        return max(0, self.total - self.done) / self.rate
+
+    @property
+    def passed_over(self) -> int:
+        """How many had moved on by their turn, once it is done."""
+        return max(0, self.total - self.done) if self.state == "done" and self.total is not None else 0
+
+    def stop(self) -> None:
+        """Take no further batch. The one under way is waited for, so that the number is right."""
+        if self.is_running:
+            self.is_stopping = True
+
+    async def settle(self, seconds: float) -> None:
+        """Wait for its end, but no longer than that."""
+        if self.task is not None:
+            await asyncio.wait({self.task}, timeout=seconds)
+
+    def end(self, state: str, error: str = "") -> None:
+        self.state, self.error = state, error
+        self.ended_at, self._ended = datetime.now(UTC), self.clock()
+
+
+class Operations:
+    """The operations of one user, the newest first."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._operations: dict[int, Operation] = {}
+
+    def begin(
+        self,
+        steps: AsyncGenerator[int, None],
+        *,
+        title: str,
+        done_word: str,
+        total: int | None,
+        back: str,
+        again: str = "",
+    ) -> Operation:
+        """Run the steps in the background; each yields how many jobs it were so far."""
+        operation = Operation(next(self._numbers), title, done_word, total, back, again)
+        self._operations[operation.number] = operation
+        operation.task = asyncio.create_task(_carry_out(operation, steps))
+        finished = [number for number, old in self._operations.items() if not old.is_running]
+        for number in finished[: max(0, len(self._operations) - _KEPT)]:
+            del self._operations[number]
+        return operation
+
+    def get(self, number: int) -> Operation | None:
+        return self._operations.get(number)
+
+    def running(self) -> list[Operation]:
+        return [operation for operation in reversed(self._operations.values()) if operation.is_running]
+
+    async def close(self) -> None:
+        """Stop what is under way, without waiting for answers."""
+        tasks = [operation.task for operation in self.running() if operation.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _carry_out(operation: Operation, steps: AsyncGenerator[int, None]) -> None:
+    try:
+        async for done in steps:
+            operation.done = done
+            if operation.is_stopping:
+                operation.end("stopped")
+                return
+        operation.end("done")
+    except asyncio.CancelledError:
+        operation.end("stopped")
+        raise
+    except pulse.PulseError as error:
+        operation.is_uncertain = isinstance(error, pulse.Unavailable)
+        operation.end("failed", str(error))
+    except Exception:
+        log.exception("an operation on many jobs failed")
+        operation.end("failed", "The dashboard itself failed; its log says how.")
+    finally:
+        await steps.aclose()

@@ -1,0 +1,113 @@
+"""Makes pages from templates. Everything that is put into one is escaped unless a view made it as markup."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from pulse_ui import tuning
+from pulse_ui.settings import Settings
+from pulse_ui.views import words
+from pulse_ui.views.zones import zone_named
+
+THEMES = ("auto", "light", "dark")
+
+
+class Rendering:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._environment = Environment(
+            loader=PackageLoader("pulse_ui"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            count=words.count,
+            short_count=words.short_count,
+            span=words.span,
+            plural=words.plural,
+            ago=_ago,
+            stamp=_stamp,
+            clock=_clock,
+            brief=_brief,
+        )
+        self._environment.globals.update(
+            asset=asset_path,
+            read_only=settings.read_only,
+            refresh_seconds=tuning.REFRESH_SECONDS,
+            # What only some pages have.
+            live=None,
+            page_class="",
+        )
+
+    def page(
+        self, template: str, context: Mapping[str, Any], *, request: Request, status: int = 200
+    ) -> HTMLResponse:
+        """Return the template as an answer, with the visitor's clock and colours."""
+        theme = request.cookies.get("pulse_theme", "")
+        text = self._environment.get_template(template).render(
+            {
+                **context,
+                "request": request,
+                "theme": theme if theme in THEMES else "auto",
+                "zone": zone_named(request.cookies.get("pulse_zone", "")),
+                "now": datetime.now(UTC),
+            }
+        )
+        return HTMLResponse(text, status_code=status)
+
+
+@lru_cache(maxsize=64)
+def asset_path(name: str) -> str:
+    """Return where a file of `static` is served, under a name that changes with its content."""
+    content = (files("pulse_ui") / "static" / name).read_bytes()
+    return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
+
+
+@pass_context
+def _ago(context: Context, moment: datetime | None) -> Markup | str:
+    """How long ago, kept up to date by the browser, with the exact time on hover."""
+    return _time(context, moment, "ago", words.ago)
+
+
+@pass_context
+def _stamp(context: Context, moment: datetime | None) -> Markup | str:
+    """Date and time in the visitor's zone."""
+    return _time(context, moment, "stamp", lambda when: words.stamp(when, context["zone"]))
+
+
+@pass_context
+def _brief(context: Context, moment: datetime | None) -> Markup | str:
+    """Date and time in the visitor's zone, for what happens at full minutes."""
+    return _time(context, moment, "brief", lambda when: words.brief(when, context["zone"]))
+
+
+@pass_context
+def _clock(context: Context, moment: datetime | None) -> Markup | str:
+    """The time of day in the visitor's zone."""
+    return _time(context, moment, "clock", lambda when: words.clock(when, context["zone"]))
+
+
+def _time(context: Context, moment: datetime | None, kind: str, text: Any) -> Markup | str:
+    if moment is None:
+        return "–"
+    zone = context["zone"]
+    exact = f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S} {moment.astimezone(zone).tzname()}"
+    return Markup('<time datetime="{}" data-time="{}" title="{}">{}</time>').format(
+        moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        kind,
+        exact,
+        text(moment),
+    )

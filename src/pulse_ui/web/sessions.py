@@ -1,0 +1,136 @@
+"""Who is logged in: sessions in the memory of this process, each with the connection of its user.
+
+The password goes into that connection and nowhere else, so pulsed itself decides what each user may do. A
+restart of the dashboard logs everyone out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pulse
+from pulse_ui import tuning
+from pulse_ui.web.news import Newsroom
+from pulse_ui.web.operations import Operations
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell once, at the top of the next page."""
+
+    text: str
+    kind: str = "good"
+    """good or bad."""
+    link: str | None = None
+    link_text: str = ""
+
+
+@dataclass(slots=True)
+class Account:
+    """A connection to pulsed under one name, and what pulsed says about that name."""
+
+    client: pulse.Pulse
+    identity: pulse.Identity
+    identity_checked_at: float
+    news: Newsroom
+    operations: Operations
+
+    async def close(self) -> None:
+        await self.operations.close()
+        await self.news.close()
+        await self.client.close()
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One browser. Without an account it is a stranger's, who may log in."""
+
+    created_at: float
+    seen_at: float
+    csrf_token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    account: Account | None = None
+    owns_account: bool = False
+    """False: on an open pulsed everybody shares one."""
+    notices: list[Notice] = field(default_factory=list)
+
+    def tell(self, notice: Notice) -> None:
+        self.notices = [*self.notices, notice][-tuning.NOTICES :]
+
+    def take_notices(self) -> list[Notice]:
+        notices, self.notices = self.notices, []
+        return notices
+
+
+class Sessions:
+    """Finds sessions by the key in the visitor's cookie; only the key's hash is kept."""
+
+    def __init__(self, idle: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
+        self._idle = idle.total_seconds()
+        self._clock = clock
+        self._sessions: dict[bytes, Session] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def find(self, key: str | None, *, touch: bool) -> Session | None:
+        """Return the session of this key unless it has ended. `touch`: its user just did something."""
+        if not key:
+            return None
+        session = self._sessions.get(_hash(key))
+        if session is None or self._has_ended(session):
+            if session is not None:
+                self.end(session)
+            return None
+        if touch:
+            session.seen_at = self._clock()
+        return session
+
+    def open(self, account: Account | None = None, *, owns_account: bool = False) -> tuple[str, Session]:
+        """Begin a session. Returns the key for the cookie."""
+        self._make_room()
+        key = secrets.token_urlsafe(32)
+        now = self._clock()
+        session = Session(now, now, account=account, owns_account=owns_account)
+        self._sessions[_hash(key)] = session
+        return key, session
+
+    def is_open(self, session: Session) -> bool:
+        """True unless it has ended meanwhile."""
+        return session in self._sessions.values() and not self._has_ended(session)
+
+    def end(self, session: Session) -> None:
+        """End it: its cookie is worth nothing from here on, and its connection closes."""
+        self._sessions = {key: other for key, other in self._sessions.items() if other is not session}
+        if session.owns_account and session.account is not None:
+            task = asyncio.get_running_loop().create_task(session.account.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for session in list(self._sessions.values()):
+            self.end(session)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _has_ended(self, session: Session) -> bool:
+        now = self._clock()
+        return (
+            now - session.seen_at > self._idle
+            or now - session.created_at > tuning.SESSION_LONGEST.total_seconds()
+        )
+
+    def _make_room(self) -> None:
+        if len(self._sessions) < tuning.SESSIONS:
+            return
+        for session in [session for session in self._sessions.values() if self._has_ended(session)]:
+            self.end(session)
+        if len(self._sessions) >= tuning.SESSIONS:
+            # Strangers first, then whoever was away the longest.
+            self.end(min(self._sessions.values(), key=lambda one: (one.account is not None, one.seen_at)))
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

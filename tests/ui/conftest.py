@@ -1,0 +1,108 @@
+"""One browser for all tests of the dashboard, and a server and a dashboard for each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from pulse_server import tuning as server_tuning
+from pulse_ui import tuning
+from tests.transport.authorised import PASSWORD, USERS
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
+from tests.ui.browsers import Complaints, chromium_path, close_pages, new_page
+from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
+
+_HERE = Path(__file__).parent
+
+# A page refreshes itself every five seconds, and machines that run tests are busy.
+expect.set_options(timeout=20_000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests on one loop: the browser belongs to it, and starting one takes longer than a test."""
+    for item in items:
+        if item.path.is_relative_to(_HERE) and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    path = chromium_path()
+    async with async_playwright() as playwright:
+        # No sandbox: it cannot be had as root, and only our own pages are opened.
+        browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    return Complaints()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """A browser of one's own: no cookies, nothing cached."""
+    context = await browser.new_context(
+        viewport={"width": 1280, "height": 900}, reduced_motion="reduce", timezone_id="Europe/Paris"
+    )
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(context: BrowserContext, complaints: Complaints) -> AsyncIterator[Page]:
+    """A page. Whatever the browser complains about in it fails the test."""
+    page = await new_page(context, complaints)
+    yield page
+    await close_pages()
+    assert complaints.unexpected() == []
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
+    """An open server, whose retries are due at once when their time has come."""
+    monkeypatch.setattr(server_tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
+    async with server_under_test(database_dsn) as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashboard that looks more often, and waits less for a pulsed that does not answer."""
+    monkeypatch.setattr(tuning, "REFRESH_SECONDS", 1)
+    monkeypatch.setattr(tuning, "CALL_TIMEOUT", 1 * SECOND)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def dashboard(server: ServerUnderTest) -> AsyncIterator[DashboardUnderTest]:
+    """The dashboard of the open server."""
+    async with dashboard_under_test(server.address) as running:
+        yield running
+        await close_pages()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def guarded_server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
+    """A server with one user per role, named after it."""
+    async with server_under_test(database_dsn, users=USERS) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def guarded(guarded_server: ServerUnderTest) -> AsyncIterator[DashboardUnderTest]:
+    """The dashboard of the server with users."""
+    async with dashboard_under_test(guarded_server.address) as running:
+        yield running
+        await close_pages()
+
+
+async def log_in(page: Page, dashboard: DashboardUnderTest, user: str, password: str = PASSWORD) -> None:
+    await page.goto(f"{dashboard.url}/login")
+    await page.get_by_label("User").fill(user)
+    await page.get_by_label("Password").fill(password)
+    await page.get_by_role("button", name="Log in").click()

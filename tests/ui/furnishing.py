@@ -1,0 +1,84 @@
+"""A queue with one of everything, every text of which would run as a script if a page let it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pulse
+from tests.transport.pulse_server_under_test import ServerUnderTest
+
+HOSTILE = """<img src=x onerror="alert('x')">'"`</script><script>alert(1)</script>{{7*7}}"""
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """What is there, by the page that shows it."""
+
+    pages: dict[str, str]
+    """Name of the page → its path."""
+
+
+@asynccontextmanager
+async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
+    """Fill the queue. Two workers stay connected, one of them with a job in its hands, for the block."""
+    async with pulse.Pulse(server.address, user="", password="") as client:
+        jobs = await submit(client)
+        schedule = await plan(client)
+        async with (
+            server.worker(f"busy {HOSTILE}", topics=["mail"], capacity=1) as busy,
+            server.worker("breaker", topics=["reports"], capacity=20) as breaker,
+        ):
+            running = await busy.take_one()
+            for job in await breaker.take(4):
+                await breaker.fail(job, f"ValueError: {HOSTILE} {job.job_id}\n  File x, line 1")
+            await client.cancel(jobs["canceled"], HOSTILE)
+            await client.pause(HOSTILE, "paused-topic")
+            yield Furnished(
+                {
+                    "overview": "/",
+                    "jobs": "/jobs",
+                    "jobs by filter": "/jobs?topic=mail&status=PENDING&error=timeout",
+                    "waiting job": f"/jobs/{jobs['delayed']}",
+                    "running job": f"/jobs/{running.job_id}",
+                    "dead job": f"/jobs/{jobs['dead']}",
+                    "canceled job": f"/jobs/{jobs['canceled']}",
+                    "confirmation": f"/jobs/confirm?action=cancel&id={running.job_id}&id={jobs['delayed']}",
+                    "confirmation of all": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED",
+                    "dead letters": "/dead-letters",
+                    "schedules": "/schedules",
+                    "schedule": f"/schedules/{schedule}",
+                    "schedule to edit": f"/schedules/{schedule}/edit",
+                    "new schedule": "/schedules/new",
+                    "workers": "/workers",
+                    "dispatch": "/dispatch",
+                    "missing page": "/nowhere",
+                }
+            )
+
+
+async def submit(client: pulse.Pulse) -> dict[str, str]:
+    """Submit jobs of all kinds. Returns the ids of those that a page is looked at for."""
+    metadata = {"customer": HOSTILE, "<b>key</b>": "value", "tenant": "acme"}
+    args = {"text": HOSTILE, "number": 1.5, "list": [None, True, {"deep": HOSTILE}]}
+    for number in range(3):
+        await client.enqueue("mail", {**args, "number": number}, metadata=metadata, key=f"{HOSTILE}-{number}")
+    dead = [await client.enqueue("reports", args, max_attempts=1) for _ in range(3)]
+    await client.enqueue("reports", args, max_attempts=5)
+    delayed = await client.enqueue("mail", args, delay=timedelta(hours=2), metadata=metadata, priority=7)
+    canceled = await client.enqueue("paused-topic", args)
+    return {"dead": dead[0].id, "delayed": delayed.id, "canceled": canceled.id}
+
+
+async def plan(client: pulse.Pulse) -> str:
+    """Make schedules of all kinds. Returns the id of one that has fired."""
+    cron = await client.schedule(
+        "mail", {"text": HOSTILE}, pulse.Cron("0 9 * * 1-5", "Europe/Paris"), name=f"nightly {HOSTILE}"
+    )
+    await client.schedule("reports", {}, pulse.Every(timedelta(minutes=5)), name="every five minutes")
+    await client.schedule("reports", {}, pulse.After(timedelta(hours=1)))
+    await client.schedules.fire(cron.id)
+    await client.schedules.pause("every five minutes")
+    return cron.id

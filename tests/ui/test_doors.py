@@ -1,0 +1,259 @@
+"""Nobody gets in who should not, and nothing changes that a page of ours did not ask for."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import trustme
+from starlette.routing import Route
+
+from pulse_ui.app import Dashboard
+from pulse_ui.settings import Settings
+from tests.transport.authorised import PASSWORD
+from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
+from tests.ui.visitors import Visitor
+
+NOTHING = "00000000-0000-7000-8000-000000000000"
+ROUTES = [route for route in Dashboard(Settings()).app.routes if isinstance(route, Route)]
+FOR_STRANGERS = {"/login", "/static/{name}", "/healthz"}
+
+
+def paths(method: str) -> list[str]:
+    return [route.path for route in ROUTES if method in (route.methods or ())]
+
+
+def address(path: str) -> str:
+    return re.sub(r"\{number:int\}", "1", path).replace("{job_id}", NOTHING).replace("{schedule_id}", NOTHING)
+
+
+CHANGES = [path for path in paths("POST") if path != "/login"]
+PAGES = [path for path in paths("GET") if path not in FOR_STRANGERS]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def admin(guarded: DashboardUnderTest) -> Visitor:
+    visitor = Visitor(guarded.url)
+    await visitor.log_in("admin")
+    return visitor
+
+
+async def test_every_page_but_the_login_wants_one(guarded: DashboardUnderTest) -> None:
+    stranger = Visitor(guarded.url)
+    answers = {path: await stranger.get(address(path)) for path in PAGES}
+    assert {path: (answer.status, answer.location.partition("?")[0]) for path, answer in answers.items()} == (
+        dict.fromkeys(PAGES, (303, "/login"))
+    )
+
+
+async def test_no_change_happens_without_a_login(guarded: DashboardUnderTest) -> None:
+    stranger = Visitor(guarded.url)
+    await stranger.get("/login")
+    answers = {path: await stranger.post(address(path)) for path in CHANGES}
+    assert {path: answer.location.partition("?")[0] for path, answer in answers.items()} == (
+        dict.fromkeys(CHANGES, "/login")
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": None},
+        {"origin": None, "referer": "https://evil.example/page"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=lambda headers: "-".join(f"{name}={value}" for name, value in headers.items()),
+)
+async def test_no_change_happens_for_the_page_of_another_site(
+    admin: Visitor, headers: dict[str, str | None]
+) -> None:
+    answers = {path: await admin.post(address(path), headers=headers) for path in [*CHANGES, "/login"]}
+    assert {path: answer.status for path, answer in answers.items()} == dict.fromkeys(
+        [*CHANGES, "/login"], 403
+    )
+
+
+@pytest.mark.parametrize("token", ["", "x" * 43, "é"])
+async def test_no_change_happens_without_the_token_of_the_session(admin: Visitor, token: str) -> None:
+    answers = {path: await admin.post(address(path), token=token) for path in CHANGES}
+    assert {path: answer.status for path, answer in answers.items()} == dict.fromkeys(CHANGES, 403)
+
+
+async def test_token_of_another_session_is_refused(admin: Visitor, guarded: DashboardUnderTest) -> None:
+    other = Visitor(guarded.url)
+    await other.log_in("operator")
+    answer = await admin.post("/dispatch/pause", [("scope", "everything")], token=other.token)
+    assert answer.status == 403
+    async with guarded.client("admin") as client:
+        assert not (await client.dispatch_status()).paused
+
+
+async def test_token_of_the_session_lets_the_change_happen(
+    admin: Visitor, guarded: DashboardUnderTest
+) -> None:
+    answer = await admin.post("/dispatch/pause", [("scope", "everything"), ("reason", "a drill")])
+    assert answer.status == 303
+    async with guarded.client("admin") as client:
+        assert (await client.dispatch_status()).reason == "a drill"
+
+
+async def test_viewer_may_look_and_change_nothing(
+    guarded: DashboardUnderTest, guarded_server: ServerUnderTest
+) -> None:
+    viewer = Visitor(guarded.url)
+    await viewer.log_in("viewer")
+    of_the_visitor_alone = {"/logout", "/theme", "/operations/{number:int}/stop"}
+    answers = {path: await viewer.post(address(path)) for path in CHANGES if path not in of_the_visitor_alone}
+    assert {answer.status for answer in answers.values()} == {403}
+    assert "The role viewer may not do this" in answers["/dispatch/pause"].text
+
+
+async def test_read_only_dashboard_changes_nothing_for_an_admin(server: ServerUnderTest) -> None:
+    async with dashboard_under_test(server.address, read_only=True) as dashboard:
+        visitor = Visitor(dashboard.url)
+        await visitor.get("/")
+        answer = await visitor.post("/dispatch/pause", [("scope", "everything")])
+        assert (answer.status, "is read-only" in answer.text) == (403, True)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def anybody(dashboard: DashboardUnderTest) -> AsyncIterator[Visitor]:
+    """A visitor of an open dashboard."""
+    visitor = Visitor(dashboard.url)
+    await visitor.get("/")
+    yield visitor
+
+
+async def test_open_dashboard_answers_to_no_name_that_a_stranger_can_own(anybody: Visitor) -> None:
+    answer = await anybody.get("/", headers={"host": "evil.example"})
+    assert (answer.status, "evil.example" in answer.text) == (421, True)
+
+
+async def test_host_may_not_be_markup(anybody: Visitor) -> None:
+    answer = await anybody.get("/", headers={"host": "<script>alert(1)</script>"})
+    assert (answer.status, "<script>alert" in answer.text) == (421, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"csrf=x", {"content-type": "application/json"}, 415),
+        (b"csrf=" + b"x" * (2 * 1024 * 1024), {}, 413),
+        (b"csrf=%FF", {}, 400),
+        (b"&".join(b"a=1" for _ in range(3000)), {}, 400),
+    ],
+    ids=["json", "large", "not text", "many fields"],
+)
+async def test_body_that_is_no_form_of_ours_is_refused(
+    anybody: Visitor, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    assert (await anybody.post("/dispatch/pause", headers=headers, body=body)).status == status
+
+
+async def test_every_answer_carries_the_policies(anybody: Visitor) -> None:
+    for path in ("/", "/nowhere", "/healthz", "/login", "/static/pulse.css"):
+        headers = (await anybody.get(path)).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+
+
+async def test_pages_are_kept_by_no_cache_and_files_are(anybody: Visitor) -> None:
+    assert (await anybody.get("/")).headers["cache-control"] == "no-store"
+    assert "immutable" in (await anybody.get("/static/pulse.css")).headers["cache-control"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/static/nothing.css", "/static/..%2fmain.py", "/operations/99"]
+)
+async def test_what_is_not_there_is_not_found(anybody: Visitor, path: str) -> None:
+    assert (await anybody.get(path)).status == 404
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "/\tevil", "javascript:alert(1)", "evil"],
+)
+async def test_login_leads_to_no_other_site(guarded: DashboardUnderTest, target: str) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    answer = await visitor.post("/login", [("user", "admin"), ("password", PASSWORD), ("next", target)])
+    assert (answer.status, answer.location) == (303, "/")
+
+
+async def test_cookie_is_out_of_reach_for_scripts_and_other_sites(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    cookie = (await visitor.get("/login")).headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+
+
+async def test_https_binds_the_cookie_to_the_host_and_to_https(
+    guarded_server: ServerUnderTest, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    pair = authority.issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    pair.cert_chain_pems[0].write_to_path(certificate)
+    pair.private_key_pem.write_to_path(key)
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    async with dashboard_under_test(
+        guarded_server.address, tls_certificate=certificate, tls_key=key
+    ) as dashboard:
+        visitor = Visitor(dashboard.url, trust)
+        cookie = (await visitor.get("/login")).headers["set-cookie"]
+        assert cookie.startswith("__Host-pulse-session=")
+        assert "Secure" in cookie
+        assert (await visitor.log_in("admin")).location == "/"
+        assert (await visitor.get("/")).status == 200
+
+
+async def test_proxy_in_front_is_who_browsers_see(guarded_server: ServerUnderTest) -> None:
+    async with dashboard_under_test(
+        guarded_server.address, public_url="https://jobs.example.com"
+    ) as dashboard:
+        visitor = Visitor(dashboard.url)
+        seen = {"host": "jobs.example.com"}
+        assert "Secure" in (await visitor.get("/login", seen)).headers["set-cookie"]
+        form = [("user", "admin"), ("password", PASSWORD)]
+        ours, foreign = {"origin": "https://jobs.example.com"}, {"origin": "http://jobs.example.com"}
+        assert (await visitor.post("/login", form, seen | foreign)).status == 403
+        assert (await visitor.post("/login", form, seen | ours)).location == "/"
+
+
+async def test_login_begins_under_a_new_key(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    before = dict(visitor.cookies)
+    await visitor.log_in("admin")
+    assert visitor.cookies.keys() == before.keys()
+    assert visitor.cookies != before
+
+
+async def test_key_of_a_session_that_was_logged_out_is_worth_nothing(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.log_in("admin")
+    stolen = dict(visitor.cookies)
+    await visitor.post("/logout")
+    visitor.cookies = stolen
+    assert (await visitor.get("/")).location == "/login"
+
+
+async def test_wrong_password_is_told_and_then_held_back(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    answers = [
+        await visitor.post("/login", [("user", "admin"), ("password", "wrong-horse")]) for _ in range(11)
+    ]
+    assert {answer.status for answer in answers[:5]} == {403}
+    assert answers[-1].status == 429
+    assert not any("wrong-horse" in answer.text for answer in answers)

@@ -1,0 +1,126 @@
+"""One job in a browser: what it shows, and what can be done to it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+import pulse
+from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.ui.browsers import Complaints
+from tests.ui.conftest import log_in
+from tests.ui.dashboards import DashboardUnderTest
+from tests.ui.furnishing import HOSTILE
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+async def test_job_shows_its_attempts_and_its_payload(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail", b'{"to": "a@b.c"}', max_attempts=1)
+    async with server.worker("w1", topics=["mail"], capacity=1) as worker:
+        await worker.fail(await worker.take_one(), "SMTPError: mailbox full\nTraceback: line 1")
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    main = page.locator("main")
+    await expect(main).to_contain_text("SMTPError: mailbox full")
+    await expect(main).to_contain_text("w1")
+    await expect(main).to_contain_text('"a@b.c"')
+    await expect(main).to_contain_text("1 of 1")
+
+
+async def test_what_users_and_workers_wrote_is_text(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    async with dashboard.client() as client:
+        job = await client.enqueue(
+            "mail", {"text": HOSTILE}, metadata={"note": HOSTILE}, key=HOSTILE, max_attempts=1
+        )
+    async with server.worker(HOSTILE, topics=["mail"], capacity=1) as worker:
+        await worker.fail(await worker.take_one(), HOSTILE)
+    for path in (f"/jobs/{job.id}", "/jobs", "/dead-letters", "/workers"):
+        await page.goto(dashboard.url + path)
+        await expect(page.locator("main img, main script")).to_have_count(0)
+    await page.goto(f"{dashboard.url}/jobs/{job.id}")
+    await expect(page.locator("main")).to_contain_text("<img src=x onerror=")
+
+
+async def test_job_is_cancelled_retried_and_deleted(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    status = page.locator("main .status").first
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    await page.locator("#ask-cancel summary").click()
+    await page.get_by_label("Reason").fill("a wrong address")
+    await page.get_by_role("button", name="Cancel the job").click()
+    await expect(status).to_contain_text("Canceled")
+    await expect(page.locator("main")).to_contain_text("a wrong address")
+    await page.locator("#ask-retry summary").click()
+    await page.locator("#ask-retry").get_by_role("button", name="Retry").click()
+    await expect(status).to_contain_text("Pending")
+    async with server.worker("w1", topics=["mail"], capacity=1) as worker:
+        await worker.complete(await worker.take_one())
+    await expect(status).to_contain_text("Completed")
+    await page.locator("#ask-delete summary").click()
+    await page.get_by_role("button", name="Delete the job").click()
+    await expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
+    async with dashboard.client() as client:
+        with pytest.raises(pulse.NotFound):
+            await client.get_job(job_id)
+
+
+async def test_priority_is_changed(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    await page.locator("#ask-priority summary").click()
+    await page.get_by_label("New priority").fill("42")
+    await page.get_by_role("button", name="Change priority").click()
+    await expect(page.locator(".notice.good")).to_be_visible()
+    async with dashboard.client() as client:
+        assert (await client.get_job(job_id)).priority == 42
+
+
+async def test_change_that_came_too_late_is_told_on_the_page(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    await page.locator("#ask-cancel summary").click()
+    async with server.worker("w1", topics=["mail"], capacity=1) as worker:
+        await worker.complete(await worker.take_one())
+    # A page that has brought itself up to date offers it no more; whoever was quicker is told.
+    await page.evaluate("document.querySelector('#ask-cancel form')?.requestSubmit()")
+    await expect(page.locator("main .status").first).to_contain_text("Completed")
+
+
+async def test_job_that_is_not_there_is_said_to_be_so(
+    page: Page, dashboard: DashboardUnderTest, complaints: Complaints
+) -> None:
+    complaints.expect("404")
+    await page.goto(f"{dashboard.url}/jobs/00000000-0000-7000-8000-000000000000")
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+
+
+async def test_viewer_is_offered_no_action(page: Page, guarded: DashboardUnderTest) -> None:
+    async with guarded.client("admin") as client:
+        job = await client.enqueue("mail", {})
+    await log_in(page, guarded, "viewer")
+    await page.goto(f"{guarded.url}/jobs/{job.id}")
+    await expect(page.locator("main .status").first).to_contain_text("Pending")
+    await expect(page.locator("#ask-cancel, #ask-priority, #ask-delete")).to_have_count(0)
+
+
+async def test_job_is_cancelled_without_scripts(
+    browser: Browser, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    await page.locator("#ask-cancel summary").click()
+    await page.get_by_role("button", name="Cancel the job").click()
+    await expect(page.locator("main .status").first).to_contain_text("Canceled")
+    await context.close()

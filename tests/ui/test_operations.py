@@ -1,0 +1,117 @@
+"""Actions on many jobs that go on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pulse
+from pulse_ui.web.operations import Operation, Operations
+
+
+def begin(operations: Operations, steps: AsyncGenerator[int, None], total: int | None = 3) -> Operation:
+    return operations.begin(steps, title="Retry 3 jobs", done_word="retried", total=total, back="/jobs")
+
+
+async def ended(operation: Operation) -> Operation:
+    assert operation.task is not None
+    await asyncio.wait_for(asyncio.wait({operation.task}), 5)
+    return operation
+
+
+async def counting(*numbers: int) -> AsyncGenerator[int, None]:
+    for number in numbers:
+        yield number
+
+
+async def test_operation_ends_with_how_many_it_were() -> None:
+    operation = await ended(begin(Operations(), counting(1, 2)))
+    assert (operation.state, operation.done, operation.passed_over) == ("done", 2, 1)
+    assert operation.ended_at is not None
+
+
+async def test_stop_waits_for_the_batch_under_way_and_takes_no_other() -> None:
+    batch, under_way, batches = asyncio.Event(), asyncio.Event(), []
+
+    async def steps() -> AsyncGenerator[int, None]:
+        for number in (500, 1000, 1500):
+            batches.append(number)
+            under_way.set()
+            await batch.wait()
+            yield number
+
+    operation = begin(Operations(), steps())
+    await under_way.wait()
+    operation.stop()
+    assert operation.is_running
+    batch.set()
+    await ended(operation)
+    assert (operation.state, operation.done, batches) == ("stopped", 500, [500])
+
+
+async def test_refusal_ends_the_operation_with_its_sentence() -> None:
+    async def steps() -> AsyncGenerator[int, None]:
+        yield 1
+        raise pulse.InvalidArgument("status is missing.")
+
+    operation = await ended(begin(Operations(), steps()))
+    assert (operation.state, operation.done, operation.error) == ("failed", 1, "status is missing.")
+    assert not operation.is_uncertain
+
+
+async def test_lost_answer_leaves_one_batch_uncertain() -> None:
+    async def steps() -> AsyncGenerator[int, None]:
+        yield 1
+        raise pulse.Unavailable("Nobody answers.")
+
+    operation = await ended(begin(Operations(), steps()))
+    assert operation.state == "failed"
+    assert operation.is_uncertain
+
+
+async def test_unexpected_failure_is_told_without_its_details() -> None:
+    async def steps() -> AsyncGenerator[int, None]:
+        yield 1
+        raise ZeroDivisionError("secret")
+
+    operation = await ended(begin(Operations(), steps()))
+    assert operation.state == "failed"
+    assert "secret" not in operation.error
+
+
+async def test_closing_stops_what_is_under_way() -> None:
+    under_way, is_closed = asyncio.Event(), asyncio.Event()
+
+    async def steps() -> AsyncGenerator[int, None]:
+        try:
+            under_way.set()
+            await asyncio.Event().wait()
+            yield 1
+        finally:
+            is_closed.set()
+
+    operations = Operations()
+    operation = begin(operations, steps())
+    await under_way.wait()
+    await operations.close()
+    assert operation.state == "stopped"
+    assert is_closed.is_set()
+
+
+async def test_only_the_last_operations_are_kept() -> None:
+    operations = Operations()
+    numbers = [(await ended(begin(operations, counting()))).number for _ in range(30)]
+    kept = [number for number in numbers if operations.get(number) is not None]
+    assert kept == numbers[-20:]
+
+
+async def test_rest_is_estimated_from_the_rate_so_far() -> None:
+    moments = iter([100.0])
+    operation = Operation(1, "Retry", "retried", 300, "/jobs", clock=lambda: next(moments, 110.0))
+    operation.done = 100
+    assert (operation.rate, operation.seconds_left) == (10.0, 20.0)
+
+
+async def test_uncounted_operation_tells_no_rest() -> None:
+    operation = await ended(begin(Operations(), counting(7), total=None))
+    assert (operation.seconds_left, operation.passed_over) == (None, 0)

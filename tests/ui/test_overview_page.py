@@ -1,0 +1,74 @@
+"""The overview in a browser."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from playwright.async_api import Page, expect
+
+from pulse_ui.views import attention
+from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.ui.conftest import log_in
+from tests.ui.dashboards import DashboardUnderTest
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+
+async def test_topic_without_a_worker_needs_attention_until_one_comes(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "WORKERS_AWAY", timedelta())
+    await server.submit("mail")
+    await page.goto(dashboard.url)
+    await expect(page.locator("main")).to_contain_text("mail has 1 ready job and no worker")
+    async with server.worker("w1", topics=["mail"], capacity=1) as worker:
+        job = await worker.take_one()
+        await expect(page.locator("main")).not_to_contain_text("no worker")
+        await worker.complete(job)
+
+
+async def test_pause_is_told_on_every_page_and_ends_there(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    async with dashboard.client() as client:
+        await client.pause("a move of the database")
+        for path in ("/", "/jobs", "/dead-letters", "/schedules", "/workers", "/dispatch"):
+            await page.goto(dashboard.url + path)
+            await expect(page.locator("#paused-banner")).to_contain_text("a move of the database")
+        await client.resume()
+        await expect(page.locator("#paused-banner")).to_have_count(0)
+
+
+async def test_numbers_of_a_minute_are_shown_when_pointed_at(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    await server.submit_many(3, "mail")
+    await server.app.statistics.tell()
+    await page.goto(dashboard.url)
+    chart = page.locator("figure, section.card").filter(has=page.get_by_role("heading", name="Throughput"))
+    await expect(chart).to_contain_text("Submitted")
+    await page.get_by_text("Show the charts as a table").click()
+    await expect(page.locator("main table").first).to_be_visible()
+
+
+async def test_everything_can_be_reached_with_the_keyboard(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    job_id = await server.submit("mail")
+    await page.goto(f"{dashboard.url}/jobs/{job_id}")
+    reached = set()
+    for _ in range(60):
+        await page.keyboard.press("Tab")
+        reached.add(
+            await page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id")
+        )
+    wanted = {"Skip to the content", "find-id", "Overview", "Jobs", "Dispatch", "Cancel…", "Priority…"}
+    assert wanted - reached == set()
+
+
+async def test_producer_is_told_what_they_may_not_see(page: Page, guarded: DashboardUnderTest) -> None:
+    await log_in(page, guarded, "producer")
+    await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    await expect(page.locator("#nav a", has_text="Workers")).to_have_count(0)
+    await expect(page.locator("main")).to_contain_text("producer")

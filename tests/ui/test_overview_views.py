@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse import Latency, Rates
+from pulse_ui.views.attention import Severity, findings
+from pulse_ui.views.figures import crew_of, depth_of, pace_of
+from pulse_ui.views.glances import Glance, glance_of
+from pulse_ui.views.topic_table import COLUMNS, topic_table
+from tests.ui.test_charts import minute
+from tests.ui.topics import NOW, OPEN, connected_worker, gone_worker, topic
+
+# ---------------------------------------------------------------- figures
+
+
+def test_the_depth_is_of_all_topics_together() -> None:
+    depth = depth_of([topic("a", ready=2, running=1, age=timedelta(1)), topic("b", ready=3, waiting=4)])
+
+    assert (depth.ready, depth.running, depth.waiting) == (5, 1, 4)
+    assert depth.oldest_ready_at == NOW - timedelta(1)
+
+
+def test_the_pace_leaves_out_the_minute_that_is_not_over() -> None:
+    pace = pace_of([minute(0, 10), minute(1, 20, failed=10), minute(2, 0)])
+
+    assert (pace.last_minute, pace.per_minute, pace.failure_rate) == (20, 15.0, 0.25)
+
+
+def test_the_pace_of_nothing_is_nothing() -> None:
+    assert pace_of([]).failure_rate is None
+
+
+def test_the_crew_of_a_topic_is_who_asks_for_it() -> None:
+    workers = [
+        connected_worker("a", "email", capacity=5, held=2),
+        connected_worker("b", "report"),
+        gone_worker("c", 1, timedelta(0)),
+    ]
+
+    assert (crew_of(workers).connected, crew_of(workers).gone) == (2, 1)
+    assert (crew_of(workers, "email").connected, crew_of(workers, "email").capacity) == (1, 5)
+
+
+# ---------------------------------------------------------------- topics
+
+
+def test_the_topics_in_trouble_come_first() -> None:
+    topics = [topic("busy", ready=9, running=9), topic("ill", last_hour=Rates(0, 0, 9, 9)), topic("idle")]
+
+    table = topic_table(topics, findings(topics, [], OPEN, None, NOW), "")
+
+    assert [row.info.topic for row in table.rows] == ["ill", "busy", "idle"]
+    assert [row.severity for row in table.rows] == [Severity.WARNING, None, None]
+
+
+@pytest.mark.parametrize("column", [column.name for column in COLUMNS])
+def test_topics_are_sorted_by_any_column(column: str) -> None:
+    larger = topic(
+        "a",
+        ready=2,
+        running=2,
+        waiting=2,
+        dead_lettered=2,
+        workers=0,
+        age=timedelta(hours=1),
+        last_hour=Rates(2, 2, 2, 2),
+        wait=Latency(1, 2, 2, 2),
+        run=Latency(1, 2, 2, 2),
+    )
+
+    assert topic_table([topic("b"), larger], [], column).rows[0].info.topic == "a"
+
+
+def test_an_unknown_column_sorts_by_trouble() -> None:
+    assert topic_table([topic()], [], "__class__").sorted_by == "trouble"
+
+
+def test_too_many_topics_are_counted_instead() -> None:
+    topics = [topic(f"t{number:03}") for number in range(200)]
+
+    assert (len(topic_table(topics, [], "").rows), topic_table(topics, [], "").left_out) == (50, 150)
+    assert topic_table(topics, [], "", most=None).left_out == 0
+
+
+def test_the_bar_of_the_busiest_topic_is_full() -> None:
+    topics = [topic("a", last_hour=Rates(0, 60, 40, 0)), topic("b", last_hour=Rates(0, 50, 0, 0)), topic("c")]
+
+    rows = topic_table(topics, [], "topic").rows
+
+    assert [(row.completed_share, row.failed_share) for row in rows] == [(60, 40), (50, 0), (0, 0)]
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def test_a_choice_keeps_the_others() -> None:
+    glance = Glance(360, "a&b", "ready", True)
+
+    assert glance.span_path(1_440) == "/?minutes=1440&topic=a%26b&sort=ready&all=1"
+    assert glance.topic_path(None) == "/?minutes=360&sort=ready&all=1"
+
+
+def test_what_nobody_chose_is_not_in_the_address() -> None:
+    assert Glance().span_path(60) == "/"
+
+
+@pytest.mark.parametrize("minutes", ["", "7", "-60", "60.0", "٦٠", "9" * 5_000])
+def test_a_span_that_is_not_offered_is_the_last_hour(minutes: str) -> None:
+    assert glance_of(minutes, "", "", False) == Glance()

@@ -1,0 +1,282 @@
+"""The form of a schedule: what its fields stand for, and what is said about those that stand for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pulse
+from pulse_ui.views.schedule_fields import (
+    EDITED_PAYLOAD,
+    Mistyped,
+    metadata_text,
+    payload_text,
+    read_metadata,
+    read_payload,
+    read_span,
+    span_text,
+)
+from pulse_ui.views.schedule_forms import (
+    ScheduleForm,
+    form_of_schedule,
+    read_changes,
+    read_form,
+    read_spec,
+    refused,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PARIS = ZoneInfo("Europe/Paris")
+GOOD = ScheduleForm(topic="send-report", cron="0 9 * * 1-5", time_zone="Europe/Paris")
+
+
+def schedule(spec: pulse.Cron | pulse.Every | pulse.At, kind: str, **more: object) -> pulse.ScheduleInfo:
+    known = pulse.ScheduleInfo(
+        id="01970000-0000-7000-8000-000000000000",
+        name="morning-report",
+        topic="send-report",
+        kind=kind,
+        spec=spec,
+        next_run_at=NOW,
+        last_run_at=None,
+        paused=False,
+        priority=3,
+        max_attempts=5,
+        metadata={"team": "billing"},
+        payload=b'{"to":"ann"}',
+        catch_up="skip",
+        created_at=NOW,
+    )
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def problem_of(**typed: str) -> dict[str, str]:
+    _, problems = read_form(GOOD.typed(typed), NOW)
+    return problems
+
+
+# ------------------------------------------------------------ from the form
+
+
+def test_whole_form_becomes_a_schedule() -> None:
+    wanted, problems = read_form(
+        GOOD.typed(
+            {
+                "name": " morning-report ",
+                "payload": '{"to": "ann"}',
+                "priority": "-2",
+                "max_attempts": "7",
+                "catch_up": "all",
+                "metadata": "team=billing\n\nformula=a=b",
+            }
+        ),
+        NOW,
+    )
+    assert problems == {}
+    assert wanted is not None
+    assert (wanted.name, wanted.topic, wanted.priority, wanted.max_attempts) == (
+        "morning-report",
+        "send-report",
+        -2,
+        7,
+    )
+    assert wanted.spec == pulse.Cron("0 9 * * 1-5", "Europe/Paris")
+    assert wanted.args == b'{"to": "ann"}'
+    assert wanted.catch_up == "all"
+    assert wanted.metadata == {"team": "billing", "formula": "a=b"}
+
+
+def test_fields_that_may_be_empty_say_nothing() -> None:
+    wanted, _ = read_form(GOOD.typed({"priority": "", "max_attempts": " "}), NOW)
+    assert wanted is not None
+    assert (wanted.name, wanted.args, wanted.priority, wanted.max_attempts, wanted.metadata) == (
+        None,
+        None,
+        0,
+        None,
+        {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("topic", " ", "Name the topic"),
+        ("cron", "", "Write an expression"),
+        ("time_zone", "", "Name a time zone"),
+        ("payload", "{'to': 1}", "This is no JSON: object keys must be strings, at line 1, column 2."),
+        ("payload", '{"a": 1,\n "b": }', "at line 2, column 7"),
+        ("payload", '{"a": ', "it ends too early"),
+        ("payload", "[1,\n1e400]", "number out of range"),
+        ("payload", "NaN", "This is no JSON"),
+        ("payload", "[" * 100_000, "nested too deeply"),
+        ("priority", "high", "no whole number"),
+        ("priority", "99999999999", "no whole number"),
+        ("max_attempts", "1.5", "no whole number"),
+        ("catch_up", "sometimes", "Choose one"),
+        ("metadata", "team=billing\nnonsense", "Line 2 is not of the form name=value."),
+        ("metadata", "=value", "Line 1"),
+        ("metadata", "a=1\na=2", "Line 2 names a a second time."),
+    ],
+)
+def test_mistake_is_told_at_its_field(field: str, text: str, words: str) -> None:
+    problems = problem_of(**{field: text})
+    assert list(problems) == [field]
+    assert words in problems[field]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert set(problem_of(topic="", cron="", payload="{", metadata="x")) == {
+        "topic",
+        "cron",
+        "payload",
+        "metadata",
+    }
+
+
+def test_unknown_kind_is_taken_for_cron() -> None:
+    assert ScheduleForm().typed({"kind": "sometimes", "csrf": "x"}).kind == "cron"
+
+
+# ------------------------------------------------------------ when
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("5m", timedelta(minutes=5)),
+        ("90s", timedelta(seconds=90)),
+        ("2h", timedelta(hours=2)),
+        ("1H 30 min", timedelta(hours=1, minutes=30)),
+        ("1w", timedelta(days=7)),
+        ("1s500ms", timedelta(seconds=1.5)),
+    ],
+)
+def test_span_is_read(text: str, span: timedelta) -> None:
+    assert read_span(text) == span
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 parsecs", "-5m", "1,5h", "٥m", "999999999w999999999w"])
+def test_what_is_no_span_is_told(text: str) -> None:
+    with pytest.raises(Mistyped) as told:
+        read_span(text)
+    assert told.value.field == "every"
+
+
+@given(st.timedeltas(timedelta(milliseconds=1), timedelta(days=3650)))
+def test_span_is_written_as_it_is_read(span: timedelta) -> None:
+    in_milliseconds = span // timedelta(milliseconds=1) * timedelta(milliseconds=1)
+    assert read_span(span_text(in_milliseconds)) == in_milliseconds
+
+
+def test_moment_is_read_in_its_zone() -> None:
+    form = ScheduleForm(kind="once", at="2026-07-14T09:00", time_zone="Europe/Paris")
+    assert read_spec(form, NOW) == pulse.At(datetime(2026, 7, 14, 7, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("at", "time_zone", "field", "words"),
+    [
+        ("", "UTC", "at", "Choose a day"),
+        ("tomorrow", "UTC", "at", "is no moment"),
+        ("9999-12-31T23:59", "America/New_York", "at", "is no moment"),
+        ("2026-02-28T12:00", "UTC", "at", "has passed"),
+        ("2026-03-29T02:30", "Europe/Paris", "at", "does not exist in Europe/Paris"),
+        ("2026-07-14T09:00", "Europe/Atlantis", "time_zone", "is not known"),
+    ],
+)
+def test_moment_that_cannot_be_is_told(at: str, time_zone: str, field: str, words: str) -> None:
+    with pytest.raises(Mistyped) as told:
+        read_spec(ScheduleForm(kind="once", at=at, time_zone=time_zone), NOW)
+    assert told.value.field == field
+    assert words in told.value.sentence
+
+
+def test_interval_needs_no_zone() -> None:
+    assert read_spec(ScheduleForm(kind="interval", every="5m", time_zone=""), NOW) == pulse.Every(
+        timedelta(minutes=5)
+    )
+
+
+# ------------------------------------------------------------ from a schedule and back
+
+OF_EACH_KIND = [
+    schedule(pulse.Cron("0 9 * * 1-5", "Asia/Tokyo"), "cron"),
+    schedule(pulse.Every(timedelta(minutes=90)), "interval"),
+    schedule(pulse.At(datetime(2020, 1, 1, 9, 0, 7, 123456, tzinfo=UTC)), "once"),
+]
+
+
+@pytest.mark.parametrize("known", OF_EACH_KIND, ids=lambda known: known.kind)
+def test_untouched_form_changes_nothing(known: pulse.ScheduleInfo) -> None:
+    form = form_of_schedule(known, PARIS)
+    assert read_changes(form, form, NOW) == ({}, {})
+
+
+def test_only_what_was_typed_anew_is_said() -> None:
+    before = form_of_schedule(OF_EACH_KIND[1], PARIS)
+    assert read_changes(before.typed({"priority": "9"}), before, NOW) == ({"priority": 9}, {})
+    assert read_changes(before.typed({"every": "5m"}), before, NOW) == (
+        {"spec": pulse.Every(timedelta(minutes=5))},
+        {},
+    )
+
+
+def test_new_zone_is_a_new_spec() -> None:
+    before = form_of_schedule(OF_EACH_KIND[0], PARIS)
+    said, _ = read_changes(before.typed({"time_zone": "UTC"}), before, NOW)
+    assert said == {"spec": pulse.Cron("0 9 * * 1-5", "UTC")}
+
+
+def test_emptied_payload_is_said() -> None:
+    before = form_of_schedule(OF_EACH_KIND[0], PARIS)
+    assert read_changes(before.typed({"payload": " ", "metadata": ""}), before, NOW) == (
+        {"args": None, "metadata": {}},
+        {},
+    )
+
+
+def test_moment_is_shown_in_the_visitors_zone() -> None:
+    form = form_of_schedule(schedule(pulse.At(datetime(2026, 7, 14, 7, tzinfo=UTC)), "once"), PARIS)
+    assert (form.at, form.time_zone) == ("2026-07-14T09:00", "Europe/Paris")
+
+
+def test_payload_is_laid_out_without_touching_its_values() -> None:
+    assert payload_text(b'{"a":1e400,"a":[1.0,12345678901234567890123]}') == (
+        '{\n  "a": 1e400,\n  "a": [\n    1.0,\n    12345678901234567890123\n  ]\n}'
+    )
+    assert read_payload('{"a": 1e30}\n') == b'{"a": 1e30}'
+
+
+@pytest.mark.parametrize("payload", [b"\x00\xff", b"plain text", b'"' + b"x" * EDITED_PAYLOAD + b'"'])
+def test_payload_that_no_form_can_hold_stays_out_of_it(payload: bytes) -> None:
+    assert payload_text(payload) is None
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=4))
+def test_metadata_is_written_as_it_is_read_or_not_at_all(metadata: dict[str, str]) -> None:
+    text = metadata_text(metadata)
+    if text is not None:
+        assert read_metadata(text) == metadata
+
+
+# ------------------------------------------------------------ what the server says
+
+
+def test_servers_sentence_goes_to_the_field_it_names() -> None:
+    error = pulse.InvalidArgument("max_attempts is 0: it must be from 1 to 1000.")
+    assert refused(error) == ("max_attempts", "The number of attempts is 0: it must be from 1 to 1000.")
+
+
+def test_taken_name_is_told_at_the_name() -> None:
+    assert refused(pulse.AlreadyExists("The name 'x' belongs to schedule y."))[0] == "name"
+
+
+def test_sentence_about_no_field_is_told_above_the_form() -> None:
+    error = pulse.InvalidArgument("Something else is wrong.")
+    assert refused(error) == ("", "Something else is wrong.")

@@ -1,0 +1,164 @@
+"""Takes the pictures that README.md shows: of the demo's dashboard, in the system's Chromium.
+
+What they show has happened, with one exception: the charts go back an hour, and the demo runs for minutes.
+The minutes before its start are copies of those that were measured, drawn at random, without dead letters.
+Runs in .venv; Chromium has to be on PATH, or named by PULSE_CHROMIUM.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+from playwright.async_api import Browser, async_playwright
+
+from pulse_server.embedded.directory import PORT
+from pulse_server.embedded.initialise import DATABASE, SUPERUSER
+from tools.environment import ROOT, Problem, say
+
+IMAGES = ROOT / "docs" / "images"
+WIDTH = 1280
+# By their names: where, and how much of the page.
+PICTURES = {"overview": ("/", 1196), "dead-letters": ("/dead-letters", 740)}
+MOST_BYTES = 300_000
+MINUTES_OF_LOAD = 5
+_START_SECONDS = 180
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+# The first and the last measured minute are not whole. Dead letters can be counted on another page, so none
+# are added here.
+_FILL_THE_HOUR = """
+WITH measured AS (
+    SELECT DISTINCT minute FROM pulse.topic_minutes
+    WHERE topic = 'orders/confirm' AND minute < date_trunc('minute', clock_timestamp())
+    ORDER BY minute OFFSET 1
+), earliest AS (
+    SELECT min(minute) AS minute FROM pulse.topic_minutes
+), drawn AS (
+    SELECT earliest.minute - back * interval '1 minute' AS minute,
+           (SELECT array_agg(minute) FROM measured)
+               [1 + floor(random() * (SELECT count(*) FROM measured))::int] AS source
+    FROM earliest, generate_series(1, 60) AS back
+)
+INSERT INTO pulse.topic_minutes
+SELECT drawn.minute, stats.topic, stats.submitted, stats.completed, stats.failed, stats.retried,
+       0, stats.canceled, stats.wait_buckets, stats.run_buckets
+FROM drawn JOIN pulse.topic_minutes AS stats ON stats.minute = drawn.source
+ON CONFLICT DO NOTHING
+"""
+
+
+async def take(minutes: float) -> dict[str, bytes]:
+    """Run the demo for so many minutes of load. Returns the pictures by their names."""
+    chromium = _chromium()
+    with tempfile.TemporaryDirectory(prefix="pulse-") as directory:
+        async with _demo(Path(directory)) as address:
+            say(f"the dashboard is at {address}; letting the shop run for {minutes:g} minutes ...")
+            await asyncio.sleep(minutes * 60)
+            await _fill_the_hour(Path(directory))
+            async with async_playwright() as playwright:
+                browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+                pictures = {
+                    name: await _picture(browser, f"{address}{path}", height)
+                    for name, (path, height) in PICTURES.items()
+                }
+                await browser.close()
+                return pictures
+
+
+@asynccontextmanager
+async def _demo(directory: Path) -> AsyncIterator[str]:
+    """Run the demo for the length of a block. Yields the address of its dashboard once the shop is open."""
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "examples.demo", "--keep", str(directory)),
+        cwd=ROOT,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert demo.stdout is not None
+    reading: asyncio.Task[bytes] | None = None
+    try:
+        address = ""
+        async with asyncio.timeout(_START_SECONDS):
+            async for line in demo.stdout:
+                if found := re.search(r"Dashboard: (\S+)", line.decode()):
+                    address = found[1]
+                if b"media-1" in line:
+                    break
+            else:
+                raise Problem("the demo did not come as far as its shop. Run it by itself to see why.")
+        reading = asyncio.create_task(demo.stdout.read())  # so that it never waits for a reader
+        yield address
+    finally:
+        if demo.returncode is None:
+            demo.send_signal(signal.SIGINT)
+        await demo.wait()
+        if reading is not None:
+            await reading
+
+
+async def _fill_the_hour(directory: Path) -> None:
+    # The lock tells who runs the embedded Postgres, and where its socket is.
+    sockets = (directory / "data" / "lock").read_text().split("\n")[1]
+    database = await asyncpg.connect(host=sockets, port=PORT, user=SUPERUSER, database=DATABASE)
+    try:
+        await database.execute(_FILL_THE_HOUR)
+    finally:
+        await database.close()
+
+
+async def _picture(browser: Browser, address: str, height: int) -> bytes:
+    context = await browser.new_context(
+        viewport={"width": WIDTH, "height": height}, color_scheme="light", reduced_motion="reduce"
+    )
+    page = await context.new_page()
+    answer = await page.goto(address)
+    if answer is None or not answer.ok:
+        raise Problem(f"{address} cannot be shown.")
+    picture = await page.screenshot()
+    await context.close()
+    return picture
+
+
+def write(pictures: dict[str, bytes]) -> None:
+    """Write the pictures to docs/images. One that is too large to be looked at is a Problem."""
+    IMAGES.mkdir(exist_ok=True)
+    for name, picture in pictures.items():
+        if len(picture) > MOST_BYTES:
+            raise Problem(f"{name}.png has more than {MOST_BYTES / 1000:.0f} kB: take less of the page.")
+        (IMAGES / f"{name}.png").write_bytes(picture)
+        say(f"wrote docs/images/{name}.png, {len(picture) / 1000:.0f} kB")
+
+
+def _chromium() -> str:
+    given = os.environ.get("PULSE_CHROMIUM")
+    found = given or next((path for name in _CHROMIUM if (path := shutil.which(name))), None)
+    if found is None:
+        raise Problem("there is no Chromium on PATH. Install one, or name it with PULSE_CHROMIUM.")
+    return found
+
+
+def main() -> int:
+    """Take the pictures. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="dev.py screenshots", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=MINUTES_OF_LOAD, help="how long the demo runs first")
+    try:
+        write(asyncio.run(take(parser.parse_args().minutes)))
+    except Problem as problem:
+        print(f"dev.py: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
