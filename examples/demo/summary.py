@@ -25,7 +25,9 @@ async def tell(scene: Scene) -> None:
         ]
     )
     if tally.missing:
-        raise NotAsPromised(f"{tally.missing} of the submitted jobs are not there any more.")
+        raise NotAsPromised(
+            f"{tally.missing} of the submitted jobs are not there any more, unless you deleted them."
+        )
 
 
 async def _settled_tally(scene: Scene) -> Tally:

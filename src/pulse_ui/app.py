@@ -51,6 +51,8 @@ class Dashboard:
             exception_handlers={404: self._not_found, 405: self._not_found, 500: self._failed},
             lifespan=self._lifespan,
         )
+        # It would send visitors to whatever host their request named, and from HTTPS at a proxy to HTTP.
+        self.app.router.redirect_slashes = False
 
     async def close(self) -> None:
         """Log everyone out and end their streams."""
@@ -93,8 +95,8 @@ class Dashboard:
             post("/jobs/{job_id}/retry", changed(job.retry, needs="RetryJob")),
             post("/jobs/{job_id}/delete", changed(job.delete, needs="DeleteJob")),
             post("/jobs/{job_id}/prioritize", changed(job.prioritize, needs="PrioritizeJob")),
-            get("/operations/{number:int}", shown(operations.show)),
-            post("/operations/{number:int}/stop", changed(operations.stop, needs=None)),
+            get("/operations/{number}", shown(operations.show)),
+            post("/operations/{number}/stop", changed(operations.stop, needs=None)),
             # --- dead letters
             get("/dead-letters", shown(dead_letters.show, needs="ListDeadLetterGroups")),
             post("/dead-letters/retry-one", changed(dead_letters.retry_one, needs="RetryJob")),

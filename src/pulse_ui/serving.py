@@ -10,10 +10,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from pulse_ui import tuning
 from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
+
+
+class Connection(H11Protocol):
+    """A visitor's connection, but one on which no request comes about is not held open for ever.
+
+    uvicorn closes a connection that is silent between two requests, not one whose request never ends.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _look_later(self) -> None:
+        wait = tuning.REQUEST_TIMEOUT.total_seconds()
+        self._look = self.loop.call_later(wait, self._look_after, self.cycle)
+
+    def _look_after(self, last: RequestResponseCycle | None) -> None:
+        is_served = self.cycle is not None and not self.cycle.response_complete
+        if self.cycle is last and not is_served:
+            self.transport.close()
+        else:
+            self._look_later()
 
 
 class Server(uvicorn.Server):
@@ -31,9 +58,12 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 dashboard.app,
+                http=Connection,
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Where no proxy was told of, nobody's word counts for who or what a visitor is.
+                proxy_headers=settings.public_url is not None,
                 ssl_certfile=settings.tls_certificate,
                 ssl_keyfile=settings.tls_key,
                 timeout_graceful_shutdown=round(tuning.STOP_GRACE.total_seconds()),

@@ -1,4 +1,7 @@
-"""Every interval, size and limit of the dashboard, with its reason."""
+"""Every interval, size and limit of the dashboard, with its reason.
+
+What counts as trouble is in views/attention.py; how charts and timelines are drawn, in their views.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,15 @@ STEP_TIMEOUT = timedelta(seconds=15)
 IDENTITY_AGE = timedelta(seconds=10)
 """A user who was removed, or whose role changed, notices within that time; pulsed itself refuses at once."""
 
+# --- actions on several jobs
+SETTLED_AT_ONCE = 8
+"""Calls for single jobs that are under way at a time: fast enough for a page of them, and no burden."""
+OPERATION_SETTLES = 0.4
+"""Seconds. A few jobs are done in no time: then the page of the operation begins with how it ended."""
+OPERATION_REFRESH_SECONDS = 1
+"""A bar that moves every five seconds looks stuck."""
+OPERATIONS_KEPT = 20
+
 # --- sessions
 SESSION_IDLE = timedelta(minutes=30)
 SESSION_LONGEST = timedelta(hours=12)
@@ -21,9 +33,13 @@ SESSIONS = 2_000
 NOTICES = 5
 
 # --- what a browser may send
+REQUEST_TIMEOUT = timedelta(seconds=20)
+"""Until a connection has a whole request, but for its form. Browsers open some in advance, and others."""
 FORM_BYTES = 2 * 1024 * 1024
 """A schedule's payload may have 1 MiB, and its quotation marks are escaped."""
 FORM_FIELDS = 2_000
+FORM_TIMEOUT = timedelta(seconds=60)
+"""Until its last byte. Whoever sends one drop by drop holds memory, and anybody may send a login."""
 SELECTED_JOBS = 200
 """A page shows 50. What is more goes by filter."""
 
@@ -36,6 +52,12 @@ LOGIN_ADDRESSES = 10_000
 
 # --- pages
 PAGE_SIZE = 50
+JOBS_CONFIRMED = 8
+"""Shown as examples of what an action is about."""
+FINDINGS_SHOWN = 6
+"""The rest is folded away: whoever has that many problems starts with the first."""
+TOPICS_SHOWN = 50
+"""On the overview; more when somebody asks for them."""
 REFRESH_SECONDS = 5
 """How often an open page is brought up to date when nothing tells it to."""
 NEWS_PAUSE = timedelta(seconds=1)

@@ -189,7 +189,7 @@ def test_whoami_tells_the_user_and_what_it_may_do(guarded: CommandLine, pulse: C
     assert (told["user"], told["role"]) == ("eve", "viewer")
     assert "ListJobs" in told["methods"]
     assert "RetryJobs" not in told["methods"]
-    assert "ListJobs" in guarded("whoami", **eve).out
+    assert "viewer" in guarded("whoami", **eve).out
 
     assert "nobody" in pulse("whoami").out
     assert pulse("whoami", "-o", "json").json["user"] is None

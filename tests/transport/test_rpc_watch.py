@@ -8,6 +8,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc import boundary
 from tests.transport.authorised import USERS, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.test_two_replicas import both_listen
@@ -224,3 +226,11 @@ async def test_other_server_stops_telling_when_nobody_watches_any_more(
     async with Watching(here.stub):
         await told_of_watchers(there)
     await until(lambda: not there.app.transitions.is_watched)
+
+
+async def test_watcher_that_leaves_while_it_is_told_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    async def tell(_request: object, _context: object) -> None:
+        raise grpc.aio.InternalError("the message could not be handed over")
+
+    await boundary._guarded("WatchJobs", tell, Metrics(), is_stream=True)(None, None)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

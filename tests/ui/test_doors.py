@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 import trustme
 from starlette.routing import Route
 
+from pulse_ui import tuning
 from pulse_ui.app import Dashboard
 from pulse_ui.settings import Settings
+from pulse_ui.web.accounts import OpenAccount
 from tests.transport.authorised import PASSWORD
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
@@ -29,7 +34,7 @@ def paths(method: str) -> list[str]:
 
 
 def address(path: str) -> str:
-    return re.sub(r"\{number:int\}", "1", path).replace("{job_id}", NOTHING).replace("{schedule_id}", NOTHING)
+    return re.sub(r"\{\w+_id\}", NOTHING, path).replace("{number}", "1")
 
 
 CHANGES = [path for path in paths("POST") if path != "/login"]
@@ -67,6 +72,7 @@ async def test_no_change_happens_without_a_login(guarded: DashboardUnderTest) ->
         {"origin": "null"},
         {"origin": None},
         {"origin": None, "referer": "https://evil.example/page"},
+        {"origin": None, "referer": "http://["},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -110,7 +116,7 @@ async def test_viewer_may_look_and_change_nothing(
 ) -> None:
     viewer = Visitor(guarded.url)
     await viewer.log_in("viewer")
-    of_the_visitor_alone = {"/logout", "/theme", "/operations/{number:int}/stop"}
+    of_the_visitor_alone = {"/logout", "/theme", "/operations/{number}/stop"}
     answers = {path: await viewer.post(address(path)) for path in CHANGES if path not in of_the_visitor_alone}
     assert {answer.status for answer in answers.values()} == {403}
     assert "The role viewer may not do this" in answers["/dispatch/pause"].text
@@ -137,8 +143,15 @@ async def test_open_dashboard_answers_to_no_name_that_a_stranger_can_own(anybody
     assert (answer.status, "evil.example" in answer.text) == (421, True)
 
 
+@pytest.mark.parametrize(
+    "host", ["localhost:80@evil.example", "localhost:80/evil?", "localhost:[", "[::1", "["]
+)
+async def test_host_that_is_no_name_with_a_port_is_refused(anybody: Visitor, host: str) -> None:
+    assert (await anybody.get("/", {"host": host})).status == 400
+
+
 async def test_host_may_not_be_markup(anybody: Visitor) -> None:
-    answer = await anybody.get("/", headers={"host": "<script>alert(1)</script>"})
+    answer = await anybody.get("/", headers={"host": "<script>alert(1)<b>"})
     assert (answer.status, "<script>alert" in answer.text) == (421, False)
 
 
@@ -173,7 +186,16 @@ async def test_pages_are_kept_by_no_cache_and_files_are(anybody: Visitor) -> Non
 
 
 @pytest.mark.parametrize(
-    "path", ["/nowhere", "/static/nothing.css", "/static/..%2fmain.py", "/operations/99"]
+    "path",
+    [
+        "/nowhere",
+        "/static/nothing.css",
+        "/static/..%2fmain.py",
+        "/operations/99",
+        f"/operations/{'9' * 5_000}",
+        # Not a redirect: that would lead to whatever host the request names.
+        "/jobs/",
+    ],
 )
 async def test_what_is_not_there_is_not_found(anybody: Visitor, path: str) -> None:
     assert (await anybody.get(path)).status == 404
@@ -257,3 +279,58 @@ async def test_wrong_password_is_told_and_then_held_back(guarded: DashboardUnder
     assert {answer.status for answer in answers[:5]} == {403}
     assert answers[-1].status == 429
     assert not any("wrong-horse" in answer.text for answer in answers)
+
+
+async def test_wrong_passwords_that_come_at_once_are_held_back_as_well(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    # Each for another user: pulsed holds back by user too, and later.
+    answers = await asyncio.gather(
+        *(
+            visitor.post("/login", [("user", f"user-{number}"), ("password", "wrong-horse")])
+            for number in range(2 * tuning.LOGIN_TRIES)
+        )
+    )
+    assert sum("Too many wrong passwords" in answer.text for answer in answers) == tuning.LOGIN_TRIES
+
+
+async def test_visitor_cannot_say_where_they_come_from(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    form = [("user", "nobody"), ("password", "wrong-horse")]
+    answers = [
+        await visitor.post("/login", form, {"x-forwarded-for": f"192.0.2.{number}"})
+        for number in range(tuning.LOGIN_TRIES + 1)
+    ]
+    assert "Too many wrong passwords" in answers[-1].text
+
+
+async def test_form_that_does_not_arrive_is_not_waited_for(
+    guarded: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "FORM_TIMEOUT", timedelta(seconds=0.1))
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    promised = {"content-length": "1000"}
+    answer = await visitor.post("/login", headers=promised, body=b"csrf=")
+    assert (answer.status, "took too long" in answer.text) == (408, True)
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET / HT"])
+async def test_connection_without_a_whole_request_is_closed(
+    guarded: DashboardUnderTest, monkeypatch: pytest.MonkeyPatch, beginning: bytes
+) -> None:
+    monkeypatch.setattr(tuning, "REQUEST_TIMEOUT", timedelta(seconds=0.1))
+    parts = urlsplit(guarded.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(beginning)
+    async with asyncio.timeout(10):
+        await reader.read()  # until the other side closes
+    writer.close()
+
+
+async def test_first_visitors_of_an_open_server_share_one_account(server: ServerUnderTest) -> None:
+    account = OpenAccount(server.address)
+    first, second = await asyncio.gather(account.get(), account.get())
+    await account.close()
+    assert first is second is not None

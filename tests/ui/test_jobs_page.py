@@ -188,3 +188,14 @@ async def test_selected_job_is_cancelled_without_scripts(
     await expect(page.locator(".notice.good")).to_be_visible()
     assert (await server.get(job_id)).status == "CANCELED"
     await context.close()
+
+
+async def test_fields_follow_the_filter_that_was_chosen_elsewhere(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    await server.submit("mail")
+    await page.goto(f"{dashboard.url}/jobs?topic=mail")
+    await page.locator("#tab-PENDING").click()
+    await expect(page.locator("#filter-status")).to_have_value("PENDING")
+    await page.get_by_role("link", name="Remove the filter: Topic mail").click()
+    await expect(page.locator("#filter-topic")).to_have_value("")

@@ -10,7 +10,7 @@ from playwright.async_api import Page
 from tests.ui.dashboards import DashboardUnderTest
 
 # Puts the first markup into the page, does something to it, and turns it into the second.
-_MORPH = """([before, after, act, ask]) => {
+_MORPH = """([before, after, act, ask, asked]) => {
   const parser = new DOMParser();
   const parse = (markup) => parser
     .parseFromString(`<div id="under-test">${markup}</div>`, "text/html").body.firstChild;
@@ -18,7 +18,7 @@ _MORPH = """([before, after, act, ask]) => {
   document.body.append(document.importNode(parse(before), true));
   const root = document.getElementById("under-test");
   const memory = new Function("root", act)(root);
-  window.pulseMorph(root, parse(after));
+  window.pulseMorph(root, parse(after), { asked });
   return new Function("root", "memory", ask)(root, memory);
 }"""
 
@@ -34,8 +34,9 @@ async def expect_the_missing_page(complaints: Any) -> None:
     complaints.expect("404")
 
 
-async def morph(page: Page, before: str, after: str, *, act: str = "", ask: str) -> Any:
-    return await page.evaluate(_MORPH, [before, after, act, ask])
+async def morph(page: Page, before: str, after: str, *, act: str = "", ask: str, asked: bool = False) -> Any:
+    """Return what `ask` says after `act` and the morph. `asked`: somebody went to the page on purpose."""
+    return await page.evaluate(_MORPH, [before, after, act, ask, asked])
 
 
 async def test_what_did_not_change_stays_the_same_node(blank: Page) -> None:
@@ -180,3 +181,32 @@ async def test_attributes_that_are_gone_go(blank: Page) -> None:
         '<button id="b">go</button>',
         ask="const b = root.querySelector('#b'); return [b.disabled, b.hasAttribute('class')]",
     ) == [False, False]
+
+
+async def test_page_that_was_asked_for_is_as_it_was_sent(blank: Page) -> None:
+    """Else a filter that was removed would stay in its field, and be sent again."""
+    shown = await morph(
+        blank,
+        asked=True,
+        before='<input id="i" value="old"><details id="d"><summary>x</summary></details>'
+        '<input type="checkbox" id="c"><select id="s"><option>a</option><option>b</option></select>',
+        after='<input id="i" value=""><details id="d"><summary>x</summary></details>'
+        '<input type="checkbox" id="c"><select id="s"><option>a</option><option selected>b</option></select>',
+        act="""root.querySelector('#i').value = 'typed'; root.querySelector('#d').open = true;
+               root.querySelector('#c').checked = true;""",
+        ask="""const at = (id) => root.querySelector(id);
+               return [at('#i').value, at('#d').open, at('#c').checked, at('#s').value]""",
+    )
+    assert shown == ["", False, False, "b"]
+
+
+async def test_choice_that_nobody_made_follows_the_server(blank: Page) -> None:
+    assert (
+        await morph(
+            blank,
+            '<select id="s"><option>any</option><option>b</option></select>',
+            '<select id="s"><option>any</option><option selected>b</option></select>',
+            ask="return root.querySelector('#s').value",
+        )
+        == "b"
+    )

@@ -9,9 +9,9 @@ import click
 
 from pulse_cli.connecting import connected
 from pulse_cli.declaring import Command
-from pulse_cli.descriptions import facts, indented
+from pulse_cli.descriptions import facts
 from pulse_cli.moments import now
-from pulse_cli.output import Cell, Line, output_here
+from pulse_cli.output import Line, output_here
 from pulse_cli.shapes import identity_shape
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """,
 )
 def whoami() -> None:
-    """Show who the server takes you for, and which calls that user may make."""
+    """Show who the server takes you for. The JSON also lists the calls that this user may make."""
     with connected() as client:
         identity = client.whoami()
     output_here().show_one(identity_shape(identity), lambda: _describe(identity))
@@ -40,5 +40,3 @@ def _describe(identity: pulse.Identity) -> Iterator[Line]:
         ("Role", identity.role),
         present=now(),
     )
-    yield [Cell("  May call", "bright_black")]
-    yield from indented("\n".join(f"  {method}" for method in sorted(identity.methods)))

@@ -9,6 +9,7 @@ from datetime import datetime
 from starlette.responses import Response
 
 import pulse
+from pulse_ui import tuning
 from pulse_ui.pages.whole_numbers import whole_number
 from pulse_ui.views import foreign_text, words
 from pulse_ui.views.dead_letter_groups import dead_letters_view
@@ -20,7 +21,7 @@ _PATH = "/dead-letters"
 
 async def show(visit: Visit) -> Response:
     chosen = visit.query.raw("topic") or None
-    letters, topics = await asyncio.gather(visit.client.dead_letters(topic=chosen), _topics(visit))
+    letters, topics = await asyncio.gather(visit.client.dead_letters(topic=chosen), visit.topics())
     return await visit.page(
         "dead_letters.html",
         title="Dead letters",
@@ -41,18 +42,14 @@ async def retry_one(visit: Visit, form: Form) -> Response:
 
 async def retry_all(visit: Visit, form: Form) -> Response:
     which = _group_of(form)
-    attempts = whole_number(form, "attempts", "Further attempts")
-    steps = visit.client.retry_matching(attempts=attempts, **which)
-    return _begin(visit, form, steps, verb="Retry", done_word="retried")
+    attempts = whole_number(form, "attempts", "Further attempts", between=(1, 1_000))
+    steps = visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which)
+    return await _begin(visit, form, steps, verb="Retry", done_word="retried")
 
 
 async def delete_all(visit: Visit, form: Form) -> Response:
-    steps = visit.client.delete_matching(**_group_of(form))
-    return _begin(visit, form, steps, verb="Delete", done_word="deleted")
-
-
-async def _topics(visit: Visit) -> list[pulse.TopicInfo]:
-    return await visit.client.topics() if visit.may("ListTopics") else []
+    steps = visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **_group_of(form))
+    return await _begin(visit, form, steps, verb="Delete", done_word="deleted")
 
 
 async def _retry_some(visit: Visit, form: Form) -> pulse.JobInfo:
@@ -83,7 +80,7 @@ def _group_of(form: Form) -> pulse.JobFilter:
     return {"topic": topic, "status": "DEAD_LETTERED", "error_group": group, "before": before}
 
 
-def _begin(
+async def _begin(
     visit: Visit, form: Form, steps: AsyncGenerator[int, None], *, verb: str, done_word: str
 ) -> Response:
     count = whole_number(form, "count", "The count")
@@ -97,4 +94,5 @@ def _begin(
         back=back,
         again=back,
     )
+    await operation.settle(tuning.OPERATION_SETTLES)
     return visit.go(f"/operations/{operation.number}")

@@ -13,7 +13,7 @@ from pulse_ui.web.visits import Visit
 
 
 async def show(visit: Visit) -> Response:
-    status, topics = await asyncio.gather(visit.client.dispatch_status(), _topics(visit))
+    status, topics = await asyncio.gather(visit.client.dispatch_status(), visit.topics())
     return await visit.page(
         "dispatch.html", title="Dispatch", live="jobs", state=status, board=switches(status, topics)
     )
@@ -36,10 +36,6 @@ async def resume(visit: Visit, form: Form) -> Response:
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
     return visit.back(form, sentence, otherwise="/dispatch")
-
-
-async def _topics(visit: Visit) -> list[pulse.TopicInfo]:
-    return await visit.client.topics() if visit.may("ListTopics") else []
 
 
 def _topic(form: Form) -> str | None:

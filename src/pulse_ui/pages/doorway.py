@@ -43,18 +43,19 @@ class Doorway:
         address = request.client.host if request.client is not None else ""
         if not user or not password:
             return self._login_page(request, session, target, _INCOMPLETE, user, status=400)
-        if wait := self._throttle.seconds_to_wait(address):
+        if wait := self._throttle.take(address):
             sentence = f"Too many wrong passwords. Wait {words.span(max(1.0, wait))}, then try again."
             return self._login_page(request, session, target, sentence, user, status=429)
         try:
             account = await connect(self._doors.settings.server, user, password)
         except (pulse.Unauthenticated, pulse.InvalidArgument):
-            self._throttle.failed(address)
             return self._login_page(request, session, target, _WRONG, user, status=403)
         except pulse.ResourceExhausted:
             return self._login_page(request, session, target, _BUSY, user, status=429)
         except (pulse.Unavailable, pulse.DeadlineExceeded) as error:
+            self._throttle.give_back(address)
             return self._login_page(request, session, target, str(error), user, status=503)
+        self._throttle.give_back(address)
         response = RedirectResponse(target, status_code=303)
         self._doors.log_in(request, response, session, account)
         return response

@@ -8,24 +8,26 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 import pulse
-from pulse_ui.pages.whole_numbers import whole_number
-from pulse_ui.views import foreign_text
+from pulse_ui.pages.whole_numbers import required_number, whole_number
+from pulse_ui.views import foreign_text, words
+from pulse_ui.views.job_actions import ACTIONS
 from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.outlook import outlook
 from pulse_ui.views.payloads import SHOWN_AT_MOST, payload_view
-from pulse_ui.views.timeline import timeline
+from pulse_ui.views.timeline import HISTORY_KEPT, timeline
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
 _WAITING = (pulse.JobStatus.PENDING, pulse.JobStatus.RETRYING)
-_REDRIVABLE = (pulse.JobStatus.DEAD_LETTERED, pulse.JobStatus.CANCELED)
 
 
 async def show(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
     topic, dispatch = None, None
     if job.status in _WAITING:
-        topic, dispatch = await asyncio.gather(_topic_of(visit, job), _dispatch(visit))
+        topic, dispatch = await asyncio.gather(
+            _topic_of(visit, job), visit.ask("GetDispatchStatus", visit.client.dispatch_status, None)
+        )
     now = datetime.now(UTC)
     wants_all = visit.query.text("payload") == "all"
     return await visit.page(
@@ -37,14 +39,15 @@ async def show(visit: Visit) -> Response:
         topic_name=foreign_text.one_line(job.topic),
         outlook=outlook(job, topic, dispatch, now),
         timeline=timeline(job, now),
+        history_kept=HISTORY_KEPT,
         payload=payload_view(job.payload, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,
         metadata=metadata_view(job.metadata),
-        can_cancel=not job.status.is_finished and visit.may("CancelJob"),
-        can_prioritize=not job.status.is_finished and visit.may("PrioritizeJob"),
-        can_retry=job.status in _REDRIVABLE and visit.may("RetryJob"),
-        can_delete=job.status.is_finished and visit.may("DeleteJob"),
+        can_cancel=job.status in ACTIONS["cancel"].statuses and visit.may("CancelJob"),
+        can_prioritize=job.status in ACTIONS["prioritize"].statuses and visit.may("PrioritizeJob"),
+        can_retry=job.status in ACTIONS["retry"].statuses and visit.may("RetryJob"),
+        can_delete=job.status in ACTIONS["delete"].statuses and visit.may("DeleteJob"),
     )
 
 
@@ -66,9 +69,7 @@ async def cancel(visit: Visit, form: Form) -> Response:
 async def retry(visit: Visit, form: Form) -> Response:
     job = await visit.client.retry(_id_of(visit), whole_number(form, "attempts", "Further attempts"))
     left = job.max_attempts - job.attempts
-    return visit.back(
-        form, f"The job runs again, with up to {left} further attempt{'s' if left != 1 else ''}."
-    )
+    return visit.back(form, f"The job runs again, with up to {words.plural(left, 'further attempt')}.")
 
 
 async def delete(visit: Visit, form: Form) -> Response:
@@ -78,10 +79,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
-    priority = whole_number(form, "priority", "Priority")
-    if priority is None:
-        raise pulse.InvalidArgument("Priority is empty: give a whole number.")
-    job = await visit.client.prioritize(_id_of(visit), priority)
+    job = await visit.client.prioritize(_id_of(visit), required_number(form, "priority", "Priority"))
     return visit.back(form, f"The priority is {job.priority} now.")
 
 
@@ -90,11 +88,4 @@ def _id_of(visit: Visit) -> str:
 
 
 async def _topic_of(visit: Visit, job: pulse.JobInfo) -> pulse.TopicInfo | None:
-    if not visit.may("ListTopics"):
-        return None
-    topics = await visit.client.topics()
-    return next((topic for topic in topics if topic.topic == job.topic), None)
-
-
-async def _dispatch(visit: Visit) -> pulse.DispatchStatus | None:
-    return await visit.client.dispatch_status() if visit.may("GetDispatchStatus") else None
+    return next((topic for topic in await visit.topics() if topic.topic == job.topic), None)

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 import pulse
+from pulse_ui import tuning
 from pulse_ui.views.job_actions import ACTIONS
 from pulse_ui.views.job_filters import jobs_path, read_filter
 from pulse_ui.views.job_rows import job_rows, status_tabs
@@ -29,9 +30,7 @@ async def show(visit: Visit) -> Response:
     now = datetime.now(UTC)
     cursor = query.text("cursor") or None
     asked = read_filter(query.items(), now=now, zone=visit.zone)
-    (page, refusal), topics = await asyncio.gather(
-        _list(visit, cursor, asked.which), visit.client.topics() if visit.may("ListTopics") else _none()
-    )
+    (page, refusal), topics = await asyncio.gather(_list(visit, cursor, asked.which), visit.topics())
     actions = [action for action in ACTIONS.values() if visit.may(action.needs)]
     is_certain = not asked.problems and not refusal
     return await visit.page(
@@ -63,7 +62,7 @@ async def _list(visit: Visit, cursor: str | None, which: pulse.JobFilter) -> tup
     """Return the page, and why there is none if pulsed refuses the question."""
     nothing = pulse.Page((), None)
     try:
-        return await visit.client.list_jobs(limit=visit.page_size, cursor=cursor, **which), ""
+        return await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **which), ""
     except pulse.InvalidArgument as error:
         if cursor is not None and "page_token" in str(error):
             return nothing, "This address leads to no page of the list: begin with the newest."
@@ -73,10 +72,6 @@ async def _list(visit: Visit, cursor: str | None, which: pulse.JobFilter) -> tup
             raise
         # Errors and metadata are searched job by job. Whether pulsed is there at all, the other call tells.
         return nothing, "This search takes too long: narrow it by topic, status or time."
-
-
-async def _none() -> list[pulse.TopicInfo]:
-    return []
 
 
 async def find(visit: Visit) -> Response:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.responses import Response
 
+from pulse_ui import tuning
 from pulse_ui.web.forms import Form
 from pulse_ui.web.operations import Operation
 from pulse_ui.web.refusals import Refused
 from pulse_ui.web.visits import Visit
 
-_REFRESH_SECONDS = 1
-"""A bar that moves every five seconds looks stuck."""
+_NUMBER = re.compile(r"[0-9]{1,12}")
 
 
 async def show(visit: Visit) -> Response:
@@ -19,7 +21,7 @@ async def show(visit: Visit) -> Response:
         "operation.html",
         title=operation.title,
         live="jobs" if operation.is_running else None,
-        refresh_seconds=_REFRESH_SECONDS,
+        refresh_seconds=tuning.OPERATION_REFRESH_SECONDS,
         operation=operation,
     )
 
@@ -31,12 +33,12 @@ async def stop(visit: Visit, form: Form) -> Response:
 
 
 def _wanted(visit: Visit) -> Operation:
-    number = visit.request.path_params["number"]
-    operation = visit.account.operations.get(number)
+    number: str = visit.request.path_params["number"]
+    operation = visit.account.operations.get(int(number)) if _NUMBER.fullmatch(number) else None
     if operation is None:
         raise Refused(
             404,
-            f"There is no operation {number}: it ended long ago, or the dashboard was restarted since. "
+            f"There is no operation {number[:20]}: it ended long ago, or the dashboard was restarted since. "
             "The list of jobs tells how things are.",
         )
     return operation

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from starlette.responses import Response
 
-from pulse import ServerInfo, Statistics, TopicInfo, WorkerInfo
+from pulse import ServerInfo, Statistics, WorkerInfo
+from pulse_ui import tuning
 from pulse_ui.views.attention import findings, summed_up
 from pulse_ui.views.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.charts import charts_of, latency_words, percent
 from pulse_ui.views.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.figures import crew_of, depth_of, pace_of
 from pulse_ui.views.glances import SPANS, glance_of
-from pulse_ui.views.topic_table import MOST_ROWS, topic_table
+from pulse_ui.views.topic_table import topic_table
 from pulse_ui.web.visits import Visit
 
-FINDINGS_SHOWN = 6
-"""The rest is folded away: whoever has that many problems starts with the first."""
 _NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
-_NO_TOPICS: list[TopicInfo] = []
 _NO_WORKERS: list[WorkerInfo] = []
 _NO_SERVERS: list[ServerInfo] = []
-
-_Answer = TypeVar("_Answer")
-_Otherwise = TypeVar("_Otherwise")
 
 
 async def show(visit: Visit) -> Response:
@@ -36,22 +29,17 @@ async def show(visit: Visit) -> Response:
     query, client = visit.query, visit.client
     glance = glance_of(query.text("minutes"), query.text("topic"), query.text("sort"), "all" in query)
 
-    async def ask(
-        method: str, question: Callable[[], Awaitable[_Answer]], otherwise: _Otherwise
-    ) -> _Answer | _Otherwise:
-        return await question() if visit.may(method) else otherwise
-
     topics, workers, servers, statistics, scheduler, dispatch = await asyncio.gather(
-        ask("ListTopics", client.topics, _NO_TOPICS),
-        ask("ListWorkers", client.workers, _NO_WORKERS),
-        ask("ListServers", client.servers, _NO_SERVERS),
-        ask(
+        visit.topics(),
+        visit.ask("ListWorkers", client.workers, _NO_WORKERS),
+        visit.ask("ListServers", client.servers, _NO_SERVERS),
+        visit.ask(
             "GetStatistics",
             lambda: client.statistics(topic=glance.topic, minutes=glance.minutes),
             _NO_STATISTICS,
         ),
-        ask("GetSchedulerStatus", client.schedules.status, None),
-        ask("GetDispatchStatus", client.dispatch_status, None),
+        visit.ask("GetSchedulerStatus", client.schedules.status, None),
+        visit.ask("GetDispatchStatus", client.dispatch_status, None),
     )
     found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC))
     buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[glance.minutes])
@@ -65,7 +53,7 @@ async def show(visit: Visit) -> Response:
         glance=glance,
         spans=SPANS,
         findings=summed_up(found),
-        findings_shown=FINDINGS_SHOWN,
+        findings_shown=tuning.FINDINGS_SHOWN,
         depth=depth_of(chosen),
         pace=pace_of(shown),
         wait=statistics.wait,
@@ -82,7 +70,7 @@ async def show(visit: Visit) -> Response:
         moment=lambda bucket: moment(bucket, visit.zone),
         percent=percent,
         latency_words=latency_words,
-        table=topic_table(topics, found, glance.sort, None if glance.shows_all else MOST_ROWS),
+        table=topic_table(topics, found, glance.sort, None if glance.shows_all else tuning.TOPICS_SHOWN),
         topic_count=len(topics),
-        server=visit.settings.server or "localhost:50051",
+        server=client.address,
     )

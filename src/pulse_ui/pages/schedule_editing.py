@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views import foreign_text
 from pulse_ui.views.schedule_fields import Mistyped, metadata_text, payload_text
 from pulse_ui.views.schedule_forms import (
     ScheduleForm,
@@ -20,7 +19,7 @@ from pulse_ui.views.schedule_forms import (
     refused,
     says_when,
 )
-from pulse_ui.views.schedule_words import spec_words
+from pulse_ui.views.schedule_words import called, spec_words
 from pulse_ui.views.words import brief
 from pulse_ui.views.zones import zone_named, zone_names
 from pulse_ui.web.forms import Form
@@ -77,7 +76,7 @@ async def create(visit: Visit, form: Form) -> Response:
         )
     except _ABOUT_THE_FORM as error:
         return await _page(visit, typed, problems=dict([refused(error)]))
-    return visit.go(f"/schedules/{made.id}", f"The schedule {_called(made)} is there.")
+    return visit.go(f"/schedules/{made.id}", f"The schedule {called(made)} is stored.")
 
 
 async def update(visit: Visit, form: Form) -> Response:
@@ -98,7 +97,7 @@ async def update(visit: Visit, form: Form) -> Response:
         changed = await visit.client.schedules.update(schedule, **said)
     except _ABOUT_THE_FORM as error:
         return await _page(visit, typed, schedule, problems=dict([refused(error)]))
-    return visit.go(f"/schedules/{changed.id}", f"Changed the schedule {_called(changed)}.")
+    return visit.go(f"/schedules/{changed.id}", f"Changed the schedule {called(changed)}.")
 
 
 async def _page(
@@ -108,7 +107,7 @@ async def _page(
     *,
     problems: dict[str, str] | None = None,
 ) -> Response:
-    title = "New schedule" if schedule is None else f"Edit {_called(schedule)}"
+    title = "New schedule" if schedule is None else f"Edit {called(schedule)}"
     return await visit.page(
         "schedule_form.html",
         title=title,
@@ -155,14 +154,8 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
 
 async def _topics(visit: Visit) -> list[str]:
     """Return the topics that there are, to choose from; any other may be typed."""
-    if not visit.may("ListTopics"):
-        return []
-    return [topic.topic for topic in (await visit.client.topics())[: tuning.TOPICS_SUGGESTED]]
+    return [topic.topic for topic in (await visit.topics())[: tuning.TOPICS_SUGGESTED]]
 
 
 async def _schedule(visit: Visit) -> pulse.ScheduleInfo:
     return await visit.client.schedules.get(visit.request.path_params["schedule_id"])
-
-
-def _called(schedule: pulse.ScheduleInfo) -> str:
-    return foreign_text.one_line(schedule.name or schedule.id)

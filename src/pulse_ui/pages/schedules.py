@@ -12,10 +12,10 @@ from starlette.responses import Response
 import pulse
 from pulse_ui import tuning
 from pulse_ui.pages.upcoming import upcoming
-from pulse_ui.views import foreign_text
+from pulse_ui.views.attention import SCHEDULER_VERY_LATE
 from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.payloads import payload_view
-from pulse_ui.views.schedule_words import ScheduleWords, schedule_words
+from pulse_ui.views.schedule_words import ScheduleWords, called, schedule_words
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
@@ -35,7 +35,8 @@ class Row:
 async def show_all(visit: Visit) -> Response:
     cursor = visit.query.text("cursor") or None
     page, scheduler = await asyncio.gather(
-        visit.client.schedules.list(limit=tuning.SCHEDULES_SHOWN, cursor=cursor), _status(visit)
+        visit.client.schedules.list(limit=tuning.SCHEDULES_SHOWN, cursor=cursor),
+        visit.ask("GetSchedulerStatus", visit.client.schedules.status, None),
     )
     return await visit.page(
         "schedules.html",
@@ -43,6 +44,7 @@ async def show_all(visit: Visit) -> Response:
         live="jobs",
         rows=await asyncio.gather(*(_row(visit, schedule) for schedule in page)),
         scheduler=scheduler,
+        is_late=scheduler is not None and scheduler.late_seconds >= SCHEDULER_VERY_LATE.total_seconds(),
         cursor=cursor,
         next_cursor=page.next_cursor,
     )
@@ -73,7 +75,7 @@ async def show(visit: Visit) -> Response:
 async def pause(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.pause(schedule)
-    sentence = f"Paused {_called(schedule)}: it fires no more until it is resumed."
+    sentence = f"Paused {called(schedule)}: it fires no more until it is resumed."
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
@@ -81,7 +83,7 @@ async def resume(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.resume(schedule)
     missed = "" if schedule.kind == "once" else " What it missed while paused stays missed."
-    sentence = f"Resumed {_called(schedule)}.{missed}"
+    sentence = f"Resumed {called(schedule)}.{missed}"
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
@@ -90,7 +92,7 @@ async def fire(visit: Visit, form: Form) -> Response:
     handle = await visit.client.schedules.fire(schedule)
     return visit.go(
         form.raw("back") or f"/schedules/{schedule.id}",
-        f"Fired {_called(schedule)}: a job was stored on {handle.topic}. Its timetable goes on as before.",
+        f"Fired {called(schedule)}: a job was stored on {handle.topic}. Its timetable goes on as before.",
         link=(f"/jobs/{handle.id}", "Look at the job"),
     )
 
@@ -98,7 +100,7 @@ async def fire(visit: Visit, form: Form) -> Response:
 async def delete(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.delete(schedule)
-    sentence = f"Deleted the schedule {_called(schedule)}. The jobs that it made stay."
+    sentence = f"Deleted the schedule {called(schedule)}. The jobs that it made stay."
     return visit.back(form, sentence, otherwise="/schedules")
 
 
@@ -124,14 +126,6 @@ async def _fires(visit: Visit, schedule_id: str, limit: int) -> tuple[pulse.Sche
     return (await visit.client.schedules.fires(schedule_id, limit=limit)).fires
 
 
-async def _status(visit: Visit) -> pulse.SchedulerStatus | None:
-    return await visit.client.schedules.status() if visit.may("GetSchedulerStatus") else None
-
-
 def _named(visit: Visit) -> str:
     named: str = visit.request.path_params["schedule_id"]
     return named
-
-
-def _called(schedule: pulse.ScheduleInfo) -> str:
-    return foreign_text.one_line(schedule.name or schedule.id)

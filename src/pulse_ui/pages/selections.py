@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
+from pulse_ui.pages.whole_numbers import required_number, whole_number
 from pulse_ui.views.job_actions import ACTIONS, JobAction
 from pulse_ui.views.job_filters import Asked, fields_of, in_words, read_filter
 from pulse_ui.views.job_rows import job_rows
@@ -20,8 +21,7 @@ from pulse_ui.web.refusals import Refused
 from pulse_ui.web.settling import Settling, each, settle_each
 from pulse_ui.web.visits import Visit
 
-_SHOWN = 8
-_SETTLES_SECONDS = 0.4
+_PRIORITIES = (-(2**31), 2**31 - 1)
 _NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)
 
 Steps = Callable[[pulse.JobFilter], AsyncGenerator[int, None]]
@@ -70,7 +70,7 @@ async def _confirm_all(visit: Visit, action: JobAction, asked: Asked) -> Respons
         able=job_rows(sample, datetime.now(UTC)),
         unable=[],
         gone=[],
-        shown=_SHOWN,
+        shown=tuning.JOBS_CONFIRMED,
         list_path=asked.path(),
     )
 
@@ -88,10 +88,10 @@ async def _confirm_ticked(visit: Visit, action: JobAction, asked: Asked, ids: li
         said=plural(len(able), "job"),
         counted_at=None,
         fields=[("id", job.id) for job in able],
-        able=job_rows(able[:_SHOWN], now),
+        able=job_rows(able[: tuning.JOBS_CONFIRMED], now),
         unable=job_rows([job for job in jobs if job.status not in action.statuses], now),
         gone=gone,
-        shown=_SHOWN,
+        shown=tuning.JOBS_CONFIRMED,
         list_path=asked.path(cursor=visit.query.text("cursor")),
     )
 
@@ -110,10 +110,12 @@ async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> li
     """Return the newest few that match. Without a status: of each that the action takes."""
     statuses = [which["status"]] if which.get("status") else action.statuses
     filters = [pulse.JobFilter(**{**which, "status": status}) for status in statuses]
-    pages = await asyncio.gather(*(visit.client.list_jobs(limit=_SHOWN, **one) for one in filters))
+    pages = await asyncio.gather(
+        *(visit.client.list_jobs(limit=tuning.JOBS_CONFIRMED, **one) for one in filters)
+    )
     found = [job for page in pages for job in page]
     found.sort(key=lambda job: (job.submitted_at or _NO_JOBS_BEFORE, job.id), reverse=True)
-    return found[:_SHOWN]
+    return found[: tuning.JOBS_CONFIRMED]
 
 
 async def _look_at(
@@ -124,7 +126,7 @@ async def _look_at(
     if len(ids) > 1 and not asked.problems:
         # The page that they were ticked on still has most of them, in one answer and without payloads.
         try:
-            page = await visit.client.list_jobs(limit=visit.page_size, cursor=cursor, **asked.which)
+            page = await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **asked.which)
         except pulse.InvalidArgument:
             page = pulse.Page((), None)
         known = {job.id: job for job in page}
@@ -155,7 +157,7 @@ async def cancel(visit: Visit, form: Form) -> Response:
 
 
 async def retry(visit: Visit, form: Form) -> Response:
-    attempts = _number(form, "attempts", 1, 1000) if form.text("attempts") else None
+    attempts = whole_number(form, "attempts", "Further attempts", between=(1, 1_000))
     return await _act(
         visit,
         form,
@@ -176,7 +178,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
-    priority = _number(form, "priority", -(2**31), 2**31 - 1)
+    priority = required_number(form, "priority", "Priority", between=_PRIORITIES)
     return await _act(
         visit,
         form,
@@ -205,7 +207,7 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
         counted_at = past_moment(form.text("counted_at"), now=now, zone=visit.zone)
     except ValueError:
         raise pulse.InvalidArgument("The form does not say when was counted: begin again.") from None
-    total = int(form.text("total")) if form.text("total").isdecimal() else None
+    total = whole_number(form, "total", "The count")
     title = action.told(in_words(asked.which, visit.zone, number=total))
     which = asked.which
     # What is submitted after the count was not shown, and is not what was agreed to.
@@ -218,8 +220,7 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
         back=local_path(form.raw("list"), "/jobs"),
         again=local_path(form.raw("back"), "/jobs"),
     )
-    # A few jobs are done in no time: then the page begins with how it ended.
-    await operation.settle(_SETTLES_SECONDS)
+    await operation.settle(tuning.OPERATION_SETTLES)
     return visit.go(f"/operations/{operation.number}")
 
 
@@ -246,14 +247,3 @@ def _check_filter(action: JobAction, asked: Asked) -> None:
         raise pulse.InvalidArgument(
             f"Choose one status of which all jobs can be {action.done}: only {action.able} jobs can."
         )
-
-
-def _number(form: Form, name: str, least: int, most: int) -> int:
-    text = form.text(name)
-    try:
-        number = int(text) if text.isascii() and len(text) < 12 else None
-    except ValueError:
-        number = None
-    if number is None or not least <= number <= most:
-        raise pulse.InvalidArgument(f"{name.capitalize()} has to be a whole number from {least} to {most}.")
-    return number

@@ -10,9 +10,13 @@ import pulse
 from pulse_ui.views.workforce import topics_of, workforce
 from pulse_ui.web.visits import Visit
 
+_NO_SERVERS: list[pulse.ServerInfo] = []
+
 
 async def show(visit: Visit) -> Response:
-    workers, servers = await asyncio.gather(visit.client.workers(), _servers(visit))
+    workers, servers = await asyncio.gather(
+        visit.client.workers(), visit.ask("ListServers", visit.client.servers, _NO_SERVERS)
+    )
     topic = visit.query.text("topic")
     topics = topics_of(workers)
     return await visit.page(
@@ -26,7 +30,3 @@ async def show(visit: Visit) -> Response:
         # A topic that a link names is chosen even while nobody asks for it.
         topics=topics if topic in topics or not topic else sorted([*topics, topic]),
     )
-
-
-async def _servers(visit: Visit) -> list[pulse.ServerInfo]:
-    return await visit.client.servers() if visit.may("ListServers") else []

@@ -34,7 +34,7 @@
     page()?.classList.toggle("stale", Boolean(words));
   }
 
-  const since = () => `What you see is from ${good.toLocaleTimeString()}.`;
+  const since = () => `What you see is from ${good.toLocaleTimeString([], { hour12: false })}.`;
 
   async function refresh() {
     if (refreshing) { again = true; return; }

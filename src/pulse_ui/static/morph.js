@@ -1,5 +1,7 @@
-// Turns the page that is shown into the one that was fetched, and leaves alone whatever did not change: scroll,
-// focus, text selection, open details and what somebody is typing stay as they are.
+// Turns the page that is shown into the one that was fetched, and leaves alone whatever did not change.
+//
+// A page that brings itself up to date keeps what is its reader's: scroll, focus, text selection, open details,
+// ticked rows and what somebody is typing. A page that somebody asked for, by a link or a form, is as it was sent.
 //
 // A node is kept when its counterpart has the same id, or, without ids, the same kind and place.
 "use strict";
@@ -11,21 +13,27 @@
   const isSameKind = (old, fresh) =>
     old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && key(old) === key(fresh);
 
-  // What a person has changed in a control is theirs until they send or reset it.
+  let isAsked = false;
+
+  // What a person has changed in a control is theirs until they send it, or go elsewhere.
   const isTouched = (control) => {
+    if (isAsked) return false;
     if (control === document.activeElement) return true;
     if (control.type === "checkbox" || control.type === "radio") return control.checked !== control.defaultChecked;
-    if (control.tagName === "SELECT") return [...control.options].some((option) => option.selected !== option.defaultSelected);
+    if (control.tagName === "SELECT") return control.selectedIndex !== defaultIndex(control);
     return "defaultValue" in control && control.value !== control.defaultValue;
   };
+
+  // Where no option is marked the first one is shown.
+  const defaultIndex = (select) => Math.max(0, [...select.options].findIndex((option) => option.defaultSelected));
 
   const isControl = (node) => ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName);
 
   const isHeld = (node) =>
-    node.hasAttribute("data-rows") && [...node.querySelectorAll("input[type=checkbox]")].some((box) => box.checked);
+    !isAsked && node.hasAttribute("data-rows") && [...node.querySelectorAll("input[type=checkbox]")].some((box) => box.checked);
 
   function morphAttributes(old, fresh) {
-    const opens = old.tagName === "DETAILS" || old.tagName === "DIALOG";
+    const opens = !isAsked && (old.tagName === "DETAILS" || old.tagName === "DIALOG");
     for (const { name, value } of fresh.attributes) {
       if (opens && name === "open") continue;
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -39,12 +47,12 @@
   function morphControl(old, fresh) {
     if (isTouched(old)) return;
     morphAttributes(old, fresh);
-    if (old.tagName === "TEXTAREA" && old.defaultValue !== fresh.defaultValue) old.value = old.defaultValue = fresh.defaultValue;
-    if (old.tagName === "INPUT" && old.type !== "checkbox" && old.type !== "radio") old.value = fresh.getAttribute("value") ?? "";
-    if (old.tagName === "SELECT") {
+    if (old.tagName === "TEXTAREA") old.value = old.defaultValue = fresh.defaultValue;
+    else if (old.tagName === "SELECT") {
       morphChildren(old, fresh);
-      [...old.options].forEach((option) => (option.selected = option.defaultSelected));
-    }
+      old.selectedIndex = defaultIndex(old);
+    } else if (old.type === "checkbox" || old.type === "radio") old.checked = fresh.hasAttribute("checked");
+    else if (old.value !== (fresh.getAttribute("value") ?? "")) old.value = fresh.getAttribute("value") ?? "";
   }
 
   function morphNode(old, fresh) {
@@ -55,7 +63,7 @@
     if (isControl(old)) return morphControl(old, fresh);
     morphAttributes(old, fresh);
     // Messages that were not taken away stay until the next page.
-    if (old.hasAttribute("data-keep") && !fresh.firstElementChild) return;
+    if (!isAsked && old.hasAttribute("data-keep") && !fresh.firstElementChild) return;
     morphChildren(old, fresh);
   }
 
@@ -97,8 +105,10 @@
     }
   }
 
-  window.pulseMorph = (target, fresh) => {
+  window.pulseMorph = (target, fresh, { asked = false } = {}) => {
+    isAsked = asked;
     morphNode(target, fresh);
+    isAsked = false;
     document.dispatchEvent(new CustomEvent("pulse:shown", { detail: { root: target } }));
   };
 
@@ -109,7 +119,7 @@
         if (style !== "morph") return false;
         const fresh = [...fragment.childNodes].find((node) => node.nodeType === Node.ELEMENT_NODE);
         if (!fresh) return [];
-        if (fresh.id === target.id) window.pulseMorph(target, fresh);
+        if (fresh.id === target.id) window.pulseMorph(target, fresh, { asked: true });
         else {
           target.replaceChildren(...fragment.childNodes);
           document.dispatchEvent(new CustomEvent("pulse:shown", { detail: { root: target } }));

@@ -28,7 +28,6 @@ SCHEDULER_LATE = timedelta(seconds=10)
 """Due schedules are looked for every second, by every server: ten rounds in a row came to nothing."""
 SCHEDULER_VERY_LATE = timedelta(minutes=1)
 
-
 MOST_OF_A_KIND = 4
 """Of more, only the heaviest are told one by one: a hundred topics without a worker have one cause, and would
 hide everything else."""
@@ -41,12 +40,17 @@ _MANY = {
     "dead": "more topics lost jobs to the dead letters in the last hour.",
     "failing": "more topics fail often.",
     "worker": "more workers hold jobs but are connected to no server.",
+    "silent": "more workers have gone silent.",
 }
 
 
 class Severity(IntEnum):
     WARNING = 1
     PROBLEM = 2
+
+    @property
+    def mark(self) -> str:
+        return {Severity.WARNING: "!", Severity.PROBLEM: "✕"}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ def findings(
         (finding for topic in topics for finding in _dead_letters(topic)),
         (finding for topic in topics for finding in _failures(topic)),
         _gone_workers(workers, now),
+        _silent_workers(workers, now),
     )
     ordered = [finding for kind in kinds for finding in sorted(kind, key=lambda one: -one.weight)]
     return sorted(ordered, key=lambda finding: -finding.severity)
@@ -125,7 +130,7 @@ def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: d
             "",
             sentence,
             "/dispatch",
-            "Look or resume",
+            "Details",
             "GetDispatchStatus",
             inf,
         )
@@ -138,7 +143,7 @@ def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: d
             name,
             f"{_paused(pause.paused_at, now)}; {_held_back(held)}.",
             "/dispatch",
-            "Look or resume",
+            "Details",
             "GetDispatchStatus",
             float(held),
             is_topic=True,
@@ -195,6 +200,23 @@ def _gone_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Find
             f"holds {held} but is connected to no server. {freed}, unless it comes back.",
             *_WORKERS,
             float(worker.held_count),
+        )
+
+
+def _silent_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    """Workers that are connected, and have not beaten what they hold: frozen, or cut off in one direction."""
+    for worker in workers:
+        lapsed = sum(1 for job in worker.held if job.lease_until is not None and job.lease_until < now)
+        if worker.connected_at is None or not lapsed:
+            continue
+        yield Finding(
+            "silent",
+            quote(worker.worker_id),
+            Severity.WARNING,
+            foreign_text.one_line(worker.worker_id),
+            f"gives no sign of life: {words.plural(lapsed, 'lease')} ended. Others will run what it held.",
+            *_WORKERS,
+            float(lapsed),
         )
 
 

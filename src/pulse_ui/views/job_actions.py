@@ -5,20 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulse import JobStatus
+from pulse_ui.views import statuses
 from pulse_ui.views.words import plural
 
 _UNFINISHED = (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING)
 _BROUGHT_BACK = (JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
 _FINISHED = (JobStatus.COMPLETED, *_BROUGHT_BACK)
-
-STATUS_WORDS = {
-    JobStatus.PENDING: "pending",
-    JobStatus.RUNNING: "running",
-    JobStatus.RETRYING: "retrying",
-    JobStatus.COMPLETED: "completed",
-    JobStatus.DEAD_LETTERED: "dead-lettered",
-    JobStatus.CANCELED: "canceled",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +44,8 @@ class JobAction:
 
     @property
     def able(self) -> str:
-        """The statuses in words: "dead-lettered or canceled"."""
-        *others, last = (STATUS_WORDS[status] for status in self.statuses)
+        """The statuses in words: "dead-lettered or cancelled"."""
+        *others, last = (statuses.IN_SENTENCES[status] for status in self.statuses)
         return f"{', '.join(others)} or {last}"
 
 

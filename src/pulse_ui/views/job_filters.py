@@ -12,8 +12,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pulse
-from pulse_ui.views import words
-from pulse_ui.views.job_actions import STATUS_WORDS
+from pulse_ui.views import statuses, words
 from pulse_ui.views.past_moments import iso, past_moment
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata")
@@ -138,7 +137,7 @@ def in_words(which: pulse.JobFilter, zone: ZoneInfo, *, number: int | None = Non
     status, topic = which.get("status"), which.get("topic")
     count = "" if number is None else words.count(number)
     # Where no status is named, pulsed counts and acts on what is not finished.
-    kind = STATUS_WORDS[pulse.JobStatus(status)] if status else "unfinished"
+    kind = statuses.IN_SENTENCES[status] if status else "unfinished"
     noun = "job" if number == 1 else "jobs"
     parts = [" ".join(filter(None, [count, kind, noun, f"on {topic}" if topic else ""]))]
     told = {name: value for name, _, value in _told(which, zone)}
@@ -158,7 +157,7 @@ def _told(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, str]]:
     if topic := which.get("topic"):
         told.append(("topic", "Topic", topic))
     if status := which.get("status"):
-        told.append(("status", "Status", STATUS_WORDS[pulse.JobStatus(status)]))
+        told.append(("status", "Status", statuses.NAMES[status]))
     if since := which.get("since"):
         told.append(("since", "Since", words.stamp(since, zone)))
     if before := which.get("before"):

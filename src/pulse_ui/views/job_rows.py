@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pulse import JobInfo, JobStatus, TopicInfo
-from pulse_ui.views import foreign_text
+from pulse_ui.views import foreign_text, statuses
 
 _WAITING = (JobStatus.PENDING, JobStatus.RETRYING)
 _RAN_TO_ITS_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
+_COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
+"""The others are counted by nobody: pending and retrying only together, as ready or waiting."""
 _LONGEST_LINE = 300
 
 
@@ -77,13 +79,6 @@ def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: b
     def total(name: str) -> int | None:
         return sum(getattr(one, name) for one in of_these) if is_counted else None
 
-    tabs = (
-        Tab("All", ""),
-        Tab("Pending", "PENDING"),
-        Tab("Running", "RUNNING", total("running")),
-        Tab("Retrying", "RETRYING"),
-        Tab("Completed", "COMPLETED"),
-        Tab("Dead", "DEAD_LETTERED", total("dead_lettered")),
-        Tab("Canceled", "CANCELED", total("canceled")),
-    )
-    return Tabs(tabs, total("ready"), total("waiting"))
+    counted = {status: total(status.lower()) for status in _COUNTED}
+    tabs = [Tab(name, status, counted.get(status)) for status, name in statuses.NAMES.items()]
+    return Tabs((Tab("All", ""), *tabs), total("ready"), total("waiting"))

@@ -27,6 +27,11 @@ class ScheduleWords:
     """Of a cron schedule."""
 
 
+def called(schedule: pulse.ScheduleInfo) -> str:
+    """Return what a sentence calls the schedule: its name, or its whole id."""
+    return foreign_text.one_line(schedule.name or schedule.id)
+
+
 def schedule_words(schedule: pulse.ScheduleInfo) -> ScheduleWords:
     """Return how the schedule is shown."""
     name = foreign_text.one_line(schedule.name) if schedule.name else f"…{schedule.id[-_SHORT_ID:]}"

@@ -29,7 +29,7 @@ _WORDS = {
     "failed": "Failed",
     "discarded": "Given up",
     "lease_expired": "Lease expired",
-    "canceled": "Canceled",
+    "canceled": "Cancelled",
     "completed": "Completed",
     "running": "Running",
     "due": "Due",

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pulse import TopicInfo
 from pulse_ui.views.attention import Finding, Severity
 
-MOST_ROWS = 50
-"""More are shown when somebody asks for them."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -30,6 +28,8 @@ class Column:
     name: str
     title: str
     is_number: bool = True
+    is_ascending: bool = False
+    """Sorted by it, the least comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Table:
 
 
 COLUMNS = (
-    Column("topic", "Topic", is_number=False),
+    Column("topic", "Topic", is_number=False, is_ascending=True),
     Column("ready", "Ready"),
     Column("oldest", "Oldest"),
     Column("running", "Running"),
@@ -51,7 +51,7 @@ COLUMNS = (
     Column("failed", "Failed 1 h"),
     Column("wait", "Wait p95"),
     Column("run", "Run p95"),
-    Column("workers", "Workers"),
+    Column("workers", "Workers", is_ascending=True),
 )
 TROUBLE = "trouble"
 """The order unless another one is asked for."""
@@ -73,7 +73,7 @@ _ORDERS: Mapping[str, Callable[[TopicInfo], object]] = {
 
 
 def topic_table(
-    topics: Sequence[TopicInfo], found: Sequence[Finding], sort: str, most: int | None = MOST_ROWS
+    topics: Sequence[TopicInfo], found: Sequence[Finding], sort: str, most: int | None = None
 ) -> Table:
     """Return the table in the order of that column, or, if there is none of that name, by trouble.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pulse
@@ -40,9 +41,17 @@ class OpenAccount:
         self._server = server
         self._account: Account | None = None
         self._closed_until = 0.0
+        self._asking: asyncio.Task[Account | None] | None = None
 
     async def get(self) -> Account | None:
         """Return it, or None when pulsed wants a login. Raises what the SDK raises when nobody answers."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask())
+        # One answer for all who come at once: of two accounts one would be lost, with the sessions on it.
+        # Shielded: whoever leaves takes it from nobody.
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> Account | None:
         if self._account is None:
             if time.monotonic() < self._closed_until:
                 return None
@@ -60,5 +69,8 @@ class OpenAccount:
         return self._account
 
     async def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         if self._account is not None:
             await self._account.close()

@@ -28,6 +28,7 @@ _HEADING = {
     400: "That cannot be asked for",
     403: "Not allowed",
     404: "Not found",
+    408: "Too slow",
     409: "Not possible any more",
     413: "Too large",
     415: "Not a form",

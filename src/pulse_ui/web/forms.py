@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from pulse_ui import tuning
 from pulse_ui.web.refusals import Refused
@@ -46,11 +47,13 @@ async def form_of(request: Request) -> Form:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise Refused(415, "This address takes forms only.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > tuning.FORM_BYTES:
-            raise Refused(413, "The form is too large: 2 MiB is the most.")
+    try:
+        async with asyncio.timeout(tuning.FORM_TIMEOUT.total_seconds()):
+            body = await _body_of(request)
+    except TimeoutError:
+        raise Refused(408, "The form took too long to arrive, so nothing was changed. Try again.") from None
+    except ClientDisconnect:
+        raise Refused(400, "The form ended before its end.") from None
     try:
         fields = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=tuning.FORM_FIELDS, errors="strict"
@@ -58,6 +61,15 @@ async def form_of(request: Request) -> Form:
     except ValueError:
         raise Refused(400, "The form cannot be read.") from None
     return Form([(name, value.replace("\r\n", "\n")) for name, value in fields])
+
+
+async def _body_of(request: Request) -> bytearray:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > tuning.FORM_BYTES:
+            raise Refused(413, "The form is too large: 2 MiB is the most.")
+    return body
 
 
 def local_path(path: str, otherwise: str = "/") -> str:

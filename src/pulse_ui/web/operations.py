@@ -8,13 +8,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 import pulse
+from pulse_ui import tuning
 
 log = logging.getLogger(__name__)
-
-_KEPT = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +30,6 @@ class Operation:
     """The page it began on."""
     again: str = ""
     """The page that asks for the same once more, for what is left when it did not come to its end."""
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    ended_at: datetime | None = None
     done: int = 0
     state: str = "running"
     """running, done, stopped or failed."""
@@ -88,11 +84,11 @@ class Operation:
 
     def end(self, state: str, error: str = "") -> None:
         self.state, self.error = state, error
-        self.ended_at, self._ended = datetime.now(UTC), self.clock()
+        self._ended = self.clock()
 
 
 class Operations:
-    """The operations of one user, the newest first."""
+    """The operations of one user: those that run, and the last that ended."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -113,7 +109,7 @@ class Operations:
         self._operations[operation.number] = operation
         operation.task = asyncio.create_task(_carry_out(operation, steps))
         finished = [number for number, old in self._operations.items() if not old.is_running]
-        for number in finished[: max(0, len(self._operations) - _KEPT)]:
+        for number in finished[: max(0, len(self._operations) - tuning.OPERATIONS_KEPT)]:
             del self._operations[number]
         return operation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hmac import compare_digest
 from urllib.parse import urlsplit
 
@@ -9,6 +10,9 @@ from starlette.requests import Request
 
 from pulse_ui.settings import LOOPBACK_NAMES, Settings
 from pulse_ui.web.refusals import Refused
+
+# A name or [an IPv6 address], perhaps with a port; nothing that one reader takes for a name and another not.
+_NETLOC = re.compile(r"(?:\[([0-9A-Za-z.:%]+)\]|([^][:/?#@\\\s]+))(?::[0-9]*)?")
 
 
 def check_host(request: Request, settings: Settings, *, is_open: bool) -> None:
@@ -19,7 +23,7 @@ def check_host(request: Request, settings: Settings, *, is_open: bool) -> None:
     """
     host = _host_of(request.headers.get("host", ""))
     if not host:
-        raise Refused(400, "The request names no host.")
+        raise Refused(400, "The request names no host, or not as one writes it.")
     public = _host_of(urlsplit(settings.public_url).netloc) if settings.public_url else None
     if host == public or host in LOOPBACK_NAMES or host == settings.host.lower():
         return
@@ -50,8 +54,7 @@ def check_origin(request: Request, settings: Settings) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     if origin is None and (referer := request.headers.get("referer")):
-        parts = urlsplit(referer)
-        origin = f"{parts.scheme}://{parts.netloc}"
+        origin = _origin_of(referer)
     if site not in ("same-origin", "none") or origin is None or origin.lower() != expected.lower():
         raise Refused(
             403,
@@ -68,7 +71,15 @@ def check_token(expected: str, given: str) -> None:
         )
 
 
+def _origin_of(address: str) -> str | None:
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # such as "http://["
+        return None
+    return f"{parts.scheme}://{parts.netloc}"
+
+
 def _host_of(netloc: str) -> str:
-    if netloc.startswith("["):
-        return netloc[1:].partition("]")[0].lower()
-    return netloc.partition(":")[0].lower()
+    """Return the name without its port; empty if it is not of that form."""
+    found = _NETLOC.fullmatch(netloc)
+    return (found[1] or found[2]).lower() if found else ""

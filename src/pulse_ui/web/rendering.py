@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
-from pulse_ui.views import words
+from pulse_ui.views import statuses, words
 from pulse_ui.views.zones import zone_named
 
 THEMES = ("auto", "light", "dark")
@@ -42,14 +42,14 @@ class Rendering:
             stamp=_stamp,
             clock=_clock,
             brief=_brief,
+            status_name=statuses.NAMES.__getitem__,
+            status_mark=statuses.MARKS.__getitem__,
         )
         self._environment.globals.update(
             asset=asset_path,
             read_only=settings.read_only,
             refresh_seconds=tuning.REFRESH_SECONDS,
-            # What only some pages have.
-            live=None,
-            page_class="",
+            live=None,  # what only some pages are
         )
 
     def page(

@@ -7,10 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import pulse
+from pulse_ui import tuning
 from pulse_ui.views.words import count, plural
 
-_AT_ONCE = 8
-"""So many calls are under way at a time: fast enough for a page of jobs, and no burden."""
 _REASONS_TOLD = 2
 
 Settling = Callable[[str], Awaitable[object]]
@@ -69,7 +68,7 @@ async def settle_each(ids: Sequence[str], settle: Settling) -> Outcome:
 
 async def each(ids: Sequence[str], act: Callable[[str], Awaitable[None]]) -> None:
     """Act on each, a few at a time."""
-    turn = asyncio.Semaphore(_AT_ONCE)
+    turn = asyncio.Semaphore(tuning.SETTLED_AT_ONCE)
 
     async def one(job_id: str) -> None:
         async with turn:

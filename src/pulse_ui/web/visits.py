@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import pulse
-from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views.zones import zone_named
 from pulse_ui.web.forms import Form, local_path, query_of
@@ -19,6 +19,9 @@ from pulse_ui.web.sessions import Account, Notice, Session
 
 if TYPE_CHECKING:
     from pulse_ui.web.rendering import Rendering
+
+_Answer = TypeVar("_Answer")
+_Otherwise = TypeVar("_Otherwise")
 
 # The calls that change something. A read-only dashboard makes none of them, whatever pulsed would allow.
 CHANGES = frozenset(
@@ -87,9 +90,20 @@ class Visit:
         role = self.account.identity.role
         raise Refused(403, f"The role {role} may not do this ({method}): ask for a user with another one.")
 
+    async def ask(
+        self, method: str, question: Callable[[], Awaitable[_Answer]], otherwise: _Otherwise
+    ) -> _Answer | _Otherwise:
+        """Ask pulsed what the page shows besides; `otherwise` where this visitor may not have it."""
+        return await question() if self.may(method) else otherwise
+
+    async def topics(self) -> list[pulse.TopicInfo]:
+        """Return the topics, or none where this visitor may not list them."""
+        nothing: list[pulse.TopicInfo] = []
+        return await self.ask("ListTopics", self.client.topics, nothing)
+
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page, within the frame that all of them share."""
-        dispatch = await self.client.dispatch_status() if self.may("GetDispatchStatus") else None
+        dispatch = await self.ask("GetDispatchStatus", self.client.dispatch_status, None)
         return self.rendering.page(
             template,
             {
@@ -128,7 +142,3 @@ class Visit:
     def back(self, form: Form, notice: str = "", *, kind: str = "good", otherwise: str = "/") -> Response:
         """Send the browser back to the page that its form names in `back`."""
         return self.go(local_path(form.raw("back"), otherwise), notice, kind=kind)
-
-    @property
-    def page_size(self) -> int:
-        return tuning.PAGE_SIZE

@@ -112,6 +112,9 @@ def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bo
         except asyncio.CancelledError:
             code = grpc.StatusCode.CANCELLED
             raise
+        except grpc.aio.InternalError:
+            # What gRPC raises when a message could not be handed over: the caller has left.
+            code = grpc.StatusCode.CANCELLED
         except Exception:
             code = grpc.StatusCode.INTERNAL
             await _answer_for_a_bug(name, context)

@@ -1,0 +1,29 @@
+"""What the statuses of a job are called, and the mark that stands before each: never colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulse import JobStatus
+
+NAMES: Mapping[str, str] = {
+    JobStatus.PENDING: "Pending",
+    JobStatus.RUNNING: "Running",
+    JobStatus.RETRYING: "Retrying",
+    JobStatus.COMPLETED: "Completed",
+    JobStatus.DEAD_LETTERED: "Dead",
+    JobStatus.CANCELED: "Cancelled",
+}
+MARKS: Mapping[str, str] = {
+    JobStatus.PENDING: "○",
+    JobStatus.RUNNING: "▶",
+    JobStatus.RETRYING: "↻",
+    JobStatus.COMPLETED: "✓",
+    JobStatus.DEAD_LETTERED: "✕",
+    JobStatus.CANCELED: "–",
+}
+IN_SENTENCES: Mapping[str, str] = {
+    **{status: name.lower() for status, name in NAMES.items()},
+    # "Dead jobs" would leave open whether they can come back.
+    JobStatus.DEAD_LETTERED: "dead-lettered",
+}
