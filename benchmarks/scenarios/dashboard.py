@@ -93,7 +93,7 @@ async def _measure(stand: Stand, jobs: int) -> dict[str, list[list[float]]]:
                 "jobs of a topic": "/jobs?topic=topic-3",
                 "job": f"/jobs/{dead}",
                 "dead letters": "/dead-letters",
-                "retry of all, asked": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED&topic=topic-1",
+                "retry of all, asked": "/jobs/confirm?action=retry&all=1&status=DEAD_LETTERED&topic=topic-5",
                 "schedules": "/schedules",
                 "workers": "/workers",
                 "dispatch": "/dispatch",
