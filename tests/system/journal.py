@@ -45,6 +45,8 @@ class Journal:
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:
+                if not line.endswith(b"\n"):
+                    break  # it is being written at this moment
                 self._entries.append(_entry(line))
                 self._read += len(line)
         return self._entries
