@@ -31,7 +31,13 @@ PICTURES = {"overview": ("/", 1196), "dead-letters": ("/dead-letters", 740)}
 MOST_BYTES = 300_000
 MINUTES_OF_LOAD = 5
 _START_SECONDS = 180
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_CHROMIUM = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 
 # The first and the last measured minute are not whole. Dead letters can be counted on another page, so none
 # are added here.
