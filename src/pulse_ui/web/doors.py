@@ -117,7 +117,7 @@ class Doors:
             account = await self.open_account.get()
         check_host(request, self.settings, is_open=account is not None and account.identity.user is None)
         if account is None:
-            raise LoginNeeded(was_change=request.method == "POST")
+            raise LoginNeeded
         if session is None or (session.account is not account and not session.owns_account):
             if request.method == "POST":
                 raise Refused(

@@ -13,8 +13,4 @@ class Refused(Exception):
 
 
 class LoginNeeded(Exception):
-    """Nobody is logged in, or the session has ended. `was_change`: something was to be changed."""
-
-    def __init__(self, *, was_change: bool = False) -> None:
-        super().__init__()
-        self.was_change = was_change
+    """Nobody is logged in, or the session has ended."""
