@@ -40,8 +40,8 @@ async def main() -> None:
     await notify.enqueue()
     await done["notify"].wait()
 
+    print("resuming: pay-out", flush=True)
     await p.resume(topic="pay-out")
-    print("resumed", flush=True)
     await done["pay-out"].wait()
     worker.cancel()  # drains: what runs finishes first
     await asyncio.wait({worker})

@@ -116,7 +116,7 @@ async def test_paused_topic_waits_and_runs_when_resumed(address: str) -> None:
         "paused: pay-out, because the bank is down",
         "is PENDING",
         "running: notify",
-        "resumed",
+        "resuming: pay-out",
         "running: pay-out",
     ]
     assert sorted(told, key=pause.output.index) == told
