@@ -136,9 +136,8 @@ def context_for(assignment: pb.JobAssignment) -> Context:
     return context
 
 
-def make_current(context: Context) -> None:
-    """Make this the answer of `current()` in the running task."""
-    _current.set(context)
+make_current = _current.set
+"""Make this the answer of `current()`, in the contextvars of the caller."""
 
 
 def tell_to_stop(context: Context) -> None:

@@ -94,6 +94,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
+        self.get = self._handlers.get
+        """Return the handler that serves the topic, or None."""
         self._is_serving = False
 
     def register(self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]) -> Handler:
@@ -111,10 +113,6 @@ class Registry:
         handler = Handler(topic, function, names)
         self._handlers[topic] = handler
         return handler
-
-    def get(self, topic: str) -> Handler | None:
-        """Return the handler that serves the topic."""
-        return self._handlers.get(topic)
 
     def serve(self, is_serving: bool) -> None:
         """Say whether a worker runs; while one does, its topics are settled."""

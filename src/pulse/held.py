@@ -46,15 +46,16 @@ class HeldJob:
         "task",
     )
 
-    def __init__(self, assignment: pb.JobAssignment, handler: Handler, lease_end: float) -> None:
+    def __init__(self, job_id: str, assignment: pb.JobAssignment, handler: Handler, lease_end: float) -> None:
         self.assignment = assignment
-        self.job_id = assignment.job_id
+        self.job_id = job_id
         self.attempt = assignment.attempt
         self.handler = handler
         self.context = context_for(assignment)
         self.lease_end = lease_end
-        self.task: asyncio.Task[None] | None = None
         self.has_begun = False
+        # Set: the handler waits for something, and this task is its own.
+        self.task: asyncio.Task[None] | None = None
         self.outcome: Outcome | None = None
         # Set: this run is traced.
         self.span: RunSpan | None = None

@@ -28,6 +28,17 @@ DIAGNOSIS_SECONDS = 2.0
 # And how long its answer holds: a fleet that cannot connect must not double its attempts by asking why.
 DIAGNOSIS_GOOD_FOR_SECONDS = 10.0
 
+# ---------------------------------------------------------------- lines
+
+# A call that follows the answer to the last one this soon is one of many: it opens a line. (docs/adr/0031)
+LINE_OPENS_WITHIN_SECONDS = 1.0
+# And who says nothing for this long keeps no stream open.
+LINE_SILENT_SECONDS = 10.0
+# A line that ends before it has answered anything is not tried again at once: calls go alone meanwhile. An
+# older server is asked again now and then, because one day it is a newer one.
+LINE_REST_FIRST_SECONDS = 1.0
+LINE_REST_LONGEST_SECONDS = 600.0
+
 # ---------------------------------------------------------------- enqueueing
 
 # Batches stay far below the 4 MiB that a gRPC server receives by default, even with one job too many.
@@ -35,6 +46,8 @@ ENQUEUE_BATCH_JOBS = 1_000
 ENQUEUE_BATCH_BYTES = 1 * MIB
 # One call on its way to the server while the answer to the other comes back.
 ENQUEUES_IN_FLIGHT = 2
+# Of enqueue_many: one more than the server commits at a time, so that the next is there when one is done.
+BULK_BATCHES_IN_FLIGHT = 3
 # What the server takes as a job's metadata: a trace context that would not fit is left out.
 METADATA_ENTRIES = 64
 METADATA_BYTES = 16 * 1024
@@ -46,10 +59,17 @@ DEFAULT_CONCURRENCY = 20
 DEFAULT_LEASE_SECONDS = 30.0
 DEFAULT_HEARTBEAT_SECONDS = 10.0
 
+# Handlers that never wait run one after the other, this many, then all else in the event loop has a turn:
+# reports, the next delivery, the application's own tasks. That is a millisecond of handlers that do nothing;
+# fewer at once would spend more on the turns, more would save nothing.
+TURN_JOBS = 200
+# And not longer than this, if they compute: at least one runs in each turn.
+TURN_SECONDS = 0.002
+
 # Work kept ahead of the handlers: covers a report, a claim and a delivery, with room for a slow commit.
 PREFETCH_SECONDS = 0.05
 # Above this a larger window buys no throughput, and a crash would burn an attempt on each job in it.
-PREFETCH_MOST = 1_000
+PREFETCH_MOST = 2_000
 # What the server takes as a capacity.
 WINDOW_MOST = 10_000
 # Slower handlers count at once, faster ones are believed slowly: too wide a window is the costlier mistake.

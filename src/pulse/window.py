@@ -23,9 +23,9 @@ class Window:
         self._announced = concurrency
         self._is_closed = False
 
-    def observe(self, seconds: float) -> None:
-        """Count a handler that took this long."""
-        self._finished += 1
+    def observe(self, seconds: float, finished: int = 1) -> None:
+        """Count a handler that took this long, or several that took it together."""
+        self._finished += finished
         self._busy_seconds += seconds
 
     @property
