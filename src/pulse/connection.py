@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import grpc
@@ -28,7 +29,7 @@ _RETRYABLE = (
     grpc.StatusCode.CANCELLED,
 )
 # pulsed marks what it says itself; gRPC's own transport failures come under the same codes.
-_SAID_BY_PULSED = "pulse-answer"
+SAID_BY_PULSED = "pulse-answer"
 logger = logging.getLogger("pulse")
 
 _warned_of: set[str] = set()
@@ -66,6 +67,18 @@ class Connection:
 
         A call that is not repeatable is only tried again when it certainly never left.
         """
+        return await self.keep_trying(
+            lambda seconds: self.try_once(method, request, seconds), timeout_seconds, repeatable=repeatable
+        )
+
+    async def keep_trying(
+        self,
+        try_once: Callable[[float], Awaitable[Response]],
+        timeout_seconds: float,
+        *,
+        repeatable: bool = True,
+    ) -> Response:
+        """As `call`, with what makes one try and raises what gRPC raises."""
         deadline = time.monotonic() + timeout_seconds
         task = asyncio.current_task()
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
@@ -74,7 +87,7 @@ class Connection:
                 raise ClientClosed("The client was closed during the call.")
             remaining = deadline - time.monotonic()
             try:
-                return await self.try_once(method, request, max(remaining, 0.001))
+                return await try_once(max(remaining, 0.001))
             except grpc.aio.AioRpcError as error:
                 wait = backoff.next_seconds()
                 may_repeat = error.code() in _RETRYABLE and (repeatable or _never_left(error))
@@ -148,7 +161,7 @@ class Connection:
 def is_said_by_pulsed(error: grpc.RpcError) -> bool:
     """True when the sentence is pulsed's own, not gRPC's."""
     metadata = error.trailing_metadata() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else None
-    return any(key == _SAID_BY_PULSED for key, *_ in metadata or ())
+    return any(key == SAID_BY_PULSED for key, *_ in metadata or ())
 
 
 def is_retryable(error: grpc.aio.AioRpcError) -> bool:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pulse import payload as payloads
-from pulse import tuning
 from pulse.blocking import Blocking
+from pulse.bulk import Bulk
 from pulse.calling import Caller
 from pulse.errors import PartialFailure, PulseError
 from pulse.models import JobHandle
-from pulse.submitting import Submission, chunks, make_submission
+from pulse.submitting import make_submission
 from pulse.tracing import in_enqueue_span
 
 if TYPE_CHECKING:
@@ -76,37 +75,30 @@ class Enqueuing:
         The items share the options. `timeout` bounds each batch. If the server refuses some, the others
         are stored, and PartialFailure tells which is which.
         """
-        submissions = [
-            make_submission(
-                topic,
-                payloads.encode(item),
-                priority=priority,
-                delay=delay,
-                run_at=run_at,
-                max_attempts=max_attempts,
-                metadata=metadata,
-            )
-            for item in items
-        ]
-        sending = self._submit_all(submissions, self._caller.seconds(timeout))
-        return await in_enqueue_span(topic, submissions, sending)
+        # All of them before any is sent: one that cannot be written leaves nothing behind.
+        encoded = [payloads.encode(item) for item in items]
+        template = make_submission(
+            topic,
+            b"",
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            metadata=metadata,
+        )
+        bulk = Bulk(template, encoded)
+        sending = self._submit_all(bulk, self._caller.seconds(timeout))
+        return await in_enqueue_span(topic, [template] * len(encoded), sending)
 
-    async def _submit_all(self, submissions: list[Submission], timeout_seconds: float) -> list[JobHandle]:
-        submitter = self._caller.session().submitter
-        outcomes: list[JobHandle | PulseError] = []
-        bounds = chunks(submissions)
-        step = tuning.ENQUEUES_IN_FLIGHT
-        for first in range(0, len(bounds), step):
-            batches = [submissions[begin:end] for begin, end in bounds[first : first + step]]
-            for settled in await asyncio.gather(
-                *(submitter.submit_batch(batch, timeout_seconds) for batch in batches)
-            ):
-                outcomes.extend(settled)
-        errors = {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, PulseError)}
-        handles = [outcome if isinstance(outcome, JobHandle) else None for outcome in outcomes]
-        if errors:
-            raise PartialFailure(errors, handles)
-        return [handle for handle in handles if handle is not None]
+    async def _submit_all(self, bulk: Bulk, timeout_seconds: float) -> list[JobHandle]:
+        outcomes = await bulk.submit(self._caller.session().submitter, timeout_seconds)
+        handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
+        if len(handles) < len(outcomes):
+            raise PartialFailure(
+                {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, PulseError)},
+                [outcome if isinstance(outcome, JobHandle) else None for outcome in outcomes],
+            )
+        return handles
 
 
 class SyncEnqueuing:

@@ -7,43 +7,64 @@ import threading
 import time
 from random import getrandbits
 
-_COUNTER_BITS = 74  # everything that is neither time, version nor variant
-_LOW_BITS = (1 << 62) - 1
-_VERSION_AND_VARIANT = 0x7 << 76 | 0x2 << 62
+# An id is a head, which is new in each millisecond, and twelve hexadecimal digits that are counted up.
+_COUNTER_BITS = 48
 
 _lock = threading.Lock()
 _milliseconds = 0
+_head = ""
 _counter = 0
 
 
 def uuid7() -> str:
     """Return a new UUIDv7 that sorts after every other one made in this process.
 
-    Within one millisecond the random part is counted up by random steps; a clock that was set back is
+    Within one millisecond its last digits are counted up by random steps; a clock that was set back is
     ignored until it has caught up.
     """
-    global _milliseconds, _counter
-    now = time.time_ns() // 1_000_000
     with _lock:
-        if now > _milliseconds:
-            _milliseconds = now
-            # The top bit stays free, so that counting up never runs over within the millisecond.
-            _counter = int.from_bytes(os.urandom(10), "big") >> 7
-        else:
-            _counter += 1 + getrandbits(32)
-            if _counter >> _COUNTER_BITS:
-                _milliseconds += 1
-                _counter = getrandbits(_COUNTER_BITS - 1)
-        value = _milliseconds << 80 | _counter >> 62 << 64 | _counter & _LOW_BITS | _VERSION_AND_VARIANT
-    digits = value.to_bytes(16, "big").hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        _keep_up()
+        return _next()
+
+
+def uuid7s(count: int) -> list[str]:
+    """Return so many new ids, in order. For many it takes half the time."""
+    with _lock:
+        _keep_up()
+        return [_next() for _ in range(count)]
+
+
+def _next() -> str:
+    global _counter
+    _counter += 1 + getrandbits(32)
+    if _counter >> _COUNTER_BITS:
+        _begin(_milliseconds + 1)
+    return f"{_head}{_counter:012x}"
+
+
+def _keep_up() -> None:
+    if (now := time.time_ns() // 1_000_000) > _milliseconds:
+        _begin(now)
+
+
+def _begin(milliseconds: int) -> None:
+    """Draw everything that is neither time, version nor variant anew."""
+    global _milliseconds, _head, _counter
+    drawn = int.from_bytes(os.urandom(10), "big")
+    _milliseconds = milliseconds
+    _head = (
+        f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
+        f"-{0x7000 | drawn & 0xFFF:04x}-{0x8000 | drawn >> 12 & 0x3FFF:04x}-"
+    )
+    # The top bit stays free: tens of thousands of steps fit before it runs over.
+    _counter = drawn >> 33
 
 
 def _forget_counter() -> None:
     # Without this a forked child would count on from its parent's number within the same millisecond.
-    global _lock, _counter
+    global _lock
     _lock = threading.Lock()
-    _counter = int.from_bytes(os.urandom(10), "big") >> 7
+    _begin(_milliseconds)
 
 
 if hasattr(os, "register_at_fork"):

@@ -14,7 +14,9 @@ from pulse.backoff import Backoff
 from pulse.clock import lease_clock
 from pulse.coalescing import Coalescer
 from pulse.connection import Connection
+from pulse.errors import ClientClosed
 from pulse.held import HeldJob
+from pulse.lines import Line
 from pulse.outcomes import Failed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.window import Window
@@ -49,6 +51,9 @@ class Reporter:
         self._window = window
         self._settled = settled
         self._is_failing = False
+        self._line: Line[pb.ReportResultsResponse] = Line(
+            connection, connection.stub.ReportResults, connection.stub.StreamReports
+        )
         self._coalescer: Coalescer[HeldJob] = Coalescer(
             self._send,
             size_of=_size_of,
@@ -65,6 +70,7 @@ class Reporter:
         """Report nothing any more."""
         for job in await self._coalescer.close():
             self._let_go(job, "the worker stopped before it was reported")
+        await self._line.close()
 
     async def _send(self, jobs: list[HeldJob]) -> None:
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
@@ -78,12 +84,17 @@ class Reporter:
             for job in jobs:
                 self._let_go(job, "the worker stopped before the server had taken it")
             raise
+        except ClientClosed as error:
+            for job in jobs:
+                self._let_go(job, error.message)
 
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Report once. Returns the jobs that have to be reported again."""
         capacity = self._window.news()
-        request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=capacity)
-        add = request.results.add
+        message = pb.StreamReportsRequest()
+        message.request.worker_id = self._worker_id
+        message.request.capacity = capacity
+        add = message.request.results.add
         for job in jobs:
             outcome = job.outcome
             if isinstance(outcome, Failed):
@@ -97,7 +108,7 @@ class Reporter:
             else:
                 add(job_id=job.job_id, attempt=job.attempt, success=True)
         try:
-            response = await self._connection.try_once(self._connection.stub.ReportResults, request)
+            response = await self._line.call(message)
         except grpc.aio.AioRpcError as error:
             self._note_failing(error)
             return jobs

@@ -6,7 +6,7 @@ Every job carries an id made before it is first sent, so a repeat inserts nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,10 +18,11 @@ from pulse.coalescing import Coalescer
 from pulse.connection import Connection, is_retryable, no_answer
 from pulse.errors import ClientClosed, InvalidArgument, PulseError, error_for_code
 from pulse.ids import uuid7
+from pulse.lines import Line
 from pulse.models import JobHandle
 from pulse.v1 import pulse_pb2 as pb
 
-_OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
+OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
 
 
 def make_submission(
@@ -69,16 +70,26 @@ class Submission:
     id_is_ours: bool
 
     def size(self) -> int:
-        return len(self.request.payload) + _OVERHEAD_BYTES + len(self.request.topic)
+        return len(self.request.payload) + OVERHEAD_BYTES + len(self.request.topic)
+
+    def inserted(self) -> JobHandle:
+        """Return the handle of the job, which was stored as it is."""
+        return JobHandle(self.request.job_id, self.request.topic)
 
     def settle(self, result: pb.SubmitResult) -> JobHandle | PulseError:
         """Return what the server's answer means."""
-        if result.HasField("refusal"):
-            return error_for_code(result.refusal.code, result.refusal.message)
-        # A job under an id that only this call knows was inserted by this call, if by an earlier try of it.
-        job_id = result.job_id
-        duplicate = result.duplicate and not (self.id_is_ours and job_id == self.request.job_id)
-        return JobHandle(job_id, self.request.topic, duplicate)
+        return settled(result, self.request.job_id, self.request.topic, id_is_ours=self.id_is_ours)
+
+
+def settled(
+    result: pb.SubmitResult, asked_id: str, topic: str, *, id_is_ours: bool
+) -> JobHandle | PulseError:
+    """Return what the server's answer for a job means that was sent under this id."""
+    if result.HasField("refusal"):
+        return error_for_code(result.refusal.code, result.refusal.message)
+    # A job under an id that only this call knows was inserted by this call, if by an earlier try of it.
+    duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
+    return JobHandle(result.job_id, topic, duplicate)
 
 
 class _Waiting:
@@ -105,6 +116,9 @@ class Submitter:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._line: Line[pb.SubmitJobsResponse] = Line(
+            connection, connection.stub.SubmitJobs, connection.stub.StreamSubmits
+        )
         self._coalescer: Coalescer[_Waiting] = Coalescer(
             self._send,
             size_of=lambda waiting: waiting.submission.size(),
@@ -124,19 +138,19 @@ class Submitter:
         finally:
             timer.cancel()
 
-    async def submit_batch(
-        self, batch: Sequence[Submission], timeout_seconds: float
-    ) -> list[JobHandle | PulseError]:
-        """Store some jobs with one call. Returns a handle or the refusal for each, in their order."""
-        request = pb.SubmitJobsRequest(jobs=[submission.request for submission in batch])
-        stub = self._connection.stub
-        response = await self._connection.call(stub.SubmitJobs, request, timeout_seconds=timeout_seconds)
-        return [submission.settle(result) for submission, result in zip(batch, response.results, strict=True)]
+    async def submit_together(
+        self, message: pb.StreamSubmitsRequest, timeout_seconds: float
+    ) -> pb.SubmitJobsResponse:
+        """Store the jobs of the message with one call, tried until the time is up. Raises a PulseError."""
+        return await self._connection.keep_trying(
+            lambda seconds: self._line.call(message, seconds), timeout_seconds
+        )
 
     async def close(self) -> None:
         """Fail what was not sent yet."""
         for waiting in await self._coalescer.close():
             waiting.settle(ClientClosed("The client was closed before the job was sent."))
+        await self._line.close()
 
     async def _send(self, batch: list[_Waiting]) -> None:
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
@@ -153,14 +167,16 @@ class Submitter:
             # Without an answer these callers would wait until their deadline for nothing.
             for waiting in batch:
                 waiting.settle(ClientClosed("The client was closed while the job was being sent."))
-            if not isinstance(error, asyncio.CancelledError):
+            if not isinstance(error, asyncio.CancelledError | ClientClosed):
                 raise
 
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
         """Send once. Returns the error if it may be tried again; else every caller has its answer."""
-        request = pb.SubmitJobsRequest(jobs=[waiting.submission.request for waiting in batch])
+        message = pb.StreamSubmitsRequest()
+        message.request.brief = True
+        message.request.jobs.extend([waiting.submission.request for waiting in batch])
         try:
-            response = await self._connection.try_once(self._connection.stub.SubmitJobs, request)
+            response = await self._line.call(message)
         except grpc.aio.AioRpcError as failed:
             error = self._connection.translate(failed)
             if is_retryable(failed):
@@ -168,27 +184,16 @@ class Submitter:
             for waiting in batch:
                 waiting.settle(type(error)(error.message))
             return None
+        if response.all_inserted:
+            for waiting in batch:
+                waiting.settle(waiting.submission.inserted())
+            return None
         for waiting, result in zip(batch, response.results, strict=True):
             waiting.settle(waiting.submission.settle(result))
         return None
 
     def _expire(self, waiting: _Waiting) -> None:
         waiting.settle(waiting.last_error or no_answer(self._connection.endpoint))
-
-
-def chunks(submissions: Sequence[Submission]) -> list[tuple[int, int]]:
-    """Return the bounds of batches that one call can carry."""
-    bounds: list[tuple[int, int]] = []
-    begin = size = 0
-    for position, submission in enumerate(submissions):
-        size += submission.size()
-        is_full = position - begin >= tuning.ENQUEUE_BATCH_JOBS or size > tuning.ENQUEUE_BATCH_BYTES
-        if is_full and position > begin:
-            bounds.append((begin, position))
-            begin, size = position, submission.size()
-    if begin < len(submissions):
-        bounds.append((begin, len(submissions)))
-    return bounds
 
 
 def _refused_value(

@@ -30,6 +30,7 @@ from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.claims import Claims
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.gate import Gate, PauseControl
+from pulse_server.service.handover import Handover
 from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.minutes import Minutes
@@ -54,6 +55,7 @@ from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.introduction import Introduction
+from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
@@ -110,8 +112,9 @@ class App:
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub, metrics)
+        self._lines = Lines(metrics)
         self._server = grpc_server(
-            Producer(Submissions(repo, signals, metrics, transitions)),
+            Producer(Submissions(repo, signals, metrics, transitions, Handover(claims, self.hub))),
             Consumer(
                 self.hub,
                 claims,
@@ -132,6 +135,7 @@ class App:
             ),
             Introduction(self.access.authenticator if self.access is not None else None),
             Statistician(Minutes(overview), self.servers),
+            self._lines,
             metrics=metrics,
             interceptors=_doorkeepers(self.access, metrics),
             shares_port=settings.shares_port,
@@ -142,7 +146,6 @@ class App:
 
     async def start(self) -> str:
         """Accept calls. Returns the address, with the port that was really taken."""
-        await self._database.open()
         await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
@@ -161,6 +164,7 @@ class App:
         self.observation.drain()
         self.transitions.end_watching()
         await self.hub.drain(tuning.STREAM_GOODBYE)
+        self._lines.end()
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         for loop in self._loops():
             loop.stop()

@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 
 # Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
 _LEAST_CONNECTIONS = 100
+_YOUNG_OBJECTS = 20_000
 _SPARE_CONNECTIONS = 20
 
 
@@ -80,6 +81,8 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
     # What was imported lives as long as the process: keep the collector from walking it again and again.
     gc.collect()
     gc.freeze()
+    # And let it look less often: a batch of a thousand jobs alone would have it come twice.
+    gc.set_threshold(_YOUNG_OBJECTS)
     _run(lambda: serve(settings, dsn, lifeline))
 
 

@@ -22,9 +22,9 @@ REAP_BATCH = 1000
 
 # The floor under the wake-ups: a lost NOTIFY costs at most this much latency.
 DISPATCH_INTERVAL = timedelta(milliseconds=500)
-# Rows per claim statement. Past a few hundred the cost per row no longer falls, and a larger batch only
-# makes the first job of it wait for the last.
-CLAIM_BATCH = 500
+# Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
+# first job wait for the last, 19 µs for each row.
+CLAIM_BATCH = 1000
 # A worker of the original contract names no capacity.
 ORIGINAL_CAPACITY = 100
 # What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
@@ -68,6 +68,9 @@ REPORT_LANES = 2
 JOBS_PER_SUBMIT = 10_000
 RESULTS_PER_REPORT = 10_000
 CLAIMS_PER_HEARTBEAT = 20_000
+# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
+# under way; who sends a job in each can still have that many share a commit.
+LINE_MESSAGES = 32
 PAGE_SIZE = 50
 # Errors and metadata of one page; a default gRPC client receives 4 MiB.
 PAGE_BYTES = 3 * 1024 * 1024

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, JobStatus
+from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
 from pulse_server.postgres.statements import statements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +41,8 @@ def test_arrows_are_the_legal_transitions() -> None:
     assert drawn == legal
 
 
-def test_a_new_job_can_only_be_pending() -> None:
-    assert [arrow.target for arrow in ARROWS if arrow.source == "(new)"] == [JobStatus.PENDING]
+def test_new_job_waits_or_is_handed_over() -> None:
+    assert {arrow.target for arrow in ARROWS if arrow.source == "(new)"} == INITIAL
 
 
 def test_whatever_is_finished_may_be_deleted_and_nothing_else() -> None:

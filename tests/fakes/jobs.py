@@ -25,7 +25,7 @@ from pulse_server.domain.jobs import (
     Submitted,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
-from pulse_server.repos.jobs import Slots
+from pulse_server.repos.jobs import Slots, Taker
 from tests.fakes.clock import ControlledClock
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 
@@ -44,6 +44,21 @@ class InMemoryJobRepo:
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         self._answer("insert_jobs")
         return [self._insert(job) for job in jobs]
+
+    async def hand_over_jobs(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    ) -> list[Submitted | PulseError]:
+        self._answer("hand_over_jobs")
+        crowded = {job.topic for job in self.jobs.values() if job.ready}
+        answers: list[Submitted | PulseError] = []
+        for job, taker in zip(jobs, takers, strict=True):
+            answer = self._insert(job)
+            is_new = isinstance(answer, Submitted) and not answer.duplicate
+            if is_new and taker is not None and job.starts_at_once and job.topic not in crowded:
+                self._claim(self.jobs[job.id], taker.worker_id, taker.confirms, lease)
+                answer = Submitted(job.id, False, is_taken=True)
+            answers.append(answer)
+        return answers
 
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
         self._answer("claim_batch")

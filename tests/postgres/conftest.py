@@ -56,7 +56,6 @@ async def second_connection(shared_dsn: str) -> AsyncIterator[Connection]:
 async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Store]:
     """The real store."""
     database = Database(shared_dsn)
-    await database.open()
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     await database.close()
 
@@ -65,7 +64,6 @@ async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Sto
 async def planning(shared_dsn: str, connection: Connection) -> AsyncIterator[Planning]:
     """The real schedules."""
     database = Database(shared_dsn)
-    await database.open()
     yield Planning(RecordingScheduleRepo(database), connection)
     await database.close()
 

@@ -47,7 +47,6 @@ class World:
         self._database = Database(dsn)
         self._connection: Any = self.run(asyncpg.connect(dsn, timeout=10, command_timeout=30))
         self.run(self._connection.execute(_AUDIT))
-        self.run(self._database.open())
         self.repo = PostgresJobRepo(self._database)
         self._time = PostgresTimeMachine(self._connection)
         self.forget_everything()

@@ -20,8 +20,6 @@ JOBS = 1000
 @pytest.fixture
 async def claimers(shared_dsn: str, postgres: Store) -> AsyncIterator[list[PostgresJobRepo]]:
     databases = [Database(shared_dsn) for _ in range(CLAIMERS)]
-    for database in databases:
-        await database.open()
     repos = [PostgresJobRepo(database) for database in databases]
     await asyncio.gather(*[repo.database_now() for repo in repos])  # every one of them is connected
     yield repos

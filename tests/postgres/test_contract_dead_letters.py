@@ -50,7 +50,6 @@ def in_memory() -> Morgue:
 @pytest.fixture
 async def in_postgres(shared_dsn: str, postgres: Store) -> AsyncIterator[Morgue]:
     database = Database(shared_dsn)
-    await database.open()
     yield Morgue(PostgresDeadLetterRepo(database), postgres)
     await database.close()
 

@@ -62,7 +62,6 @@ async def in_postgres(shared_dsn: str, connection: Connection, postgres: Store) 
     await connection.execute("TRUNCATE pulse.topic_minutes, pulse.servers")
     await let_no_minute_end_within_the_test(connection)
     database = Database(shared_dsn)
-    await database.open()
 
     async def elapse(duration: timedelta) -> None:
         # Two minutes apart stay so: the moves must not meet on their way.

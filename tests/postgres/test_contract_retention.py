@@ -52,7 +52,6 @@ async def keeping(store: Store, shared_dsn: str) -> AsyncIterator[Keeping]:
         yield Keeping(store, InMemoryRetentionRepo(store.repo))
         return
     database = Database(shared_dsn)
-    await database.open()
     yield Keeping(store, PostgresRetentionRepo(database))
     await database.close()
 

@@ -9,9 +9,11 @@ import pytest
 
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import Submitted
 from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
-from tests.fakes.store import Store, a_job
+from pulse_server.repos.jobs import Taker
+from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
@@ -21,7 +23,6 @@ from tests.postgres.test_plans import claim
 @pytest.fixture
 async def switches(shared_dsn: str, connection: Connection) -> AsyncIterator[PostgresDispatchRepo]:
     database = Database(shared_dsn)
-    await database.open()
     yield PostgresDispatchRepo(database)
     await database.close()
 
@@ -190,3 +191,19 @@ async def test_claim_while_paused_looks_at_no_job(
         planner.terminate()
 
     assert plan.rows_touched() == 0, plan
+
+
+@pytest.mark.parametrize("paused", [None, "email"])
+async def test_new_job_is_not_handed_over_while_its_topic_is_paused(
+    postgres: Store, switches: PostgresDispatchRepo, paused: str | None
+) -> None:
+    await (switches.pause_topic(paused, "") if paused else switches.pause_everything(""))
+    held_back, other = a_job("email"), a_job("sms")
+
+    answers = await postgres.repo.hand_over_jobs([held_back, other], [Taker("A", True)] * 2, LEASE)
+
+    assert answers == [
+        Submitted(held_back.id, False),
+        Submitted(other.id, False, is_taken=paused is not None),
+    ]
+    assert (await postgres.job(held_back.id)).ready

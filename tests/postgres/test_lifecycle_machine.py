@@ -22,9 +22,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
-from pulse_server.domain.status import LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
-from pulse_server.repos.jobs import JobRepo, Slots
+from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
+from pulse_server.repos.jobs import JobRepo, Slots, Taker
 from tests.fakes.store import LEASE, a_job, failure, token
 from tests.postgres.lifecycle_world import World, without_moments
 from tests.postgres_cluster import Databases
@@ -113,6 +114,32 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(job=jobs, payload=st.sampled_from([b"{}", b"other"]), neighbour=st.booleans())
     def submit_again(self, job: NewJob, payload: bytes, neighbour: bool) -> None:
         self._insert([job._replace(payload=payload), *([a_job("email")] if neighbour else [])])
+
+    @rule(
+        target=jobs,
+        topic=st.sampled_from(TOPICS),
+        max_attempts=st.integers(1, 2),
+        key=st.sampled_from([None, None, None, "k1"]),
+        takers=st.lists(
+            st.one_of(st.none(), st.builds(Taker, st.sampled_from(WORKERS), st.booleans())),
+            min_size=1,
+            max_size=3,
+        ),
+    )
+    def hand_over(
+        self, topic: str, max_attempts: int, key: str | None, takers: list[Taker | None]
+    ) -> MultipleResults[NewJob]:
+        jobs = [a_job(topic, max_attempts=max_attempts) for _ in takers]
+        jobs[-1] = jobs[-1]._replace(idempotency_key=key)
+        answers = self.world.both(lambda repo: repo.hand_over_jobs(jobs, takers, LEASE))
+        self._note_inserted(answers)
+        for job, taker, answer in zip(jobs, takers, answers, strict=True):
+            if isinstance(answer, Submitted) and answer.is_taken:
+                assert taker is not None
+                self.issued.append(Claim(job.id, taker.worker_id, 1))
+                if not taker.confirms or max_attempts > 1:
+                    self.delivered.add(job.id)
+        return multiple(*jobs)
 
     # --- workers
 
@@ -258,7 +285,7 @@ class Lifecycle(RuleBasedStateMachine):
     def _check_that_only_legal_transitions_happened(self) -> None:
         for old, new in self.world.take_audit():
             if old is None:
-                assert new == JobStatus.PENDING
+                assert JobStatus(new) in INITIAL
             else:
                 assert JobStatus(new) in LEGAL_TRANSITIONS[JobStatus(old)], f"{old} -> {new}"
 
@@ -280,7 +307,9 @@ class Lifecycle(RuleBasedStateMachine):
         return list(claims.values())
 
     def _insert(self, jobs: list[NewJob]) -> None:
-        answers = self.world.both(lambda repo: repo.insert_jobs(jobs))
+        self._note_inserted(self.world.both(lambda repo: repo.insert_jobs(jobs)))
+
+    def _note_inserted(self, answers: Sequence[Submitted | PulseError]) -> None:
         self.submitted.update(
             answer.job_id for answer in answers if isinstance(answer, Submitted) and not answer.duplicate
         )

@@ -31,7 +31,6 @@ async def hasty(
     """A store that gives a statement a quarter of a second."""
     monkeypatch.setattr(tuning, "STATEMENT_TIMEOUT", timedelta(seconds=0.25))
     database = Database(shared_dsn)
-    await database.open()
     yield PostgresJobRepo(database)
     await database.close()
 
@@ -102,7 +101,6 @@ async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_noth
 
 async def test_database_that_is_away_is_unavailable() -> None:
     database = Database(NOBODY_LISTENS)
-    await database.open()
     try:
         with pytest.raises(Unavailable, match="Try again"):
             await PostgresJobRepo(database).database_now()

@@ -37,6 +37,22 @@ def claim(topics: int) -> list[str]:
     return [f"'{{{names}}}'", str(BATCH), f"array_fill(1, ARRAY[{BATCH}])", "'{A}'", "'{t}'", "'30 s'"]
 
 
+def new_jobs(count: int) -> list[str]:
+    """The columns of new jobs in a topic where many wait, each with a worker that would take it."""
+
+    def column(value: str) -> str:
+        return f"array_fill({value}, ARRAY[{count}])"
+
+    ids = ",".join(f"0190f3a2-7b1c-7000-8fff-{number:012x}" for number in range(count))
+    return [
+        f"'{{{ids}}}'",
+        *(column(value) for value in ("'topic-0'::text", "'{}'::bytea", "0", "5", "NULL::text")),
+        *(column(f"NULL::{kind}") for kind in ("text", "uuid", "timestamptz", "interval")),
+        *(column(value) for value in ("'A'::text", "true")),
+        "'30 s'",
+    ]
+
+
 class Case(NamedTuple):
     """A statement, its arguments, its ways to the jobs table, and how many of its rows it may see."""
 
@@ -52,6 +68,7 @@ NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
     "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
     "claim of five topics": Case("claim_batch", claim(5), ["jobs_claim", "jobs_pkey"], (5 + 1) * BATCH),
+    "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], BATCH),
     "complete": Case("complete_jobs", CLAIMS, ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",

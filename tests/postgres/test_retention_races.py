@@ -33,7 +33,6 @@ LOCK = "pg_try_advisory_xact_lock(482973020531)"
 @pytest.fixture
 async def retention(shared_dsn: str) -> AsyncIterator[PostgresRetentionRepo]:
     database = Database(shared_dsn)
-    await database.open()
     yield PostgresRetentionRepo(database)
     await database.close()
 
@@ -129,7 +128,6 @@ def test_whatever_the_mix_exactly_what_is_finished_and_old_enough_is_deleted(
 ) -> None:
     with databases.temporary(template_database) as dsn, asyncio.Runner() as runner:
         database = Database(dsn)
-        runner.run(database.open())
         connection = runner.run(asyncpg.connect(dsn, timeout=10))
 
         @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -35,8 +35,6 @@ async def schedulers(
 ) -> AsyncIterator[list[Planning]]:
     """As many schedulers as the test asks for, each with connections of its own, like servers."""
     databases = [Database(shared_dsn) for _ in range(request.param)]
-    for database in databases:
-        await database.open()
     yield [Planning(RecordingScheduleRepo(database), planning.connection) for database in databases]
     for database in databases:
         await database.close()

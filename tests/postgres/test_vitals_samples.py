@@ -20,7 +20,6 @@ ALL_TOPICS = 1000
 async def vitals(database_dsn: str) -> AsyncIterator[PostgresVitalsRepo]:
     """On a database that no other test has a session in."""
     database = Database(database_dsn)
-    await database.open()
     yield PostgresVitalsRepo(database)
     await database.close()
 
@@ -169,7 +168,6 @@ async def test_lag_is_that_of_the_most_overdue_schedule_that_is_not_paused(
     shared_dsn: str, planning: Planning
 ) -> None:
     database = Database(shared_dsn)
-    await database.open()
     try:
         vitals = PostgresVitalsRepo(database)
         assert (await vitals.measure_database()).schedule_lag_seconds == 0

@@ -249,6 +249,14 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
                     self.results[result.job_id] = result
         return response
 
+    # It has no lines: the SDK makes calls instead. tests/sdk/line_server.py has them.
+
+    def StreamSubmits(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    def StreamReports(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):
             self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)

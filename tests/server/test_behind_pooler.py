@@ -49,7 +49,6 @@ def pooled_dsn(database_dsn: str, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 async def database(pooled_dsn: str) -> AsyncIterator[Database]:
     database = Database(pooled_dsn, behind_pooler=True)
-    await database.open()
     yield database
     await database.close()
 
@@ -101,7 +100,6 @@ async def test_statement_has_its_settings_in_its_own_transaction_and_leaves_noth
 
     # Whoever has these sessions next finds them as they were.
     strangers = Database(pooled_dsn, behind_pooler=True)
-    await strangers.open()
     for (row,) in await asyncio.gather(*[strangers.probe.fetch("session", SESSION) for _ in range(AT_ONCE)]):
         assert (row["prepared"], row["plan_cache_mode"], row["enable_seqscan"]) == (0, "auto", "on")
     await strangers.close()
@@ -160,7 +158,6 @@ async def test_schema_is_looked_at_but_not_changed_through_a_pooler(
 
 async def test_server_that_was_not_told_of_the_pooler_says_which_setting_is_missing(pooled_dsn: str) -> None:
     database = Database(pooled_dsn)
-    await database.open()
     try:
         with pytest.raises(Unavailable, match="PULSE_DB_POOLER=on"):
             await PostgresJobRepo(database).database_now() if PROGRAM else _refuse_settings()

@@ -92,7 +92,6 @@ async def test_statements_of_every_pool_end_however_many_wait(
     server: OutagePostgres, dsn: str, behind_pooler: bool
 ) -> None:
     database = Database(dsn, behind_pooler=behind_pooler)
-    await database.open()
 
     async def ask(connections: Connections) -> None:
         await connections.fetch("ask", "SELECT 1")

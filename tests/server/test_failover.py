@@ -154,7 +154,6 @@ async def test_server_leaves_a_primary_that_became_read_only(pair: ReplicatedPos
 async def test_single_name_that_leads_elsewhere_is_followed(pair: ReplicatedPostgres) -> None:
     """An address that a failover manager moves: the old connections answer, but take no writes."""
     database = Database(pair.first.dsn)
-    await database.open()
     try:
         await asyncio.gather(*[database.hot.fetch("sleep", "SELECT pg_sleep(0.05)") for _ in range(5)])
         await pair.second_has_caught_up()

@@ -242,7 +242,7 @@ async def test_scrape_tells_the_last_sample_and_asks_nobody(
     await server.submit_many(3)
     await server.app.observation.vitals.tick()
     monkeypatch.setattr(server.app.observation.vitals, "_repo", None)
-    await server.app._database.watch.close()
+    server.app._database.watch.close()
     await server.submit_many(3)
 
     assert (await scrape(server)).by("topic", "pulse_ready_jobs") == {"mail": 3}

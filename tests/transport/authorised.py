@@ -44,7 +44,7 @@ async def answer(caller: Any, method: str, request: Any = None) -> tuple[grpc.St
     """
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods_by_name[method]
     request = request if request is not None else getattr(pb, described.input_type.name)()
-    call = getattr(caller, method)(request)
+    call = getattr(caller, method)(iter([request]) if described.client_streaming else request)
     try:
         if described.server_streaming:
             message = await call.read()

@@ -259,7 +259,9 @@ async def test_bad_request_is_refused_by_name_and_changes_nothing(
 
 
 async def test_every_call_of_the_contract_that_takes_something_has_bad_input_here() -> None:
-    assert {case.method for case in CASES} == {method.name for method in METHODS if method.input_type.fields}
+    # What goes over a line is a request of a unary call: test_rpc_lines shows that it is refused alike.
+    calls = {method.name for method in METHODS if method.input_type.fields and not method.client_streaming}
+    assert {case.method for case in CASES} == calls
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED"])

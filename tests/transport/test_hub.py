@@ -10,7 +10,7 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim
-from pulse_server.transport.grpc.group import Group
+from pulse_server.transport.grpc.group import Group, slots_for
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.session import Parcel, Session
 from tests.fakes.dispatch import an_open_gate
@@ -59,7 +59,7 @@ async def job_ids(parcels: AsyncIterator[Parcel]) -> list[str]:
 def test_slots_are_dealt_in_rounds_starting_where_most_room_is() -> None:
     group = Group(frozenset({"mail"}))
     group.sessions += [a_session("a", capacity=1), a_session("b", capacity=3), a_session("c", capacity=2)]
-    slots = group.slots(most=100)
+    slots = slots_for(group.places(most=100))
     assert slots.workers == ["b", "c", "a"]
     assert [slots.workers[index] for index in slots.order] == ["b", "c", "a", "b", "c", "b"]
 
@@ -68,7 +68,7 @@ def test_slots_are_dealt_in_rounds_starting_where_most_room_is() -> None:
 def test_slots_are_never_more_than_a_statement_takes(sessions: int) -> None:
     group = Group(frozenset({"mail"}))
     group.sessions += [a_session(f"w{number}", capacity=1000) for number in range(sessions)]
-    assert len(group.slots(most=500).order) == 500
+    assert len(group.places(most=500)) == 500
 
 
 def test_full_and_closing_sessions_have_no_slots() -> None:
@@ -77,14 +77,14 @@ def test_full_and_closing_sessions_have_no_slots() -> None:
     closing.close()
     group = Group(frozenset({"mail"}))
     group.sessions += [full, closing]
-    assert group.slots(most=100).order == []
+    assert group.places(most=100) == []
     assert not group.has_room
 
 
 def test_slots_tell_who_can_confirm() -> None:
     group = Group(frozenset({"mail"}))
     group.sessions += [a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False)]
-    assert group.slots(most=10).confirms == [True, False]
+    assert slots_for(group.places(most=10)).confirms == [True, False]
 
 
 # --- how often the database is asked

@@ -137,16 +137,20 @@ class SubmitJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
+    BRIEF_FIELD_NUMBER: _builtins.int
+    brief: _builtins.bool
+    """The caller knows its ids: a server that inserted every job under the id it came with may say just that."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitJobRequest]: ...
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___SubmitJobRequest] | None = ...,
+        brief: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -157,6 +161,9 @@ class SubmitJobsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    ALL_INSERTED_FIELD_NUMBER: _builtins.int
+    all_inserted: _builtins.bool
+    """Every job was inserted under the id that it came with, and there are no results. Only if asked to be brief."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitResult]:
         """one for each job, in the order of the request"""
@@ -165,10 +172,11 @@ class SubmitJobsResponse(_message.Message):
         self,
         *,
         results: _abc.Iterable[Global___SubmitResult] | None = ...,
+        all_inserted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_inserted", b"all_inserted", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,6 +234,66 @@ class Refusal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
+
+@_typing.final
+class StreamSubmitsRequest(_message.Message):
+    """One message of a line, which is many calls over one stream. A line that ends without an answer to a message
+    leaves open what became of it, as a broken call does.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """chosen by the caller, to tell its answers apart"""
+    @_builtins.property
+    def request(self) -> Global___SubmitJobsRequest: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        request: Global___SubmitJobsRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamSubmitsRequest: _TypeAlias = StreamSubmitsRequest  # noqa: Y015
+
+@_typing.final
+class StreamSubmitsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """of the message that this answers"""
+    @_builtins.property
+    def response(self) -> Global___SubmitJobsResponse: ...
+    @_builtins.property
+    def refusal(self) -> Global___Refusal:
+        """the call would have failed with this; the line goes on"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        response: Global___SubmitJobsResponse | None = ...,
+        refusal: Global___Refusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "refusal", b"refusal", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "number", b"number", "refusal", b"refusal", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["response", "refusal"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___StreamSubmitsResponse: _TypeAlias = StreamSubmitsResponse  # noqa: Y015
 
 @_typing.final
 class GetJobRequest(_message.Message):
@@ -2163,6 +2231,62 @@ class RefusedResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RefusedResult: _TypeAlias = RefusedResult  # noqa: Y015
+
+@_typing.final
+class StreamReportsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """chosen by the caller, to tell its answers apart"""
+    @_builtins.property
+    def request(self) -> Global___ReportResultsRequest: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        request: Global___ReportResultsRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamReportsRequest: _TypeAlias = StreamReportsRequest  # noqa: Y015
+
+@_typing.final
+class StreamReportsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """of the message that this answers"""
+    @_builtins.property
+    def response(self) -> Global___ReportResultsResponse: ...
+    @_builtins.property
+    def refusal(self) -> Global___Refusal:
+        """the call would have failed with this; the line goes on"""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        response: Global___ReportResultsResponse | None = ...,
+        refusal: Global___Refusal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "refusal", b"refusal", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "number", b"number", "refusal", b"refusal", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["response", "refusal"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___StreamReportsResponse: _TypeAlias = StreamReportsResponse  # noqa: Y015
 
 @_typing.final
 class HeartbeatRequest(_message.Message):

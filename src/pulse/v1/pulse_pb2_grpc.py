@@ -44,6 +44,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SubmitJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SubmitJobsResponse.FromString,
                 _registered_method=True)
+        self.StreamSubmits = channel.stream_stream(
+                '/pulse.v1.PulseService/StreamSubmits',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.StreamSubmitsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.StreamSubmitsResponse.FromString,
+                _registered_method=True)
         self.GetJob = channel.unary_unary(
                 '/pulse.v1.PulseService/GetJob',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.GetJobRequest.SerializeToString,
@@ -154,6 +159,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ReportResultsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.ReportResultsResponse.FromString,
                 _registered_method=True)
+        self.StreamReports = channel.stream_stream(
+                '/pulse.v1.PulseService/StreamReports',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.StreamReportsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.StreamReportsResponse.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/pulse.v1.PulseService/Heartbeat',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.HeartbeatRequest.SerializeToString,
@@ -259,6 +269,13 @@ class PulseServiceServicer(object):
 
     def SubmitJobs(self, request, context):
         """many, each judged on its own
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamSubmits(self, request_iterator, context):
+        """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -402,6 +419,13 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StreamReports(self, request_iterator, context):
+        """as StreamSubmits
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Heartbeat(self, request, context):
         """original
         """
@@ -526,6 +550,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SubmitJobsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SubmitJobsResponse.SerializeToString,
             ),
+            'StreamSubmits': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamSubmits,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.StreamSubmitsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.StreamSubmitsResponse.SerializeToString,
+            ),
             'GetJob': grpc.unary_unary_rpc_method_handler(
                     servicer.GetJob,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetJobRequest.FromString,
@@ -635,6 +664,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.ReportResults,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.ReportResultsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.ReportResultsResponse.SerializeToString,
+            ),
+            'StreamReports': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamReports,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.StreamReportsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.StreamReportsResponse.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
@@ -781,6 +815,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/SubmitJobs',
             pulse_dot_v1_dot_pulse__pb2.SubmitJobsRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.SubmitJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamSubmits(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pulse.v1.PulseService/StreamSubmits',
+            pulse_dot_v1_dot_pulse__pb2.StreamSubmitsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.StreamSubmitsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1375,6 +1436,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/ReportResults',
             pulse_dot_v1_dot_pulse__pb2.ReportResultsRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.ReportResultsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamReports(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pulse.v1.PulseService/StreamReports',
+            pulse_dot_v1_dot_pulse__pb2.StreamReportsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.StreamReportsResponse.FromString,
             options,
             channel_credentials,
             insecure,

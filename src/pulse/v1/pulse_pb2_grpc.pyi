@@ -41,6 +41,8 @@ class PulseServiceStub:
     """
     SubmitJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SubmitJobsRequest, _pulse_pb2.SubmitJobsResponse]
     """many, each judged on its own"""
+    StreamSubmits: _grpc.StreamStreamMultiCallable[_pulse_pb2.StreamSubmitsRequest, _pulse_pb2.StreamSubmitsResponse]
+    """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetJobRequest, _pulse_pb2.GetJobResponse]
     """Anyone.
     original
@@ -71,6 +73,8 @@ class PulseServiceStub:
     ReportResult: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultRequest, _pulse_pb2.ReportResultResponse]
     """original"""
     ReportResults: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultsRequest, _pulse_pb2.ReportResultsResponse]
+    StreamReports: _grpc.StreamStreamMultiCallable[_pulse_pb2.StreamReportsRequest, _pulse_pb2.StreamReportsResponse]
+    """as StreamSubmits"""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatRequest, _pulse_pb2.HeartbeatResponse]
     """original"""
     Heartbeats: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatsRequest, _pulse_pb2.HeartbeatsResponse]
@@ -102,6 +106,8 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """
     SubmitJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SubmitJobsRequest, _pulse_pb2.SubmitJobsResponse]  # type: ignore[assignment]
     """many, each judged on its own"""
+    StreamSubmits: _aio.StreamStreamMultiCallable[_pulse_pb2.StreamSubmitsRequest, _pulse_pb2.StreamSubmitsResponse]  # type: ignore[assignment]
+    """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
     GetJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetJobRequest, _pulse_pb2.GetJobResponse]  # type: ignore[assignment]
     """Anyone.
     original
@@ -132,6 +138,8 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ReportResult: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultRequest, _pulse_pb2.ReportResultResponse]  # type: ignore[assignment]
     """original"""
     ReportResults: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReportResultsRequest, _pulse_pb2.ReportResultsResponse]  # type: ignore[assignment]
+    StreamReports: _aio.StreamStreamMultiCallable[_pulse_pb2.StreamReportsRequest, _pulse_pb2.StreamReportsResponse]  # type: ignore[assignment]
+    """as StreamSubmits"""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatRequest, _pulse_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """original"""
     Heartbeats: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HeartbeatsRequest, _pulse_pb2.HeartbeatsResponse]  # type: ignore[assignment]
@@ -172,6 +180,14 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SubmitJobsResponse, _abc.Awaitable[_pulse_pb2.SubmitJobsResponse]]:
         """many, each judged on its own"""
+
+    @_abc_1.abstractmethod
+    def StreamSubmits(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pulse_pb2.StreamSubmitsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pulse_pb2.StreamSubmitsResponse], _abc.AsyncIterator[_pulse_pb2.StreamSubmitsResponse]]:
+        """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
 
     @_abc_1.abstractmethod
     def GetJob(
@@ -334,6 +350,14 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.ReportResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ReportResultsResponse, _abc.Awaitable[_pulse_pb2.ReportResultsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def StreamReports(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pulse_pb2.StreamReportsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pulse_pb2.StreamReportsResponse], _abc.AsyncIterator[_pulse_pb2.StreamReportsResponse]]:
+        """as StreamSubmits"""
 
     @_abc_1.abstractmethod
     def Heartbeat(

@@ -30,6 +30,10 @@ class NewJob(NamedTuple):
     schedule_id: str | None = None
 
     @property
+    def starts_at_once(self) -> bool:
+        return self.delay is None and self.run_at is None
+
+    @property
     def may_be_ready(self) -> bool:
         """Whether it may be claimed at once. For a `run_at` only the database's clock knows."""
         return self.delay is None
@@ -40,6 +44,8 @@ class Submitted(NamedTuple):
 
     job_id: str
     duplicate: bool
+    is_taken: bool = False
+    """Whether it went straight to a worker that waited for it."""
 
 
 class Claim(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
@@ -35,6 +36,7 @@ _ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 
 
+@lru_cache(maxsize=1024)  # an application has few topics, and says them all day
 def check_topic(topic: str, field: str = "topic") -> str:
     if not topic:
         raise InvalidArgument(field, "is empty: name the kind of work, such as 'send-email'.")

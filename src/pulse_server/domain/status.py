@@ -19,6 +19,9 @@ LIVE = frozenset({JobStatus.PENDING, JobStatus.RETRYING, JobStatus.RUNNING})
 TERMINAL = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
 REDRIVABLE = frozenset({JobStatus.DEAD_LETTERED, JobStatus.CANCELED})
 
+# How a job begins: in line, or with a worker that waited for it.
+INITIAL = frozenset({JobStatus.PENDING, JobStatus.RUNNING})
+
 LEGAL_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),
     JobStatus.RETRYING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED}),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
@@ -14,10 +14,8 @@ from pulse_server import tuning
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import TakesNoWrites, describe, translated
+from pulse_server.postgres.pool import Pool
 from pulse_server.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
 
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
 # takes sequential scans and hash joins for large batches, or the wrong partial index when statistics are
@@ -75,16 +73,7 @@ class Connections:
         # A server that lives ends a late statement by itself: one that does not is frozen, or cut off. Where
         # little time is given, that it took too long tells nothing.
         self._is_telling = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-
-    async def open(self) -> None:
-        self._pool = await asyncpg.create_pool(
-            min_size=0,
-            max_size=self._size,
-            max_inactive_connection_lifetime=0,
-            reset=_keep_as_it_is,
-            connect=self._connect,
-        )
+        self._pool = Pool(self._connect, size)
 
     async def fetch(self, name: str, statement: str, *args: object) -> Rows:
         """Run the statement and return its rows. Unavailable if that takes too long or cannot be had."""
@@ -101,22 +90,16 @@ class Connections:
     @property
     def use(self) -> PoolUse:
         """How many connections are open, in use, and allowed."""
-        if self._pool is None:
-            return PoolUse(0, 0, self._size)
-        opened = self._pool.get_size()
-        return PoolUse(opened, opened - self._pool.get_idle_size(), self._size)
+        return PoolUse(self._pool.opened, self._pool.busy, self._size)
 
-    async def close(self) -> None:
-        if self._pool is not None:
-            self._pool.terminate()
+    def close(self) -> None:
+        self._pool.close()
 
-    async def _connect(self, *_: Any, **__: Any) -> Session:
+    async def _connect(self) -> Session:
         return await self._connector.connect(settings=self._settings)
 
     async def _fetch(self, statement: str, args: tuple[object, ...]) -> Rows:
-        assert self._pool is not None, "open() comes first"
-        borrowed = await self._borrow(self._pool)
-        connection = cast("Session", borrowed)
+        connection = await self._borrow()
         try:
             if self._connector.behind_pooler:
                 return await self._fetch_in_transaction(connection, statement, args)
@@ -133,16 +116,15 @@ class Connections:
             connection.terminate()
             raise
         finally:
-            await self._pool.release(borrowed)
+            self._pool.give_back(connection)
 
-    async def _borrow(self, pool: asyncpg.Pool[asyncpg.Record]) -> PoolConnectionProxy[asyncpg.Record]:
+    async def _borrow(self) -> Session:
         while True:
-            borrowed = await pool.acquire(timeout=self._timeout)
-            connection = cast("Session", borrowed)
+            connection = await self._pool.borrow(self._timeout)
             if self._connector.is_current(connection):
-                return borrowed
+                return connection
             connection.terminate()
-            await pool.release(borrowed)
+            self._pool.give_back(connection)
 
     async def _fetch_in_transaction(
         self, connection: Session, statement: str, args: tuple[object, ...]
@@ -208,13 +190,9 @@ class Database:
             "probe": self.probe,
         }
 
-    async def open(self) -> None:
-        for connections in self.pools.values():
-            await connections.open()
-
     async def close(self) -> None:
         for connections in self.pools.values():
-            await connections.close()
+            connections.close()
 
 
 async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
@@ -249,7 +227,3 @@ def _why_not(error: Exception) -> str:
     if "rejected SSL upgrade" in str(error):  # the driver has no class for it
         return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
     return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"
-
-
-async def _keep_as_it_is(connection: object) -> None:
-    """No reset between statements: it would cost each of them a second round trip."""

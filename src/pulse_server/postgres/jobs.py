@@ -28,11 +28,12 @@ from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import (
     claim_columns,
     claimed_job_from_row,
+    in_lock_order,
     job_from_row,
     metadata_to_json,
 )
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Slots
+from pulse_server.repos.jobs import Slots, Taker
 
 _SQL = {**statements("transitions.sql"), **statements("queries.sql")}
 _by_slot = itemgetter("slot")
@@ -47,6 +48,27 @@ class PostgresJobRepo:
         if len(rows) == len(jobs):
             return [Submitted(job.id, False) for job in jobs]
         return await self._answer_for_existing(jobs, _ids(rows))
+
+    async def hand_over_jobs(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    ) -> list[Submitted | PulseError]:
+        rows = await self._fetch(
+            self._database.hot,
+            "hand_over_jobs",
+            *_insert_columns(jobs),
+            [taker and taker.worker_id for taker in takers],
+            [taker and taker.confirms for taker in takers],
+            lease,
+        )
+        taken = {str(job_id) for job_id, is_taken in rows if is_taken}
+        if len(rows) == len(jobs):
+            return [Submitted(job.id, False, job.id in taken) for job in jobs]
+        return [
+            answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
+            if isinstance(answer, Submitted)
+            else answer
+            for answer in await self._answer_for_existing(jobs, _ids(rows))
+        ]
 
     async def _answer_for_existing(
         self, jobs: Sequence[NewJob], inserted: set[str]
@@ -84,14 +106,16 @@ class PostgresJobRepo:
             list(slots.confirms),
             lease,
         )
+        takers = [slots.workers[index] for index in slots.order]
         # RETURNING promises no order.
-        return [claimed_job_from_row(row) for row in sorted(rows, key=_by_slot)]
+        return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
-        rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(claims))
+        ordered = in_lock_order(claims)
+        rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
         return {
-            Claim(str(job_id), worker_id, attempt): Ended(JobStatus.COMPLETED, topic, ran_seconds)
-            for job_id, worker_id, attempt, topic, ran_seconds in rows
+            ordered[place - 1]: Ended(JobStatus.COMPLETED, topic, ran_seconds)
+            for place, topic, ran_seconds in rows
         }
 
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
@@ -111,11 +135,13 @@ class PostgresJobRepo:
         }
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        rows = await self._fetch(self._database.beats, "extend_leases", *claim_columns(claims), lease)
+        rows = await self._fetch(
+            self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
+        )
         return _claims(rows, claims)
 
     async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
-        rows = await self._fetch(self._database.hot, "release_jobs", *claim_columns(claims))
+        rows = await self._fetch(self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims)))
         return {str(row["id"]): row["topic"] for row in rows}
 
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
@@ -211,7 +237,7 @@ class PostgresJobRepo:
         return [str(row["id"]) for row in rows]
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
-        rows = await self._fetch(self._database.hot, "current_claims", *claim_columns(claims))
+        rows = await self._fetch(self._database.hot, "current_claims", *claim_columns(in_lock_order(claims)))
         return _claims(rows, claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
@@ -226,19 +252,27 @@ class PostgresJobRepo:
         return await connections.fetch(name, _SQL[name], *args)
 
 
-def _insert_columns(jobs: Sequence[NewJob]) -> tuple[list[object], ...]:
-    return (
-        [job.id for job in jobs],
-        [job.topic for job in jobs],
-        [job.payload for job in jobs],
-        [job.priority for job in jobs],
-        [job.max_attempts for job in jobs],
-        [job.idempotency_key for job in jobs],
-        [metadata_to_json(job.metadata) for job in jobs],
-        [job.schedule_id for job in jobs],
-        [job.run_at for job in jobs],
-        [job.delay for job in jobs],
+def _insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
+    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules = (
+        zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
     )
+    return (
+        ids,
+        topics,
+        payloads,
+        priorities,
+        max_attempts,
+        _if_any(keys),
+        [metadata_to_json(entry) for entry in metadata] if any(metadata) else (),
+        _if_any(schedules),
+        _if_any(run_at),
+        _if_any(delays),
+    )
+
+
+def _if_any(column: Sequence[object]) -> Sequence[object]:
+    """The column, or nothing at all: unnest fills up with nulls, and the driver looks at every element."""
+    return column if any(value is not None for value in column) else ()
 
 
 def _answer(job: NewJob, found: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 
 import asyncpg
 
@@ -40,10 +41,8 @@ def job_from_row(row: asyncpg.Record) -> Job:
     )
 
 
-def claimed_job_from_row(row: asyncpg.Record) -> ClaimedJob:
-    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, worker_id, confirm, waited = (
-        row
-    )
+def claimed_job_from_row(row: asyncpg.Record, worker_id: str) -> ClaimedJob:
+    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, confirm, waited = row
     return ClaimedJob(
         str(job_id),
         topic,
@@ -83,15 +82,14 @@ def history_from_json(text: str | None) -> tuple[Attempt, ...]:
     )
 
 
-def claim_columns(claims: Sequence[Claim]) -> tuple[list[str], list[str | None], list[int | None]]:
-    """The claims as parallel arrays, by id: statements that lock rows in one order cannot deadlock."""
-    ordered = sorted(claims, key=_by_id)
-    return (
-        [claim.job_id for claim in ordered],
-        [claim.worker_id for claim in ordered],
-        [claim.attempt for claim in ordered],
-    )
+def in_lock_order(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims by id: statements that lock their rows in one order cannot deadlock."""
+    return sorted(claims, key=_job_id)
 
 
-def _by_id(claim: Claim) -> str:
-    return claim.job_id
+def claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
+    """The claims, which have to be in lock order, as parallel arrays."""
+    return tuple(zip(*ordered, strict=True)) if ordered else ((), (), ())
+
+
+_job_id = itemgetter(0)

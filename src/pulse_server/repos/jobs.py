@@ -39,9 +39,25 @@ class Slots(NamedTuple):
     order: Sequence[int]
 
 
+class Taker(NamedTuple):
+    """A worker with a free place for one job. `confirms` as in Slots."""
+
+    worker_id: str
+    confirms: bool
+
+
 class JobRepo(Protocol):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
+        ...
+
+    async def hand_over_jobs(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    ) -> list[Submitted | PulseError]:
+        """Insert the jobs, each under the lease of its taker if it has one and nothing stands before it.
+
+        Answers as insert_jobs, and which were taken.
+        """
         ...
 
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:

@@ -7,9 +7,10 @@ from datetime import timedelta
 from time import time_ns
 
 from pulse_server import tuning
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import JobRepo, Slots
+from pulse_server.repos.jobs import JobRepo, Slots, Taker
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
 from pulse_server.service.transitions import Transitions, changed
@@ -42,6 +43,30 @@ class Claims:
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
         sent_at = time_ns()
         jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl)
+        self._note(jobs, sent_at)
+        return jobs
+
+    async def hand_over(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None]
+    ) -> tuple[list[Submitted | PulseError], list[ClaimedJob]]:
+        """Store the jobs, each leased to its taker unless something stands before it.
+
+        Answers for each, in order, and returns those that were taken.
+        """
+        sent_at = time_ns()
+        answers = await self._repo.hand_over_jobs(jobs, takers, self._lease_ttl)
+        taken = [
+            _taken(job, taker)
+            for job, taker, answer in zip(jobs, takers, answers, strict=True)
+            if taker is not None and isinstance(answer, Submitted) and answer.is_taken
+        ]
+        self._transitions.tell(lambda: [changed(job.id, job.topic, JobStatus.PENDING) for job in taken])
+        self._note(taken, sent_at)
+        return answers, taken
+
+    def _note(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        if not jobs:
+            return
         if self._spans is not None:
             self._spans.record(jobs, sent_at)
         self._metrics.count_topics(self._metrics.claimed, [job.topic for job in jobs])
@@ -53,7 +78,6 @@ class Claims:
                 changed(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
             ]
         )
-        return jobs
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return await self._repo.topics_with_ready_jobs(topics)
@@ -89,3 +113,21 @@ class Claims:
     async def _extend(self, claims: list[Claim]) -> list[bool]:
         extended = await self._repo.extend_leases(claims, self._lease_ttl)
         return [claim in extended for claim in claims]
+
+
+def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
+    """The job as it goes to the worker that took it on its way in."""
+    return ClaimedJob(
+        job.id,
+        job.topic,
+        job.payload,
+        1,
+        job.priority,
+        job.max_attempts,
+        job.metadata,
+        job.idempotency_key,
+        taker.worker_id,
+        # As claim_batch has it: a first attempt with others to follow is taken as delivered.
+        taker.confirms and job.max_attempts == 1,
+        0.0,
+    )

@@ -10,6 +10,7 @@ from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
+from pulse_server.service.handover import Handover
 from pulse_server.service.signals import Signals
 from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
@@ -22,8 +23,10 @@ class Submissions:
         signals: Signals,
         metrics: Metrics | None = None,
         transitions: Transitions | None = None,
+        handover: Handover | None = None,
     ) -> None:
         self._repo = repo
+        self._handover = handover
         self._signals = signals
         self._metrics = metrics or Metrics()
         self._transitions = transitions or Transitions()
@@ -40,13 +43,16 @@ class Submissions:
         return answers
 
     async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
-        answers = await self._repo.insert_jobs(jobs)
+        answers = await self._handover.try_insert(jobs) if self._handover else None
+        if answers is None:
+            answers = await self._repo.insert_jobs(jobs)
         inserted = [
-            job
+            (job, answer.is_taken)
             for job, answer in zip(jobs, answers, strict=True)
             if isinstance(answer, Submitted) and not answer.duplicate
         ]
-        self._metrics.count_topics(self._metrics.submitted, [job.topic for job in inserted])
-        self._transitions.tell(lambda: [changed(job.id, job.topic, JobStatus.PENDING) for job in inserted])
-        self._signals.ready({job.topic for job in jobs if job.may_be_ready})
+        waiting = [job for job, is_taken in inserted if not is_taken]
+        self._metrics.count_topics(self._metrics.submitted, [job.topic for job, _ in inserted])
+        self._transitions.tell(lambda: [changed(job.id, job.topic, JobStatus.PENDING) for job in waiting])
+        self._signals.ready({job.topic for job in waiting if job.may_be_ready})
         return answers

@@ -7,7 +7,7 @@ a tenth of what a job costs here; so these only keep numbers, and text_format.py
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 Labels = tuple[str, ...]
@@ -59,14 +59,14 @@ class Histogram:
     def observe(self, *labels: str, value: float) -> None:
         self.observe_all(*labels, values=(value,))
 
-    def observe_all(self, *labels: str, values: Iterable[float]) -> None:
+    def observe_all(self, *labels: str, values: Sequence[float]) -> None:
         found = self.values.get(labels)
         if found is None:
             found = self.values[labels] = Distribution([0] * (len(self.bounds) + 1))
         counts, bounds = found.counts, self.bounds
         for value in values:
             counts[bisect_left(bounds, value)] += 1
-            found.total += value
+        found.total += sum(values)
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter as TopicCounts
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 
 from pulse_server.domain.latencies import BOUNDS
 from pulse_server.telemetry.instruments import (
@@ -71,11 +71,15 @@ class Metrics:
         # --- the doors
         self.rpc_time = Histogram(
             "pulse_rpc_seconds",
-            "From a call's arrival to its answer; streams are left out.",
+            "From the arrival of a call, or of a message on a line, to its answer; streams are left out.",
             SHORT_SECONDS,
             ("method",),
         )
-        self.rpcs = Counter("pulse_rpcs", "Calls that were answered, by status code.", ("method", "code"))
+        self.rpcs = Counter(
+            "pulse_rpcs",
+            "Calls and messages on lines that were answered, by status code.",
+            ("method", "code"),
+        )
         self.logins = Counter(
             "pulse_logins", "Credentials that were checked: ok, wrong, throttled or busy.", ("result",)
         )
@@ -150,13 +154,16 @@ class Metrics:
 
     def count_topics(self, counter: Counter, topics: Iterable[str]) -> None:
         """Count one for each entry."""
-        for name, same in groupby(sorted(topics)):
-            counter.add(self.topic(name), by=sum(1 for _ in same))
+        for name, count in TopicCounts(topics).items():
+            counter.add(self.topic(name), by=count)
 
     def observe_topics(self, histogram: Histogram, values: Sequence[tuple[str, float]], *labels: str) -> None:
         """Observe each value under its topic."""
-        for name, same in groupby(sorted(values, key=itemgetter(0)), key=itemgetter(0)):
-            histogram.observe_all(self.topic(name), *labels, values=[value for _, value in same])
+        by_topic: defaultdict[str, list[float]] = defaultdict(list)
+        for name, value in values:
+            by_topic[name].append(value)
+        for name, same in by_topic.items():
+            histogram.observe_all(self.topic(name), *labels, values=same)
 
     def __iter__(self) -> Iterator[Instrument]:
         return (value for value in vars(self).values() if isinstance(value, Instrument))

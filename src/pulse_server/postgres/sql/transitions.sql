@@ -2,9 +2,10 @@
 -- clause is the rule, zero rows means that the transition was not legal, and no statement reads first and
 -- writes later. docs/job-lifecycle.md draws the machine that they make.
 --
--- Two habits keep them fast at any table size (docs/adr/0007):
+-- Three habits keep them fast at any table size (docs/adr/0007):
 --   * Fences compare locked_by and attempts, never the status. A CHECK ties locked_by to RUNNING, so this is
 --     the same rule, but one that only the primary key can serve.
+--   * Durations are told by date_part, a float at once: EXTRACT would make a numeric first.
 --   * Time compared with an index is now(), the start of the statement by the database's clock; time that is
 --     stored is clock_timestamp(). A volatile function could not be an index condition.
 
@@ -27,6 +28,45 @@ FROM unnest(
 ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
 ON CONFLICT DO NOTHING
 RETURNING id;
+
+-- name: hand_over_jobs
+-- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free place: from
+-- nothing to RUNNING, under that worker's lease. What stands before a claim stands here too: the switches are read
+-- in this statement, and a job that finds others waiting in its topic goes PENDING, behind them. So do those without
+-- a taker. ADR-0030
+--   $1-$10 as insert_jobs   $11 who takes the job, or null   $12 whether that worker confirms   $13 lease
+INSERT INTO pulse.jobs
+    (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
+     submitted_at, next_run_at, ready, status, attempts, locked_by, lease_until, started_at, delivered)
+SELECT
+    new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
+    new.schedule_id,
+    clock_timestamp(),
+    COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0')),
+    place.taker IS NULL AND COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL),
+    CASE WHEN place.taker IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
+    CASE WHEN place.taker IS NULL THEN 0 ELSE 1 END,
+    place.taker,
+    CASE WHEN place.taker IS NOT NULL THEN clock_timestamp() + $13::interval END,
+    CASE WHEN place.taker IS NOT NULL THEN clock_timestamp() END,
+    place.taker IS NOT NULL AND (NOT new.confirms OR new.max_attempts > 1)
+FROM unnest(
+    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
+) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+          worker_id, confirms)
+CROSS JOIN LATERAL (
+    SELECT new.worker_id AS taker
+    WHERE new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
+      AND NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = new.topic)
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS waiting WHERE waiting.topic = new.topic AND waiting.ready)
+    UNION ALL
+    SELECT NULL
+    LIMIT 1
+) AS place
+ON CONFLICT DO NOTHING
+RETURNING id, locked_by IS NOT NULL AS is_taken;
 
 -- name: claim_batch
 -- From PENDING or RETRYING, if ready, to RUNNING under a fresh lease. Each row goes to the worker that its
@@ -71,25 +111,24 @@ FROM picked
 WHERE job.id = picked.id
 RETURNING
     picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
-    job.metadata, job.idempotency_key, job.locked_by, NOT job.delivered AS confirm,
-    EXTRACT(epoch FROM job.started_at - job.next_run_at)::float8 AS waited_seconds;
+    job.metadata, job.idempotency_key, NOT job.delivered AS confirm,
+    date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds;
 
 -- name: complete_jobs
 -- From RUNNING to COMPLETED, if the claim still holds. A claim without a worker or an attempt comes from a
 -- caller of the original contract and is fenced by what it does carry. last_error stays: it tells what
--- happened to the attempts before. Returns the claims that counted: two may name the same job.
+-- happened to the attempts before. Returns the claims that counted, by their place: two may name the same job.
 UPDATE pulse.jobs AS job
 SET status = 'COMPLETED',
     finished_at = clock_timestamp(),
     finished_by = job.locked_by,
     locked_by = NULL,
     lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+FROM unnest($1::uuid[], $2::text[], $3::int[]) WITH ORDINALITY AS claim (id, worker_id, attempt, place)
 WHERE job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
-RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
-    EXTRACT(epoch FROM job.finished_at - job.started_at)::float8 AS ran_seconds;
+RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds;
 
 -- name: fail_jobs
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker says that none would
@@ -119,7 +158,7 @@ WHERE job.id = failure.id
   AND job.locked_by = COALESCE(failure.worker_id, job.locked_by)
   AND job.attempts = COALESCE(failure.attempt, job.attempts)
 RETURNING failure.id, failure.worker_id, failure.attempt, job.topic,
-    EXTRACT(epoch FROM clock_timestamp() - job.started_at)::float8 AS ran_seconds, job.status;
+    date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
 
 -- name: extend_leases
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost:

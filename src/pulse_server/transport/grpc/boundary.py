@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -19,7 +19,16 @@ log = logging.getLogger(__name__)
 
 SERVICE = "pulse.v1.PulseService"
 
+
+class Malformed(errors.PulseError):
+    def __init__(self, unreadable: Unreadable) -> None:
+        super().__init__(
+            f"This is not a valid {unreadable.meant}. Encode it with pulse.proto, strings in UTF-8."
+        )
+
+
 _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
+    Malformed: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.JobNotFound: grpc.StatusCode.NOT_FOUND,
     errors.ScheduleNotFound: grpc.StatusCode.NOT_FOUND,
@@ -59,54 +68,65 @@ def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None
         raise ValueError(f"the contract and the handlers differ in {', '.join(sorted(missing))}")
     table = {}
     for method in methods:
-        guarded = _guarded(method.name, behaviours[method.name], metrics, is_stream=method.server_streaming)
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if method.server_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
+        is_stream = method.server_streaming
+        make = _MAKERS[method.client_streaming, is_stream]
         table[method.name] = make(
-            guarded,
+            _guarded(method.name, behaviours[method.name], metrics, is_stream=is_stream),
             request_deserializer=_parser(getattr(pb, method.input_type.name)),
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
 
 
-class _Malformed:
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+class Unreadable(NamedTuple):
     """Stands for a request that is not a message of its type."""
 
+    meant: str
 
-_MALFORMED = _Malformed()
 
+def _parser(message_type: type[Message]) -> Callable[[bytes], Message | Unreadable]:
+    unreadable = Unreadable(message_type.DESCRIPTOR.name)
 
-def _parser(message_type: type[Message]) -> Callable[[bytes], Message | _Malformed]:
     # An exception in here would be answered as INTERNAL, though the fault is the caller's.
-    def parse(data: bytes) -> Message | _Malformed:
+    def parse(data: bytes) -> Message | Unreadable:
         try:
             return message_type.FromString(data)
         except (DecodeError, ValueError, RecursionError):
-            return _MALFORMED
+            return unreadable
 
     return parse
 
 
-def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool) -> Behaviour:
+class Failure(NamedTuple):
+    """What a call fails with."""
+
+    code: grpc.StatusCode
+    sentence: str
+
+
+_BUG = Failure(grpc.StatusCode.INTERNAL, "The server met an error of its own; its log has the details.")
+
+
+def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool = False) -> Behaviour:
+    """The behaviour, with a Failure for an answer where it raises. Each call of it is counted and timed."""
+
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         began = perf_counter()
         code = grpc.StatusCode.OK
         try:
-            if request is _MALFORMED:
-                code = grpc.StatusCode.INVALID_ARGUMENT
-                await abort(
-                    context,
-                    code,
-                    f"This is not a valid {name}Request. Encode it with pulse.proto, strings in UTF-8.",
-                )
+            if isinstance(request, Unreadable):
+                raise Malformed(request)
             return await behaviour(request, context)
         except errors.PulseError as error:
             code = status_of(error)
-            await abort(context, code, str(error))
+            return Failure(code, str(error))
         except grpc.aio.AbortError:
             raise
         except asyncio.CancelledError:
@@ -116,8 +136,9 @@ def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bo
             # What gRPC raises when a message could not be handed over: the caller has left.
             code = grpc.StatusCode.CANCELLED
         except Exception:
-            code = grpc.StatusCode.INTERNAL
-            await _answer_for_a_bug(name, context)
+            code = _BUG.code
+            log.exception("call_failed", extra={"method": name})
+            return _BUG
         finally:
             metrics.rpcs.add(name, code.name)
             if not is_stream:
@@ -126,11 +147,16 @@ def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bo
     return call
 
 
-async def _answer_for_a_bug(name: str, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
-    log.exception("call_failed", extra={"method": name})
-    await abort(
-        context, grpc.StatusCode.INTERNAL, "The server met an error of its own; its log has the details."
-    )
+def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool) -> Behaviour:
+    judge = judged(name, behaviour, metrics, is_stream=is_stream)
+
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        answer = await judge(request, context)
+        if isinstance(answer, Failure):
+            await abort(context, *answer)
+        return answer
+
+    return call
 
 
 async def abort(

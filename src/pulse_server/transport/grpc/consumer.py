@@ -112,8 +112,11 @@ class Consumer:
         if request.capacity:
             self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
         self._hub.answered(request.worker_id, [report.claim for report in good])
-        answers = iter(await self._reports.report(good))
-        return pb.ReportResultsResponse(refused=_refused([error or next(answers) for error in errors]))
+        answers = await self._reports.report(good)
+        if len(good) == len(errors) and not any(answers):  # all were taken, as nearly always
+            return pb.ReportResultsResponse()
+        rest = iter(answers)
+        return pb.ReportResultsResponse(refused=_refused([error or next(rest) for error in errors]))
 
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
         lost = await self._claims.beat([convert.heartbeat(request)])
@@ -134,14 +137,13 @@ class Consumer:
 
 def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsResponse]:
     if session.speaks_batches:
-        return [
-            pb.StreamJobsResponse(
-                assignments=[convert.assignment(job) for job in parcel.jobs],
-                clock_seconds=parcel.claimed_at,
-                stop=[convert.wire_claim(claim) for claim in parcel.stops],
-                draining=parcel.is_last,
-            )
-        ]
+        message = pb.StreamJobsResponse(
+            clock_seconds=parcel.claimed_at,
+            stop=[convert.wire_claim(claim) for claim in parcel.stops],
+            draining=parcel.is_last,
+        )
+        convert.add_assignments(message, parcel.jobs)
+        return [message]
     return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -48,7 +49,10 @@ def reports(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report]:
 
 
 def _report(result: pb.ReportResultRequest | pb.Result, worker_id: str | None) -> Report:
-    claim = Claim(parse_job_id(result.job_id), worker_id, _optional_attempt(result.attempt))
+    attempt = result.attempt
+    claim = Claim(
+        parse_job_id(result.job_id), worker_id, attempt if attempt > 0 else _optional_attempt(attempt)
+    )
     if result.success:
         return Report(claim, True)
     return Report(
@@ -126,17 +130,34 @@ def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
 
 
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
-    return pb.JobAssignment(
-        job_id=job.id,
-        topic=job.topic,
-        payload=job.payload,
-        attempt=job.attempt,
-        priority=job.priority,
-        max_attempts=job.max_attempts,
-        metadata=job.metadata,
-        idempotency_key=job.idempotency_key or "",
-        confirm=job.confirm,
-    )
+    return pb.JobAssignment(**_assignment_fields(job))
+
+
+def add_assignments(message: pb.StreamJobsResponse, jobs: Iterable[ClaimedJob]) -> None:
+    add = message.assignments.add  # made in place: a list of messages would be copied into the field
+    for job in jobs:
+        add(**_assignment_fields(job))
+
+
+def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
+    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
+    fields: dict[str, Any] = {
+        "job_id": job_id,
+        "topic": topic,
+        "payload": payload,
+        "attempt": attempt,
+        "max_attempts": max_attempts,
+    }
+    # Rare ones: each field that is set costs its while, even where it is set to nothing.
+    if priority:
+        fields["priority"] = priority
+    if metadata:
+        fields["metadata"] = metadata
+    if key:
+        fields["idempotency_key"] = key
+    if confirm:
+        fields["confirm"] = True
+    return fields
 
 
 def wire_claim(claim: Claim) -> pb.Claim:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pulse_server.repos.jobs import Slots
 from pulse_server.transport.grpc.session import Session
 
@@ -18,23 +20,31 @@ class Group:
     def has_room(self) -> bool:
         return any(session.free for session in self.sessions)
 
-    def slots(self, most: int) -> Slots:
-        """Room for jobs, dealt out in rounds, so that few jobs spread over many workers."""
-        open_sessions = sorted(
-            (session for session in self.sessions if session.free), key=lambda s: s.free, reverse=True
-        )
-        free = [session.free for session in open_sessions]
-        if len(open_sessions) == 1:
-            order = [0] * min(free[0], most)
-        else:
-            order = []
-            for room in range(free[0] if free else 0):
-                order.extend(index for index, slots in enumerate(free) if slots > room)
-                if len(order) >= most:
-                    break
-            del order[most:]
-        return Slots(
-            workers=[session.worker_id for session in open_sessions],
-            confirms=[session.speaks_batches for session in open_sessions],
-            order=order,
-        )
+    def places(self, most: int) -> list[Session]:
+        """Room for jobs, one entry each, dealt out in rounds, so that few jobs spread over many workers."""
+        rooms = [(free, session) for session in self.sessions if (free := session.free)]
+        if len(rooms) == 1:
+            free, session = rooms[0]
+            return [session] * min(free, most)
+        rooms.sort(key=_most_room, reverse=True)
+        places: list[Session] = []
+        for taken in range(rooms[0][0] if rooms else 0):
+            places.extend(session for free, session in rooms if free > taken)
+            if len(places) >= most:
+                break
+        return places[:most]
+
+
+def _most_room(room: tuple[int, Session]) -> int:
+    return room[0]
+
+
+def slots_for(places: Sequence[Session]) -> Slots:
+    """The places as a claim asks for them."""
+    sessions = list(dict.fromkeys(places))
+    index = {session: number for number, session in enumerate(sessions)}
+    return Slots(
+        workers=[session.worker_id for session in sessions],
+        confirms=[session.speaks_batches for session in sessions],
+        order=[index[session] for session in places],
+    )

@@ -13,7 +13,8 @@ class Holders:
         self._sessions: dict[str, tuple[Session, ...]] = {}
 
     def add(self, job_id: str, session: Session) -> None:
-        self._sessions[job_id] = (*self._sessions.get(job_id, ()), session)
+        others = self._sessions.get(job_id)
+        self._sessions[job_id] = (session,) if others is None else (*others, session)
 
     def remove(self, job_id: str, session: Session) -> None:
         others = tuple(other for other in self._sessions.pop(job_id, ()) if other is not session)
@@ -22,7 +23,18 @@ class Holders:
 
     def take_off(self, claim: Claim) -> tuple[Session, ...]:
         """Strike the claim from the books. Returns the sessions that held the job by it."""
-        found = tuple(session for session in self._sessions.get(claim.job_id, ()) if session.holds(claim))
+        job_id = claim.job_id
+        holders = self._sessions.get(job_id)
+        if holders is None:
+            return ()
+        found: tuple[Session, ...]
+        if len(holders) == 1 and holders[0].holds(claim):  # nearly always
+            del self._sessions[job_id]
+            found = holders
+        else:
+            found = tuple(session for session in holders if session.holds(claim))
+            for session in found:
+                self.remove(job_id, session)
         for session in found:
-            self.remove(claim.job_id, session)
+            session.settle(job_id)
         return found

@@ -18,11 +18,12 @@ from typing import NamedTuple
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError, Unavailable
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
 from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
-from pulse_server.transport.grpc.group import Group
+from pulse_server.transport.grpc.group import Group, slots_for
+from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
 from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.grpc.session import Session
 
@@ -78,15 +79,14 @@ class Hub:
     def settle(self, claims: Iterable[Claim]) -> None:
         """These jobs no longer take room in the worker that held them by these claims."""
         for claim in claims:
-            for session in self._roster.take_off(claim):
-                session.settle(claim.job_id)
+            if self._roster.take_off(claim):
                 self._wake.set()
 
     def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
         """The worker is done with these jobs. So it is alive, and its event loop runs."""
+        take_off = self._roster.take_off
         for claim in claims:
-            for session in self._roster.take_off(claim):
-                session.settle(claim.job_id)
+            for session in take_off(claim):
                 session.is_on_probation = False
         for session in self._roster.sessions_of(worker_id):
             session.is_on_probation = False
@@ -123,6 +123,23 @@ class Hub:
                 session.is_on_probation = True
                 session.stop_claim(claim)
                 self._wake.set()
+
+    # --- what the handover asks of the places in workers
+
+    def reserve(self, jobs: Sequence[NewJob]) -> Reservation | None:
+        """Find places for the jobs, in workers for whom no other work is known. None if there is none."""
+        topics = {job.topic for job in jobs if job.starts_at_once}
+        groups = [
+            group
+            for group in self._roster.groups
+            if not group.may_have_work
+            and not topics.isdisjoint(group.topics)
+            and not topics.isdisjoint(self._open_topics(group))
+        ]
+        if not groups or self._is_stopping:
+            return None
+        places = find_places(jobs, groups)
+        return Reservation(places, self._hand_out) if any(places) else None
 
     # --- dispatch
 
@@ -182,32 +199,34 @@ class Hub:
                 await self._claim_for(group)
 
     async def _claim_for(self, group: Group) -> None:
-        slots = group.slots(tuning.CLAIM_BATCH)
-        if not slots.order:
+        places = group.places(tuning.CLAIM_BATCH)
+        if not places:
             return
         group.may_have_work = False
         claimed_at = awake_or_not()
         try:
-            jobs = await self._claims.claim(self._open_topics(group), slots)
+            with reserved(places):
+                jobs = await self._claims.claim(self._open_topics(group), slots_for(places))
         except PulseError:
             group.may_have_work = True
             raise
-        if len(jobs) == len(slots.order):
+        if len(jobs) == len(places):
             group.may_have_work = True
-        self._hand_out(group, jobs, claimed_at)
+        self._hand_out(places, jobs, claimed_at)
 
     def _open_topics(self, group: Group) -> frozenset[str]:
         return self._gate.open_topics(group.topics)
 
-    def _hand_out(self, group: Group, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
-        sessions = {session.worker_id: session for session in group.sessions if not session.is_closing}
+    def _hand_out(self, places: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
+        sessions = {session.worker_id: session for session in places if not session.is_closing}
         unclaimed: list[Claim] = []
+        assign = self._roster.assign
         for job in jobs:
             session = sessions.get(job.worker_id)
             if session is None:  # it left while the claim was under way
                 unclaimed.append(Claim(job.id, job.worker_id, job.attempt))
-                continue
-            self._roster.assign(session, job, claimed_at)
+            else:
+                assign(session, job, claimed_at)
         self.release(unclaimed)
 
     # --- the slow truth

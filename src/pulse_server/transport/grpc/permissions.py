@@ -17,6 +17,7 @@ _TABLE = """
 
 SubmitJob             yes       yes       yes     -
 SubmitJobs            yes       yes       yes     -
+StreamSubmits         yes       yes       yes     -
 GetJob                yes       yes       yes     yes
 ListJobs              yes       -         -       yes
 CancelJob             yes       yes       -       -
@@ -41,6 +42,7 @@ GetStatistics         yes       -         -       yes
 StreamJobs            -         -         yes     -
 ReportResult          -         -         yes     -
 ReportResults         -         -         yes     -
+StreamReports         -         -         yes     -
 Heartbeat             -         -         yes     -
 Heartbeats            -         -         yes     -
 Release               -         -         yes     -

@@ -30,16 +30,27 @@ class Producer:
             )
         good: list[NewJob] = []
         answers: list[Submitted | PulseError | None] = []
+        ids_are_kept = request.brief
         for wire_job in request.jobs:
             try:
-                good.append(convert.new_job(wire_job))
-                answers.append(None)
+                job = convert.new_job(wire_job)
             except InvalidArgument as error:
                 answers.append(error)
-        submitted = iter(await self._submissions.submit(good))
+            else:
+                good.append(job)
+                answers.append(None)
+                ids_are_kept = ids_are_kept and job.id == wire_job.job_id
+        submitted = await self._submissions.submit(good)
+        if ids_are_kept and len(good) == len(answers) and all(map(_is_inserted, submitted)):
+            return pb.SubmitJobsResponse(all_inserted=True)
+        rest = iter(submitted)
         return pb.SubmitJobsResponse(
-            results=[_result(next(submitted) if answer is None else answer) for answer in answers]
+            results=[_result(next(rest) if answer is None else answer) for answer in answers]
         )
+
+
+def _is_inserted(answer: Submitted | PulseError) -> bool:
+    return isinstance(answer, Submitted) and not answer.duplicate
 
 
 def _result(answer: Submitted | PulseError) -> pb.SubmitResult:

@@ -18,6 +18,8 @@ class Roster:
         self._groups: dict[frozenset[str], Group] = {}
         self._by_worker: dict[str, list[Session]] = {}
         self._holders = Holders()
+        self.take_off = self._holders.take_off
+        """Strike a claim from the books. Returns the sessions that held the job by it."""
         # The last stream of a worker that left with jobs, until it comes back and says what reached it.
         self._left_with: dict[str, Session] = {}
 
@@ -69,10 +71,6 @@ class Roster:
     def assign(self, session: Session, job: ClaimedJob, claimed_at: float) -> None:
         session.assign(job, claimed_at)
         self._holders.add(job.id, session)
-
-    def take_off(self, claim: Claim) -> tuple[Session, ...]:
-        """Strike the claim from the books. Returns the sessions that held the job by it."""
-        return self._holders.take_off(claim)
 
     def held_claims(self) -> frozenset[Claim]:
         return frozenset(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
+from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.ports import PortInUse
 from pulse_server.telemetry.metrics import Metrics
@@ -13,6 +14,7 @@ from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.introduction import Introduction
+from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
@@ -54,6 +56,7 @@ def grpc_server(
     overseer: Overseer,
     introduction: Introduction,
     statistician: Statistician,
+    lines: Lines,
     *,
     metrics: Metrics | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
@@ -68,6 +71,9 @@ def grpc_server(
                 {
                     "SubmitJob": producer.submit_job,
                     "SubmitJobs": producer.submit_jobs,
+                    "StreamSubmits": lines.carrying(
+                        "SubmitJobs", producer.submit_jobs, pb.StreamSubmitsResponse
+                    ),
                     "GetJob": operator.get_job,
                     "ListJobs": operator.list_jobs,
                     "CancelJob": operator.cancel_job,
@@ -90,6 +96,9 @@ def grpc_server(
                     "StreamJobs": consumer.stream_jobs,
                     "ReportResult": consumer.report_result,
                     "ReportResults": consumer.report_results,
+                    "StreamReports": lines.carrying(
+                        "ReportResults", consumer.report_results, pb.StreamReportsResponse
+                    ),
                     "Heartbeat": consumer.heartbeat,
                     "Heartbeats": consumer.heartbeats,
                     "Release": consumer.release,

@@ -46,6 +46,8 @@ class Session:
         # A worker of the original contract takes one job per message and cannot confirm a delivery.
         self.speaks_batches = speaks_batches
         self.held: dict[str, int] = {}
+        # Places for jobs that a statement under way may bring.
+        self.reserved = 0
         self.is_closing = False
         self.is_on_probation = False
         self._outbox: deque[tuple[float, ClaimedJob]] = deque()
@@ -60,7 +62,7 @@ class Session:
         # Silent past a lease, yet connected: frozen, or its event loop is blocked. Given all it asks for, it
         # would sit on one batch of jobs after another. One job at a time shows whether it is back.
         capacity = 1 if self.is_on_probation else self.capacity
-        return max(0, capacity - len(self.held))
+        return max(0, capacity - len(self.held) - self.reserved)
 
     def assign(self, job: ClaimedJob, claimed_at: float) -> None:
         self.held[job.id] = job.attempt
@@ -69,9 +71,9 @@ class Session:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the claim is this worker's. Parts that the original contract leaves out count as equal."""
-        return claim.worker_id in (None, self.worker_id) and claim.attempt in (
-            None,
-            self.held.get(claim.job_id),
+        job_id, worker_id, attempt = claim
+        return (worker_id == self.worker_id or worker_id is None) and (
+            attempt == self.held.get(job_id) or attempt is None
         )
 
     def settle(self, job_id: str) -> None:

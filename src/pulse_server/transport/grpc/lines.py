@@ -1,0 +1,116 @@
+"""Lines: streams of numbered requests, each answered as the unary call would be. ADR-0031"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, Unreadable, judged
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Lines:
+    """The lines that are open. They never end by themselves, so a server that drains has to end them."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._open: set[_Line] = set()
+        self._is_ending = False
+
+    def carrying(self, method: str, behaviour: Behaviour, answer: Callable[..., Any]) -> Behaviour:
+        """A line whose every message is a call of the method, counted as one, and answered with `answer`."""
+        call = judged(method, behaviour, self._metrics)
+
+        async def serve(_requests: Any, context: Context) -> None:
+            line = _Line(call, answer, context)
+            self._open.add(line)
+            try:
+                if not self._is_ending:
+                    await line.serve()
+            finally:
+                self._open.discard(line)
+
+        return serve
+
+    def end(self) -> None:
+        """Read nothing more. Each line ends once what it had read is answered; new ones end at once."""
+        self._is_ending = True
+        for line in self._open:
+            line.end()
+
+
+class _Line:
+    def __init__(self, call: Behaviour, answer: Callable[..., Any], context: Context) -> None:
+        self._call = call
+        self._answer = answer
+        self._context = context
+        # Taken by a message before it is read, and given back once its answer has left. Who sends without
+        # reading the answers fills its own buffers, not ours.
+        self._room = asyncio.Semaphore(tuning.LINE_MESSAGES)
+        self._answers: deque[Any] = deque()
+        self._is_writing = False
+        self._reading: asyncio.Task[None] | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Answer every message, until the caller has no more, or the line is ended."""
+        self._reading = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait({self._reading})
+            if self._under_way:
+                await asyncio.wait(self._under_way)
+            if not self._reading.cancelled():
+                self._reading.result()
+        finally:
+            # Nothing may write any more once gRPC has been told that the line is over.
+            left = {self._reading, *self._under_way}
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+
+    def end(self) -> None:
+        """Read nothing more. What was sent and not read is lost, as it is when a connection breaks."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        while True:
+            await self._room.acquire()
+            message = await self._context.read()
+            if message is grpc.aio.EOF:
+                return
+            if isinstance(message, Unreadable):
+                raise Malformed(message)  # without its number nobody could tell what the answer is to
+            task = asyncio.create_task(self._handle(message))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def _handle(self, message: Any) -> None:
+        outcome = await self._call(message.request, self._context)
+        if isinstance(outcome, Failure):
+            refusal = pb.Refusal(code=outcome.code.value[0], message=outcome.sentence)
+            self._answers.append(self._answer(number=message.number, refusal=refusal))
+        else:
+            self._answers.append(self._answer(number=message.number, response=outcome))
+        if not self._is_writing:
+            await self._write()
+
+    async def _write(self) -> None:
+        """Send the answers that are there, and those that come meanwhile: gRPC takes one at a time."""
+        self._is_writing = True
+        try:
+            while self._answers:
+                await self._context.write(self._answers.popleft())
+                self._room.release()
+        except (grpc.aio.InternalError, grpc.aio.UsageError):
+            self.end()  # the caller has left
+        finally:
+            self._is_writing = False

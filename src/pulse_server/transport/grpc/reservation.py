@@ -1,0 +1,65 @@
+"""Places in connected workers, kept free while a statement that may fill them is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from pulse_server.clock import awake_or_not
+from pulse_server.domain.jobs import ClaimedJob, NewJob
+from pulse_server.repos.jobs import Taker
+from pulse_server.transport.grpc.group import Group
+from pulse_server.transport.grpc.session import Session
+
+
+class Reservation:
+    """One place, or none, for each of some jobs that are about to be stored."""
+
+    def __init__(
+        self,
+        places: Sequence[Session | None],
+        hand_out: Callable[[Sequence[Session], Sequence[ClaimedJob], float], None],
+    ) -> None:
+        self._places = [place for place in places if place is not None]
+        self._hand_out = hand_out
+        self._reserved_at = awake_or_not()
+        for place in self._places:
+            place.reserved += 1
+        self.takers = [
+            None if place is None else Taker(place.worker_id, place.speaks_batches) for place in places
+        ]
+
+    def settle(self, taken: Sequence[ClaimedJob]) -> None:
+        """Hand these jobs to the workers that took them. The other places are free again."""
+        for place in self._places:
+            place.reserved -= 1
+        self._hand_out(self._places, taken, self._reserved_at)
+
+
+@contextmanager
+def reserved(places: Sequence[Session]) -> Iterator[None]:
+    """Nobody else fills these places for as long as the block lasts."""
+    for place in places:
+        place.reserved += 1
+    try:
+        yield
+    finally:
+        for place in places:
+            place.reserved -= 1
+
+
+def find_places(jobs: Sequence[NewJob], groups: Sequence[Group]) -> list[Session | None]:
+    """A place for each job that starts at once, in one of the groups, the most urgent first; else None."""
+    serving: dict[str, list[list[Session]]] = {}
+    left = [(group.topics, group.places(len(jobs))[::-1]) for group in groups]
+    places: list[Session | None] = [None] * len(jobs)
+    positions = [position for position, job in enumerate(jobs) if job.starts_at_once]
+    for position in sorted(positions, key=lambda position: -jobs[position].priority):
+        topic = jobs[position].topic
+        if topic not in serving:
+            serving[topic] = [rest for topics, rest in left if topic in topics]
+        for rest in serving[topic]:
+            if rest:
+                places[position] = rest.pop()
+                break
+    return places

@@ -1,0 +1,196 @@
+"""New jobs and free workers: who is found a place, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.status import JobStatus
+from pulse_server.repos.jobs import Taker
+from pulse_server.service.claims import Claims
+from pulse_server.service.handover import Handover
+from pulse_server.service.submissions import Submissions
+from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.grpc.session import Session
+from tests.fakes.dispatch import an_open_gate
+from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.replica import Replica
+from tests.fakes.store import LEASE, a_job
+
+
+class SlowRepo(InMemoryJobRepo):
+    """Hands over only once the test says so, and then perhaps not at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def hand_over_jobs(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    ) -> list[Submitted | PulseError]:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await super().hand_over_jobs(jobs, takers, lease)
+
+
+class Server:
+    """A hub that dispatches for real, and submissions in front of it, over a store in memory."""
+
+    def __init__(self, repo: InMemoryJobRepo | None = None) -> None:
+        self.replica = Replica(repo=repo or InMemoryJobRepo())
+        self.repo = self.replica.repo
+        claims = Claims(self.repo, self.replica.signals, LEASE)
+        self.hub = Hub(claims, an_open_gate(), tick=timedelta(hours=1), lease_ttl=LEASE)
+        self.replica.signals.attach(self.hub)
+        self.submissions = Submissions(self.repo, self.replica.signals, handover=Handover(claims, self.hub))
+
+    async def connect(self, worker_id: str, *topics: str, capacity: int = 2) -> Session:
+        """A worker that found nothing to do when it came."""
+        session = Session(worker_id, frozenset(topics or ("email",)), capacity, speaks_batches=True)
+        self.hub.open(session, [])
+        await self.hub._dispatch()
+        return session
+
+    def holder(self, job: NewJob) -> str | None:
+        return self.repo.jobs[job.id].locked_by
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def sent_to(session: Session) -> list[str]:
+    async with asyncio.timeout(5):
+        return [job.id for job in (await anext(session.parcels())).jobs]
+
+
+async def test_job_goes_to_a_waiting_worker_without_a_claim(server: Server) -> None:
+    session = await server.connect("w1")
+    before = list(server.repo.calls)
+    job = a_job(payload=b"p", priority=3, metadata={"a": "b"})
+
+    assert await server.submissions.submit([job]) == [Submitted(job.id, False, is_taken=True)]
+
+    parcel = await anext(session.parcels())
+    assert parcel.jobs[0][:9] == (job.id, "email", b"p", 1, 3, 5, {"a": "b"}, None, "w1")
+    assert server.repo.calls == [*before, "hand_over_jobs"]
+
+
+async def test_jobs_of_a_batch_spread_over_the_workers(server: Server) -> None:
+    for name in ("w1", "w2"):
+        await server.connect(name)
+    jobs = [a_job(), a_job()]
+
+    await server.submissions.submit(jobs)
+
+    assert {server.holder(job) for job in jobs} == {"w1", "w2"}
+
+
+async def test_most_urgent_jobs_get_the_places(server: Server) -> None:
+    await server.connect("w1", "email", "sms", capacity=2)
+    low, high, middle = a_job(priority=-5), a_job("sms", priority=9), a_job()
+
+    await server.submissions.submit([low, high, middle])
+
+    assert [server.holder(job) for job in (low, high, middle)] == [None, "w1", "w1"]
+
+
+async def test_worker_is_never_handed_more_than_it_can_hold(server: Server) -> None:
+    session = await server.connect("w1", capacity=2)
+
+    await asyncio.gather(*(server.submissions.submit([a_job()]) for _ in range(5)))
+    await server.hub._dispatch()
+
+    assert len(session.held) == 2
+    assert sum(job.status is JobStatus.RUNNING for job in server.repo.jobs.values()) == 2
+
+
+async def test_places_of_a_handover_under_way_are_not_claimed_for() -> None:
+    server = Server(repo := SlowRepo())
+    session = await server.connect("w1", capacity=1)
+    submitting = asyncio.create_task(server.submissions.submit([a_job()]))
+    await repo.is_asked.wait()
+    await repo.insert_jobs([a_job("email")])
+    server.hub.wake({"email"})
+
+    await server.hub._dispatch()
+    assert repo.calls.count("claim_batch") == 1  # when the worker came
+    repo.may_answer.set()
+    await submitting
+    await server.hub._dispatch()
+
+    assert len(session.held) == 1
+
+
+async def test_nothing_is_handed_over_while_others_may_wait(server: Server) -> None:
+    await server.connect("w1")
+    server.hub.wake({"email"})
+
+    await server.submissions.submit([a_job()])
+
+    assert "hand_over_jobs" not in server.repo.calls
+
+
+@pytest.mark.parametrize("changes", [{"topic": "sms"}, {"delay": timedelta(seconds=1)}])
+async def test_job_that_nobody_can_start_is_only_stored(server: Server, changes: dict[str, object]) -> None:
+    await server.connect("w1")
+
+    await server.submissions.submit([a_job(**changes)])
+
+    assert "hand_over_jobs" not in server.repo.calls
+
+
+async def test_job_whose_worker_left_meanwhile_goes_back_with_its_attempt() -> None:
+    server = Server(repo := SlowRepo())
+    session = await server.connect("w1")
+    job = a_job()
+    submitting = asyncio.create_task(server.submissions.submit([job]))
+    await repo.is_asked.wait()
+    server.hub.close(session)
+    repo.may_answer.set()
+
+    await submitting
+    await server.hub.drain(timedelta(seconds=5))
+
+    stored = repo.jobs[job.id]
+    assert (stored.status, stored.attempts, stored.ready) == (JobStatus.RETRYING, 0, True)
+
+
+async def test_failed_handover_leaves_the_place_free(server: Server) -> None:
+    session = await server.connect("w1", capacity=1)
+    server.repo.is_away = True
+    with pytest.raises(Unavailable):
+        await server.submissions.submit([a_job()])
+    server.repo.is_away = False
+
+    job = a_job()
+    await server.submissions.submit([job])
+
+    assert await sent_to(session) == [job.id]
+
+
+async def test_same_job_twice_in_a_batch_is_handed_over_at_most_once(server: Server) -> None:
+    session = await server.connect("w1")
+    job = a_job()
+
+    answers = await server.submissions.submit([job, job])
+    await server.hub._dispatch()
+
+    assert answers == [Submitted(job.id, False), Submitted(job.id, True)]
+    assert await sent_to(session) == [job.id]
+
+
+async def test_full_server_tells_the_others_of_a_new_job(server: Server) -> None:
+    await server.connect("w1", capacity=1)
+
+    await server.submissions.submit([a_job()])
+    await server.submissions.submit([a_job()])
+
+    assert server.replica.line.topics == [{"email"}]
