@@ -7,7 +7,7 @@ usage: python3 dev.py COMMAND
   test                  run every check: ruff, mypy, import-linter, the stubs, pytest
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
-  bench [ARGUMENTS]     run the benchmarks
+  bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
   docs [--check]        regenerate docs/cli.md from src/pulse_cli; --check only compares
   screenshots           take the pictures of docs/images from the demo; needs Chromium
@@ -81,7 +81,7 @@ def demo(arguments: list[str]) -> int:
 
 def bench(arguments: list[str]) -> int:
     """Run the benchmarks. Does not return, like the demo."""
-    ensure_setup(Profile.RUN)
+    ensure_setup(Profile.DEVELOP)
     become("-m", "benchmarks", *arguments)
 
 

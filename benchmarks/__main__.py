@@ -1,54 +1,148 @@
-"""Runs the scenarios that are named, or all of them, and tells each figure as a median with its spread."""
+"""Runs the scenarios that are named, or those of the table, and tells medians with their spread."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from benchmarks.figures import Figure, environment, tell
-from benchmarks.scenarios import auth, bulk, claim, dashboard, drain, fires, idle, metrics, submit
-from benchmarks.stand import Stand
+from benchmarks import machine, peering, report
+from benchmarks.document import Document
+from benchmarks.figures import Figure, tell
+from benchmarks.scenarios import (
+    auth,
+    bulk,
+    claim,
+    crowd,
+    dashboard,
+    deep,
+    drain,
+    e2e,
+    fires,
+    idle,
+    logins,
+    metrics,
+    payload,
+    replicas,
+    submit,
+    tls,
+)
+from benchmarks.stand import Load, Stand
 
-SCENARIOS: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
+# What docs/benchmarks.md has. The others are measured by name, or with "all".
+TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "submit": submit.measure,
     "bulk": bulk.measure,
     "drain": drain.measure,
+    "deep": deep.measure,
+    "e2e": e2e.measure,
     "idle": idle.measure,
+    "crowd": crowd.measure,
+    "replicas": replicas.measure,
+    "payload": payload.measure,
+    "auth": auth.measure,
+    "tls": tls.measure,
+}
+SCENARIOS = TABLE | {
     "claim": claim.measure,
     "fires": fires.measure,
-    "auth": auth.measure,
+    "logins": logins.measure,
     "metrics": metrics.measure,
     "dashboard": dashboard.measure,
 }
+ALL = "all"
+
+Result = TypeVar("Result")
 
 
 def main() -> int:
+    parser = _parser()
+    options = parser.parse_args()
+    unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL})
+    if unknown:
+        parser.error(f"there is no scenario {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
+    names = list(SCENARIOS) if ALL in options.scenario else options.scenario or list(TABLE)
+    try:
+        peers = peering.chosen(options.peers)
+    except peering.UnknownPeer as error:
+        parser.error(str(error))
+    load = Load(options.jobs, options.streams, options.concurrency)
+    with Stand(options.db, options.repeats, load, is_trial=options.trial) as stand:
+        document = _measure(stand, names, peers)
+    if options.json:
+        document.write(options.json)
+    if options.report:
+        report.write(document)
+    return 0
+
+
+def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Document:
+    about = _run(machine.describe(stand.server_dsn))
+    print(machine.line(about), file=sys.stderr)
+    _run(stand.look_around())
+    if peers:
+        peers = _run(peering.prepare(peers))
+    figures: list[Figure] = []
+
+    def take(measured: Sequence[Figure]) -> None:
+        figures.extend(measured)
+        for figure in measured:
+            tell(figure)
+
+    for name in names:
+        take(_run(SCENARIOS[name](stand)))
+        for peer in peers if name in peering.SCENARIOS else ():
+            take(_run(peering.measure(stand, peer, name)))
+    if stand.disturbed_runs:
+        print(f"Others used the machine in {stand.disturbed_runs} of the runs that count.", file=sys.stderr)
+    return Document(about, figures, stand.repeats, stand.disturbed_runs, stand.is_trial)
+
+
+def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run it in a fresh loop, uvloop's where that is installed: all producers in Python have the same."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(coroutine)
+    return uvloop.run(coroutine)
+
+
+def _parser() -> argparse.ArgumentParser:
+    load = Load()
     parser = argparse.ArgumentParser(prog="dev.py bench", description=__doc__)
-    parser.add_argument("scenario", nargs="*", metavar="SCENARIO", help=f"any of {', '.join(SCENARIOS)}")
+    parser.add_argument(
+        "scenario",
+        nargs="*",
+        metavar="SCENARIO",
+        help=f"any of {', '.join(SCENARIOS)}, or all; without one: {', '.join(TABLE)}",
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="?",
+        const="",
+        metavar="NAME,…",
+        help="measure other queues side by side: all that are known, or these",
+    )
     parser.add_argument("--repeats", type=int, default=3, help="runs per figure (3)")
     parser.add_argument("--db", metavar="URL", help="a Postgres to use instead of the embedded one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options = parser.parse_args()
-    unknown = sorted(set(options.scenario) - SCENARIOS.keys())
-    if unknown:
-        parser.error(f"there is no scenario {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
-    figures: list[Figure] = []
-    with Stand(options.db, options.repeats) as stand:
-        about = asyncio.run(environment(stand.server_dsn))
-        print(about, file=sys.stderr)
-        for name in options.scenario or SCENARIOS:
-            for figure in asyncio.run(SCENARIOS[name](stand)):
-                figures.append(figure)
-                tell(figure)
-    if options.json:
-        document = {"environment": about, "figures": [figure.as_dict() for figure in figures]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+    parser.add_argument("--report", action="store_true", help="write docs/benchmarks.md and its plots anew")
+    parser.add_argument("--jobs", type=int, default=load.jobs, help=f"e2e: jobs in a run ({load.jobs})")
+    parser.add_argument(
+        "--streams", type=int, default=load.streams, help=f"e2e: worker processes ({load.streams})"
+    )
+    parser.add_argument(
+        "--concurrency", type=int, default=load.concurrency, help=f"e2e: slots in each ({load.concurrency})"
+    )
+    parser.add_argument(
+        "--trial",
+        action="store_true",
+        help="a twentieth of the work, to see that everything runs; its figures mean nothing",
+    )
+    return parser
 
 
 if __name__ == "__main__":

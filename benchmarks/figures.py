@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import asyncpg
+# Where less is better, the share of a limit is told the other way round, so that 1 is the limit everywhere.
+_LESS_IS_BETTER = frozenset({"ms", "µs/job", "per job"})
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
+    """What one system reached in one scenario. Figures of several systems compare by scenario and name."""
+
     scenario: str
     name: str
     unit: str
     repeats: Sequence[float]
     note: str = ""
+    system: str = "pulse"
+    share: float | None = None
+    """Of the limit that was measured in the same run; 1 is the limit itself. None: there is none."""
+    of: str = ""
+    """What that limit is."""
 
     @property
     def median(self) -> float:
         return statistics.median(self.repeats)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The least and the most of the repeats."""
+        return min(self.repeats), max(self.repeats)
+
+    def beside(self, limit: Figure) -> Figure:
+        """Return the figure with its share of a limit."""
+        mine, its = self.median, limit.median
+        if self.unit in _LESS_IS_BETTER:
+            mine, its = its, mine
+        return replace(self, share=mine / its if its else None, of=limit.name)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -32,15 +50,39 @@ class Figure:
             "median": self.median,
             "repeats": list(self.repeats),
             "note": self.note,
+            "system": self.system,
+            "share": self.share,
+            "of": self.of,
         }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Figure:
+        """Return the figure that `as_dict` was called on. The median is worked out again."""
+        return cls(**{name: value for name, value in fields.items() if name != "median"})
+
+
+def best(figures: Sequence[Figure]) -> Figure:
+    """Return the one with the largest median."""
+    return max(figures, key=lambda figure: figure.median)
+
+
+def written(value: float) -> str:
+    """As a person would write it: three digits count, more do not."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def tell(figure: Figure) -> None:
-    digits = 0 if figure.median >= 100 else 2
-    spread = f"[{min(figure.repeats):,.{digits}f} … {max(figure.repeats):,.{digits}f}]"
-    note = f"  ({figure.note})" if figure.note else ""
-    label = f"{figure.scenario}: {figure.name}"
-    print(f"{label:<46} {figure.median:>10,.{digits}f} {figure.unit:<7} {spread}{note}", flush=True)
+    """Print the figure as a line."""
+    least, most = figure.spread
+    remarks = [f"{figure.share:.2f} of raw {figure.of}"] if figure.share is not None else []
+    remarks += [figure.note] if figure.note else []
+    remark = f"  ({'; '.join(remarks)})" if remarks else ""
+    system = "" if figure.system == "pulse" else f" [{figure.system}]"
+    label = f"{figure.scenario}: {figure.name}{system}"
+    spread = f"[{written(least)} … {written(most)}]"
+    print(f"{label:<64} {written(figure.median):>9} {figure.unit:<8} {spread}{remark}", flush=True)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -48,16 +90,18 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
 
-async def environment(dsn: str) -> str:
-    """One line about the machine and the versions: figures mean nothing without it."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        version = await connection.fetchval("SHOW server_version")
-        fsync = await connection.fetchval("SHOW fsync")
-        commit = await connection.fetchval("SHOW synchronous_commit")
-    finally:
-        await connection.close()
-    return (
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
-        f"PostgreSQL {version} (fsync {fsync}, synchronous_commit {commit})"
-    )
+def percentiles(
+    scenario: str, name: str, runs: Sequence[Sequence[float]], note: str = "", system: str = "pulse"
+) -> list[Figure]:
+    """Return p50, p95 and p99 of milliseconds, each with one value per run."""
+    return [
+        Figure(
+            scenario,
+            f"{name}, p{share}",
+            "ms",
+            [percentile(run, share / 100) for run in runs],
+            note,
+            system,
+        )
+        for share in (50, 95, 99)
+    ]

@@ -2,44 +2,70 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from benchmarks.crew import Crew, CrewMember
+from benchmarks.meters import Strangers, find_postmaster
+from benchmarks.processes import Server, end, serving_address, until
 from benchmarks.recorder import Recording
 from pulse_server.embedded import EmbeddedPostgres
 from pulse_server.postgres.migrations.runner import apply_migrations
 
-_PATIENCE_SECONDS = 60
+# Of Postgres itself; what pulsed sets for its embedded one would not be the defaults that are promised.
+_POSTGRES_DEFAULTS = {"max_wal_size": "1GB"}
+_TRIAL_DIVISOR = 20
 
-Found = TypeVar("Found")
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the load generator of e2e does."""
+
+    jobs: int = 2_000
+    streams: int = 8
+    concurrency: int = 20
+    producers: int = 8
 
 
 class Stand:
-    def __init__(self, server_dsn: str | None, repeats: int) -> None:
+    def __init__(
+        self, server_dsn: str | None, repeats: int, load: Load | None = None, *, is_trial: bool = False
+    ) -> None:
         self.repeats = repeats
+        self.load = load or Load()
+        self.is_trial = is_trial
+        self.disturbed_runs = 0
+        self.strangers = Strangers(None)
+        self.postmaster: int | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="pulse-bench-")
-        self._postgres = None if server_dsn else EmbeddedPostgres(Path(self._folder.name) / "data")
+        data = self.folder / "data"
+        self._postgres = None if server_dsn else EmbeddedPostgres(data, settings=_POSTGRES_DEFAULTS)
         self._server_dsn = server_dsn
+
+    @property
+    def folder(self) -> Path:
+        """Where files of the run may be put; it goes with the stand."""
+        return Path(self._folder.name)
 
     @property
     def server_dsn(self) -> str:
         return self._server_dsn or (self._postgres.dsn if self._postgres else "")
+
+    def sized(self, jobs: int) -> int:
+        """Return how many jobs to take where so many are meant: a trial takes a part of them."""
+        return max(20, jobs // _TRIAL_DIVISOR) if self.is_trial else jobs
 
     def __enter__(self) -> Stand:
         if self._postgres:
@@ -53,104 +79,115 @@ class Stand:
             self._postgres.stop()
         self._folder.cleanup()
 
+    async def look_around(self) -> None:
+        """Find the process of the database, so that its CPU can be told from that of strangers."""
+        connection = await asyncpg.connect(self.server_dsn)
+        try:
+            told = Path(await connection.fetchval("SHOW data_directory"))
+        finally:
+            await connection.close()
+        # In a namespace of its own the server may know its directory by another name than we do.
+        own = [self.folder / "data" / "postgres"] if self._postgres else []
+        self.postmaster = next(filter(None, map(find_postmaster, [*own, told])), None)
+        self.strangers = Strangers(self.postmaster)
+
     @asynccontextmanager
-    async def database(self) -> AsyncIterator[str]:
-        """A database with the schema and nothing in it."""
+    async def empty_database(self) -> AsyncIterator[str]:
+        """A database with nothing in it."""
         name = f"bench_{uuid.uuid4().hex[:12]}"
         await self._administer(f"CREATE DATABASE {name}")
-        dsn = urlunsplit(urlsplit(self.server_dsn)._replace(path=f"/{name}"))
         try:
-            await apply_migrations(dsn)
-            yield dsn
+            yield urlunsplit(urlsplit(self.server_dsn)._replace(path=f"/{name}"))
         finally:
             await self._administer(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """A database with the schema of pulse and no job in it."""
+        async with self.empty_database() as dsn:
+            await apply_migrations(dsn)
+            yield dsn
 
     async def settle(self, dsn: str) -> None:
         """Leave no work of the preparation behind for the measured part to pay."""
         connection = await asyncpg.connect(dsn)
         try:
-            await connection.execute("VACUUM ANALYZE pulse.jobs")
-            await connection.execute("CHECKPOINT")
+            await connection.execute("VACUUM ANALYZE", timeout=600)
+            await connection.execute("CHECKPOINT", timeout=600)
         finally:
             await connection.close()
 
     @asynccontextmanager
-    async def pulsed(self, dsn: str, **settings: str) -> AsyncIterator[str]:
-        """A server process, with these environment variables. Yields its address."""
-        log = Path(self._folder.name) / f"pulsed-{uuid.uuid4().hex[:8]}.log"
-        environment = {**os.environ, "DB_HOST": dsn, "PULSE_GRPC_ADDR": "127.0.0.1:0", **settings}
+    async def pulsed(
+        self, dsn: str, settings: Mapping[str, str] | None = None, *, with_metrics: bool = False
+    ) -> AsyncIterator[Server]:
+        """A server process, with these environment variables.
+
+        With metrics it also samples the database every fifteen seconds, which a large table notices.
+        """
+        name = f"pulsed-{uuid.uuid4().hex[:8]}"
+        log, socket = self.folder / f"{name}.log", self.folder / f"{name}.sock"
+        environment = {**os.environ, "DB_HOST": dsn, "PULSE_GRPC_ADDR": "127.0.0.1:0", **(settings or {})}
+        if with_metrics:
+            environment["PULSE_HTTP_ADDR"] = f"unix:{socket}"
         with log.open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "pulse_server.main"], env=environment, stderr=output
             )
         try:
-            yield await _serving_address(process, log)
+            address = await serving_address(process, log)
+            yield Server(address, process.pid, socket if with_metrics else None)
         finally:
-            await _end(process)
+            await end(process)
+
+    @asynccontextmanager
+    async def replicas(self, dsn: str, count: int) -> AsyncIterator[list[Server]]:
+        """Several servers on one database."""
+        async with AsyncExitStack() as stack:
+            yield [await stack.enter_async_context(self.pulsed(dsn)) for _ in range(count)]
 
     @asynccontextmanager
     async def dashboard(self, server: str) -> AsyncIterator[str]:
         """A dashboard of that server, as a process. Yields its address."""
-        log = Path(self._folder.name) / f"dashboard-{uuid.uuid4().hex[:8]}.log"
+        log = self.folder / f"dashboard-{uuid.uuid4().hex[:8]}.log"
         command = [sys.executable, "-m", "pulse_ui", "--addr", "127.0.0.1:0", "--server", server]
         with log.open("w") as output:
             process = subprocess.Popen(command, stderr=output)
         try:
-            found = await _until(lambda: re.search(r"is at http://([^,]+),", log.read_text()))
+            found = await until(lambda: re.search(r"is at http://([^,]+),", log.read_text()))
             yield found[1] if found else ""
         finally:
-            await _end(process)
+            await end(process)
 
     @asynccontextmanager
-    async def worker(self, address: str, concurrency: int) -> AsyncIterator[Recording]:
-        """A worker process with a no-op handler that records when each job was submitted and started."""
-        recording = Recording.create(Path(self._folder.name))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", address, str(concurrency), str(recording.path)]
-        )
+    async def crew(
+        self,
+        addresses: Sequence[str],
+        concurrency: int,
+        *,
+        processes: int = 1,
+        topics: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Crew]:
+        """Worker processes, spread over the addresses, that have started and wait to be let loose."""
+        members: list[CrewMember] = []
         try:
-            await _until(lambda: recording.is_connected)
-            yield recording
+            for number in range(processes):
+                recording = Recording.create(self.folder)
+                address = addresses[number % len(addresses)]
+                members.append(
+                    CrewMember.start(recording, address, concurrency, topics, dict(environment or {}))
+                )
+            crew = Crew(members)
+            await crew.is_prepared()
+            yield crew
         finally:
-            await _end(process)
-            recording.close()
+            for member in members:
+                await member.end()
 
     async def _administer(self, statement: str) -> None:
         connection = await asyncpg.connect(self.server_dsn)
         try:
-            await connection.execute(statement)
+            await connection.execute(statement, timeout=600)
         finally:
             await connection.close()
-
-
-async def _serving_address(process: subprocess.Popen[bytes], log: Path) -> str:
-    def serving() -> str | None:
-        if process.poll() is not None:
-            raise RuntimeError(f"pulsed ended: {log.read_text()}")
-        for line in log.read_text().splitlines():
-            with suppress(ValueError):
-                entry = json.loads(line)
-                if entry["event"] == "serving":
-                    return str(entry["address"])
-        return None
-
-    return str(await _until(serving))
-
-
-async def _until(condition: Callable[[], Found]) -> Found:
-    """Return what the condition returns, once that is true."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        await asyncio.sleep(0.005)
-    raise TimeoutError("the stand did not get ready")
-
-
-async def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGTERM)
-    try:
-        await asyncio.to_thread(process.wait, 15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

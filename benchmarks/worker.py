@@ -1,33 +1,58 @@
-"""A worker process whose handler does nothing but record that it ran: `python -m benchmarks.worker`."""
+"""A worker process whose handler does nothing but record that it ran: `python -m benchmarks.worker`.
+
+It says when it is prepared, and takes jobs once it is told to, by a line each.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pulse
+from benchmarks.filling import TOPIC
 from benchmarks.recorder import Recording
 
-TOPIC = "bench"
+__all__ = ["TOPIC"]
 
 
-async def main(address: str, concurrency: str, path: str) -> None:
+class ConnectionLog(logging.Handler):
+    """Calls back when the SDK says that a worker has its stream."""
+
+    def __init__(self, connected: Callable[[], None]) -> None:
+        super().__init__(logging.INFO)
+        self._connected = connected
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith("Connected to pulsed"):
+            self._connected()
+
+
+def watch_connections(connected: Callable[[], None]) -> None:
+    """Have the callback called for each worker of this process that has its stream."""
+    logger = logging.getLogger("pulse.worker")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(ConnectionLog(connected))
+
+
+async def main(address: str, concurrency: str, path: str, *topics: str) -> None:
     recording = Recording(Path(path))
     p = pulse.Pulse(address, concurrency=int(concurrency))
 
-    @p.job("bench-hello")
-    async def hello() -> None:
-        recording.connected()
-
-    @p.job(TOPIC)
     async def record(args: dict[str, Any]) -> None:
         recording.hit(args["t"], time.time())
 
-    await p.enqueue("bench-hello", priority=1000)
-    await p.run()
+    for topic in topics or (TOPIC,):
+        p.register(topic, record)
+    watch_connections(recording.connected)
+    print("prepared", flush=True)
+    if await asyncio.to_thread(sys.stdin.readline):
+        await p.run()
 
 
 if __name__ == "__main__":

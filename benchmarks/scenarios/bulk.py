@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from benchmarks.figures import Figure
-from benchmarks.scenarios.load import preload
+from benchmarks import raw
+from benchmarks.figures import Figure, best
+from benchmarks.repeating import in_turn
+from benchmarks.scenarios.load import payload, preload
 from benchmarks.stand import Stand
 
 JOBS = 20_000
+NAME = f"{JOBS:,} in bulk"
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    rates = []
-    for _ in range(stand.repeats):
-        async with stand.database() as dsn, stand.pulsed(dsn) as address:
-            rates.append(JOBS / await preload(address, JOBS))
-    return [Figure("bulk", f"{JOBS:,} by enqueue_many", "jobs/s", rates)]
+    async def run() -> float:
+        jobs = stand.sized(JOBS)
+        async with stand.database() as dsn, stand.pulsed(dsn) as server:
+            payloads = [payload(number) for number in range(jobs)]
+            await stand.settle(dsn)
+            with stand.strangers.watched():
+                return jobs / await preload(server.address, payloads)
+
+    rates = await in_turn(stand, {NAME: run, **raw.insert_runs(stand)})
+    limits = raw.insert_figures("bulk", rates)
+    return [Figure("bulk", NAME, "jobs/s", rates[NAME], "enqueue_many").beside(best(limits)), *limits]

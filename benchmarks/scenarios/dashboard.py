@@ -86,7 +86,11 @@ async def _measure(stand: Stand, jobs: int) -> dict[str, list[list[float]]]:
         finally:
             await connection.close()
         await stand.settle(dsn)
-        async with stand.pulsed(dsn) as server, stand.dashboard(server) as address, _schedules(server):
+        async with (
+            stand.pulsed(dsn) as server,
+            stand.dashboard(server.address) as address,
+            _schedules(server.address),
+        ):
             pages = {
                 "overview": "/",
                 "jobs": "/jobs",

@@ -1,39 +1,66 @@
-"""A preloaded queue, one pulsed and one worker process with a no-op handler.
-
-The clock starts at the first handler and stops when the database holds no unfinished job.
-"""
+"""A preloaded queue, one pulsed, and one or two worker processes with a no-op handler."""
 
 from __future__ import annotations
 
-import asyncio
-import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
-from benchmarks.figures import Figure
-from benchmarks.scenarios.load import preload, wait_until_finished
+from benchmarks import raw
+from benchmarks.counters import read_transactions
+from benchmarks.draining import Drained, drain
+from benchmarks.figures import Figure, best
+from benchmarks.filling import TOPIC, fill
+from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
 
 JOBS = 20_000
-CONCURRENCY = 100
+NAMES = {f"{JOBS:,} jobs, 1 worker process": 1, f"{JOBS:,} jobs, 2 worker processes": 2}
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    rates = [await _run(stand) for _ in range(stand.repeats)]
-    return [Figure("drain", f"{JOBS:,} jobs, 1 worker process", "jobs/s", rates)]
+    runs: Runs[Drained] = {name: partial(_run, stand, processes) for name, processes in NAMES.items()}
+    outcomes = await in_turn(stand, {**runs, **raw.cycle_runs(stand)})
+    limits = raw.cycle_figures("drain", outcomes)
+    figures = [Figure("drain", name, "jobs/s", _rates(outcomes[name])).beside(best(limits)) for name in NAMES]
+    for name in NAMES:
+        figures += _costs(name, outcomes[name], stand.sized(JOBS))
+    return [*figures, *limits]
 
 
-async def _run(stand: Stand) -> float:
-    async with stand.database() as dsn, stand.pulsed(dsn) as address:
-        return await drain_rate(stand, dsn, address, JOBS)
+async def _run(stand: Stand, processes: int) -> Drained:
+    jobs = stand.sized(JOBS)
+    async with stand.database() as dsn:
+        await fill(dsn, jobs)
+        await stand.settle(dsn)
+        before = await read_transactions(stand.server_dsn, dsn)
+        async with stand.pulsed(dsn, with_metrics=True) as server:
+            drained = await drain(stand, dsn, [server], [TOPIC], jobs, processes=processes)
+        after = await read_transactions(stand.server_dsn, dsn)
+        return replace(drained, transactions=after.since(before, drained.questions))
 
 
-async def drain_rate(stand: Stand, dsn: str, address: str, jobs: int) -> float:
-    """Fill the queue, then run one worker on it. Returns jobs per second."""
-    await preload(address, jobs)
-    await stand.settle(dsn)
-    async with stand.worker(address, CONCURRENCY) as recording:
-        while recording.count < jobs:
-            await asyncio.sleep(0.005)
-        await wait_until_finished(dsn)
-        finished = time.time()
-        first = min(started for _, started in recording.pairs())
-        return jobs / (finished - first)
+def _rates(runs: Sequence[Drained]) -> list[float]:
+    return [run.rate for run in runs]
+
+
+def _costs(name: str, runs: Sequence[Drained], jobs: int) -> list[Figure]:
+    """What a job costs: CPU by who uses it, transactions, statements."""
+    figures = [
+        Figure("drain", f"{name}, CPU in {who}", "µs/job", [run.cpu[who] for run in runs])
+        for who in ("Postgres", "pulsed", "worker")
+        if all(who in run.cpu for run in runs)
+    ]
+    counted = [run.transactions for run in runs if run.transactions is not None]
+    note = f"start and stop of pulsed included; {counted[-1].note}"
+    return [
+        *figures,
+        Figure(
+            "drain",
+            f"{name}, transactions",
+            "per job",
+            [(run.committed + run.rolled_back) / jobs for run in counted],
+            note,
+        ),
+        Figure("drain", f"{name}, statements", "per job", [run.statements for run in runs], "of pulsed"),
+    ]

@@ -10,8 +10,8 @@ import asyncpg
 import grpc
 
 from benchmarks.figures import Figure, percentile
+from benchmarks.filling import TOPIC
 from benchmarks.stand import Stand
-from benchmarks.worker import TOPIC
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 
@@ -36,8 +36,8 @@ async def measure(stand: Stand) -> list[Figure]:
 async def _run(stand: Stand, phase: timedelta) -> list[float]:
     async with (
         stand.database() as dsn,
-        stand.pulsed(dsn) as address,
-        grpc.aio.insecure_channel(address) as channel,
+        stand.pulsed(dsn) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
     ):
         connection = await asyncpg.connect(dsn)
         await asyncio.sleep(phase.total_seconds())

@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pulse
-from benchmarks.figures import Figure, percentile
+from benchmarks import raw
+from benchmarks.figures import Figure, percentiles
+from benchmarks.filling import TOPIC
+from benchmarks.repeating import in_turn
 from benchmarks.scenarios.load import payload
 from benchmarks.stand import Stand
-from benchmarks.worker import TOPIC
 
 JOBS = 200
 GAP_SECONDS = 0.02
 CONCURRENCY = 20
+_WARM_UP = 20
+_NAME = "submit → start"
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    runs = [await _run(stand) for _ in range(stand.repeats)]
-    return [
-        Figure("idle", f"submit → start, p{share}", "ms", [percentile(run, share / 100) for run in runs])
-        for share in (50, 95, 99)
-    ]
+    runs = {_NAME: partial(_run, stand), "raw": partial(raw.idle_latencies, stand)}
+    outcomes = await in_turn(stand, runs)
+    limits = raw.idle_figures(outcomes["raw"])
+    figures = percentiles("idle", _NAME, outcomes[_NAME])
+    return [*(figure.beside(limit) for figure, limit in zip(figures, limits, strict=True)), *limits]
 
 
 async def _run(stand: Stand) -> list[float]:
-    async with stand.database() as dsn, stand.pulsed(dsn) as address:
-        return await latencies(stand, address, JOBS)
+    async with stand.database() as dsn, stand.pulsed(dsn) as server:
+        return await latencies(stand, server.address, stand.sized(JOBS))
 
 
 async def latencies(stand: Stand, address: str, jobs: int) -> list[float]:
     """Submit that many jobs, one after another. Returns the milliseconds that each took to its handler."""
-    async with stand.worker(address, CONCURRENCY) as recording, pulse.Pulse(address) as p:
-        for number in range(20):  # connections, prepared statements
+    async with stand.crew([address], CONCURRENCY) as crew, pulse.Pulse(address) as p:
+        crew.let_loose()
+        await crew.is_connected()
+        for number in range(_WARM_UP):  # connections, prepared statements
             await p.enqueue(TOPIC, payload(number))
-        while recording.count < 20:
-            await asyncio.sleep(0.005)
-        begin = time.time()
-        for number in range(jobs):
-            await asyncio.sleep(max(0.0, begin + number * GAP_SECONDS - time.time()))
-            await p.enqueue(TOPIC, payload(number))
-        while recording.count < jobs + 20:
-            await asyncio.sleep(0.005)
-        return [(started - submitted) * 1000 for submitted, started in recording.pairs()[20:]]
+        await crew.has_started(_WARM_UP)
+        with stand.strangers.watched():
+            begin = time.time()
+            for number in range(jobs):
+                await asyncio.sleep(max(0.0, begin + number * GAP_SECONDS - time.time()))
+                await p.enqueue(TOPIC, payload(number))
+            await crew.has_started(jobs + _WARM_UP)
+        return [(started - submitted) * 1000 for submitted, started in crew.pairs() if submitted >= begin]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 
 import pulse
-from benchmarks.worker import TOPIC
+from benchmarks.filling import TOPIC
 
 _UNFINISHED = """
-SELECT EXISTS (SELECT FROM pulse.jobs WHERE ready AND topic = $1)
-    OR EXISTS (SELECT FROM pulse.jobs WHERE status = 'RUNNING')
+SELECT EXISTS (SELECT FROM pulse.jobs WHERE ready AND topic = ANY($1))
+    OR EXISTS (SELECT FROM pulse.jobs WHERE status = 'RUNNING' AND topic = ANY($1))
 """
 
 
@@ -22,20 +24,49 @@ def payload(number: int) -> dict[str, Any]:
     return {"i": number, "t": time.time(), "p": "x" * 16}
 
 
-async def preload(address: str, count: int) -> float:
+async def preload(address: str, payloads: Sequence[dict[str, Any]]) -> float:
     """Submit that many jobs in bulk and return how many seconds it took."""
-    async with pulse.Pulse(address) as p:
-        await p.enqueue("bench-warm-up", {})
+    async with client(address) as p:
         started = time.perf_counter()
-        await p.enqueue_many(TOPIC, [payload(number) for number in range(count)])
+        await p.enqueue_many(TOPIC, payloads)
         return time.perf_counter() - started
 
 
-async def wait_until_finished(dsn: str) -> None:
-    """Return once the database holds no unfinished job: committed, not merely handled."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        while await connection.fetchval(_UNFINISHED, TOPIC):
-            await asyncio.sleep(0.005)
-    finally:
-        await connection.close()
+@asynccontextmanager
+async def client(address: str) -> AsyncIterator[pulse.Pulse]:
+    """A client that is connected: its first call is not a part of what is measured."""
+    async with pulse.Pulse(address) as p:
+        await p.enqueue("bench-warm-up", {})
+        yield p
+
+
+async def produce(
+    clients: Sequence[pulse.Pulse], producers: int, jobs: int, each: Callable[[int], dict[str, Any]] = payload
+) -> float:
+    """Submit jobs from producers that each await one enqueue at a time. Returns the seconds it took."""
+    numbers = iter(range(jobs))
+
+    async def submit(p: pulse.Pulse) -> None:
+        for number in numbers:
+            await p.enqueue(TOPIC, each(number))
+
+    started = time.perf_counter()
+    calls: list[Coroutine[Any, Any, None]] = [
+        submit(clients[number % len(clients)]) for number in range(producers)
+    ]
+    await asyncio.gather(*calls)
+    return time.perf_counter() - started
+
+
+async def nothing_unfinished(
+    connection: asyncpg.Connection[asyncpg.Record], topics: Sequence[str] = (TOPIC,)
+) -> int:
+    """Return once the database holds no unfinished job: committed, not merely handled.
+
+    Tells how often it asked, since each question is a transaction too.
+    """
+    asked = 1
+    while await connection.fetchval(_UNFINISHED, list(topics)):
+        asked += 1
+        await asyncio.sleep(0.002)
+    return asked

@@ -5,14 +5,11 @@ Nine tenths of the jobs are finished and one tenth is ready. The scrapes must no
 
 from __future__ import annotations
 
-import asyncio
-import re
-import tempfile
 import time
-from pathlib import Path
 
 import asyncpg
 
+from benchmarks.counters import count_of
 from benchmarks.figures import Figure, percentile
 from benchmarks.stand import Stand
 
@@ -61,32 +58,19 @@ async def measure(stand: Stand) -> list[Figure]:
 
 
 async def _scrape(stand: Stand, dsn: str) -> tuple[list[float], float]:
-    with tempfile.TemporaryDirectory(prefix="pulse-bench-") as directory:
-        socket = Path(directory) / "http.sock"
-        async with stand.pulsed(dsn, PULSE_HTTP_ADDR=f"unix:{socket}"):
-            text = ""
-            while "pulse_ready_jobs{" not in text:  # the first sample is still being taken
-                text = await _get(socket)
-            times = []
-            for _ in range(SCRAPES):
-                began = time.perf_counter()
-                text = await _get(socket)
-                times.append((time.perf_counter() - began) * 1000)
-    ready = sum(float(value) for value in re.findall(r"^pulse_ready_jobs{.*} (.*)$", text, re.M))
+    async with stand.pulsed(dsn, with_metrics=True) as server:
+        text = ""
+        while "pulse_ready_jobs{" not in text:  # the first sample is still being taken
+            text = await server.metrics()
+        times = []
+        for _ in range(SCRAPES):
+            began = time.perf_counter()
+            text = await server.metrics()
+            times.append((time.perf_counter() - began) * 1000)
+    ready = count_of(text, "pulse_ready_jobs")
     assert ready == JOBS // 10, f"the metrics tell of {ready} ready jobs"
     taken, count = (
-        float(
-            re.findall(rf'^pulse_statement_seconds_{what}{{statement="ready_by_topic"}} (.*)$', text, re.M)[0]
-        )
+        count_of(text, f"pulse_statement_seconds_{what}", 'statement="ready_by_topic"')
         for what in ("sum", "count")
     )
     return times, taken / count * 1000
-
-
-async def _get(socket: Path) -> str:
-    reader, writer = await asyncio.open_unix_connection(socket)
-    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    assert text.startswith("HTTP/1.1 200 "), text[:200]
-    return text

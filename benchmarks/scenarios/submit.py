@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from functools import partial
 
-import pulse
-from benchmarks.figures import Figure
-from benchmarks.scenarios.load import payload
+from benchmarks import raw
+from benchmarks.figures import Figure, best
+from benchmarks.repeating import Runs, in_turn
+from benchmarks.scenarios.load import client, produce
 from benchmarks.stand import Stand
-from benchmarks.worker import TOPIC
 
 JOBS = {8: 5_000, 64: 20_000}
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    figures = []
-    for producers in JOBS:
-        rates = [await _run(stand, producers) for _ in range(stand.repeats)]
-        figures.append(Figure("submit", f"{producers} producers", "jobs/s", rates))
-    return figures
+    runs: Runs[float] = {f"{producers} producers": partial(_run, stand, producers) for producers in JOBS}
+    rates = await in_turn(stand, {**runs, **raw.insert_runs(stand)})
+    limits = raw.insert_figures("submit", rates)
+    figures = [Figure("submit", name, "jobs/s", rates[name]).beside(best(limits)) for name in runs]
+    return [*figures, *limits]
 
 
 async def _run(stand: Stand, producers: int) -> float:
-    async with stand.database() as dsn, stand.pulsed(dsn) as address, pulse.Pulse(address) as p:
-        await p.enqueue("bench-warm-up", {})
+    jobs = stand.sized(JOBS[producers])
+    async with (
+        stand.database() as dsn,
+        stand.pulsed(dsn) as server,
+        client(server.address) as p,
+    ):
         await stand.settle(dsn)
-        numbers = iter(range(JOBS[producers]))
-
-        async def produce() -> None:
-            for number in numbers:
-                await p.enqueue(TOPIC, payload(number))
-
-        started = time.perf_counter()
-        await asyncio.gather(*(produce() for _ in range(producers)))
-        return JOBS[producers] / (time.perf_counter() - started)
+        with stand.strangers.watched():
+            return jobs / await produce([p], producers, jobs)

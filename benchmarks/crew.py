@@ -1,0 +1,97 @@
+"""Worker processes that start together, and what they recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.processes import end, until
+from benchmarks.recorder import Recording
+
+# A process that died is noticed instead of waited for.
+_STUCK_SECONDS = 180
+
+
+@dataclass(frozen=True, slots=True)
+class CrewMember:
+    process: subprocess.Popen[bytes]
+    recording: Recording
+
+    @classmethod
+    def start(
+        cls,
+        recording: Recording,
+        address: str,
+        concurrency: int,
+        topics: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> CrewMember:
+        """Start a worker process. It imports what it needs, says so, and waits."""
+        arguments = [address, str(concurrency), str(recording.path), *topics]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", *arguments],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        return cls(process, recording)
+
+    async def end(self) -> None:
+        """Stop the process and throw its recording away."""
+        await end(self.process)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.recording.close()
+
+
+class Crew:
+    """All workers of a run. None asks for a job before `let_loose`: a fast start must not be a head start."""
+
+    def __init__(self, members: Sequence[CrewMember]) -> None:
+        self._members = members
+
+    @property
+    def pids(self) -> list[int]:
+        return [member.process.pid for member in self._members]
+
+    @property
+    def count(self) -> int:
+        """How many jobs were started so far."""
+        return sum(member.recording.count for member in self._members)
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """When each job was submitted and started, worker by worker."""
+        return [pair for member in self._members for pair in member.recording.pairs()]
+
+    async def is_prepared(self) -> None:
+        """Return once every process has imported what it needs."""
+        for member in self._members:
+            assert member.process.stdout is not None
+            if not await asyncio.to_thread(member.process.stdout.readline):
+                raise RuntimeError("a worker process ended before it was ready")
+
+    def let_loose(self) -> None:
+        """Have every worker connect and take jobs."""
+        for member in self._members:
+            assert member.process.stdin is not None
+            member.process.stdin.write(b"go\n")
+            member.process.stdin.flush()
+
+    async def is_connected(self) -> None:
+        """Return once every worker has its stream."""
+        await until(lambda: all(member.recording.is_connected for member in self._members))
+
+    async def has_started(self, jobs: int) -> None:
+        """Return once that many jobs were started. RuntimeError if a worker ends before."""
+
+        def is_far_enough() -> bool:
+            if any(member.process.poll() is not None for member in self._members):
+                raise RuntimeError("a worker process ended while it was measured")
+            return self.count >= jobs
+
+        await until(is_far_enough, _STUCK_SECONDS)

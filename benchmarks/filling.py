@@ -1,0 +1,37 @@
+"""Jobs put into the database by SQL: a million through the API would take longer than what is measured."""
+
+from __future__ import annotations
+
+import asyncpg
+
+TOPIC = "bench"
+
+# Ids as UUIDv7 has them, twenty to a millisecond; times a microsecond apart, as a stream of submits leaves
+# them. The payload is what `load.payload` makes.
+_FILL = """
+INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+SELECT
+    (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint + i / 20), 12, '0')
+        || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,
+    ($2::text[])[1 + i % cardinality($2::text[])],
+    convert_to('{"i": ' || i || ', "t": 1800000000.123456, "p": "xxxxxxxxxxxxxxxx"}', 'UTF8'),
+    $3, 5, now() + i * interval '1 microsecond',
+    now() + CASE WHEN $4 THEN interval '1 day' ELSE interval '0' END, NOT $4, 'PENDING'
+FROM generate_series(1, $1) AS i
+"""
+
+
+def topics(count: int) -> list[str]:
+    """Return the names of that many topics; the only one is TOPIC."""
+    return [TOPIC] if count == 1 else [f"{TOPIC}-{number}" for number in range(count)]
+
+
+async def fill(
+    dsn: str, jobs: int, *, into: list[str] | None = None, priority: int = 0, delayed: bool = False
+) -> None:
+    """Put jobs into the table, spread evenly over the topics; delayed ones are due in a day."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(_FILL, jobs, into or [TOPIC], priority, delayed, timeout=600)
+    finally:
+        await connection.close()

@@ -1,0 +1,119 @@
+"""CPU and memory of process trees, from /proc. Where there is none, nothing is told."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+IS_AVAILABLE = Path("/proc/stat").exists()
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# In the first line of /proc/stat: user, nice, system, and what the host gave to somebody else. Interrupts are
+# left out, since no process is charged for them: those of our own packets would look like a stranger's work.
+_BUSY_COLUMNS = (0, 1, 2, 7)
+
+
+class Process(NamedTuple):
+    parent: int
+    cpu_ticks: int
+    """Its own, and what its children used that have ended and were waited for."""
+    resident_pages: int
+
+
+def read_processes() -> dict[int, Process]:
+    """Return every process of the machine that can be seen."""
+    found: dict[int, Process] = {}
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (directory / "stat").read_text()
+        except OSError:
+            continue  # it ended meanwhile
+        # The name in parentheses may hold spaces and parentheses of its own.
+        fields = text.rpartition(")")[2].split()
+        found[int(directory.name)] = Process(int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))
+    return found
+
+
+def family(processes: dict[int, Process], roots: Iterable[int]) -> set[int]:
+    """Return these processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, process in processes.items():
+        children.setdefault(process.parent, []).append(pid)
+    members: set[int] = set()
+    waiting = [root for root in roots if root in processes]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in members:
+            members.add(pid)
+            waiting += children.get(pid, [])
+    return members
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """Return what these processes and their descendants have used so far, ended ones included."""
+    processes = read_processes()
+    ticks = sum(processes[pid].cpu_ticks for pid in family(processes, roots))
+    return ticks / _TICKS_PER_SECOND
+
+
+def resident_megabytes(roots: Iterable[int]) -> float:
+    """Return the memory that these processes and their descendants have in use, in MB."""
+    processes = read_processes()
+    pages = sum(processes[pid].resident_pages for pid in family(processes, roots))
+    return pages * _PAGE_BYTES / 1e6
+
+
+def machine_cpu_seconds() -> float:
+    """Return what everything on the machine has used, and what the host took away."""
+    with Path("/proc/stat").open() as file:
+        columns = file.readline().split()[1:]
+    return sum(int(columns[column]) for column in _BUSY_COLUMNS) / _TICKS_PER_SECOND
+
+
+class Strangers:
+    """Watches what others use of the machine while something is measured."""
+
+    def __init__(self, postmaster: int | None) -> None:
+        """With a Postgres whose process cannot be seen, nobody can be told from it: see `can_tell`."""
+        self._ours = (os.getpid(), postmaster or os.getpid())
+        self.can_tell = IS_AVAILABLE and postmaster is not None
+        self._cpu = 0.0
+        self._wall = 0.0
+
+    @property
+    def cores(self) -> float:
+        """How many cores strangers used on average while they were watched, since the last `forget`."""
+        return max(0.0, self._cpu) / self._wall if self._wall else 0.0
+
+    def forget(self) -> None:
+        self._cpu = self._wall = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch for the length of the block: put it around what the clock of the figure runs for."""
+        if not self.can_tell:
+            yield
+            return
+        began, strange = time.monotonic(), self._strange_seconds()
+        try:
+            yield
+        finally:
+            self._cpu += self._strange_seconds() - strange
+            self._wall += time.monotonic() - began
+
+    def _strange_seconds(self) -> float:
+        return machine_cpu_seconds() - cpu_seconds(self._ours)
+
+
+def find_postmaster(data_directory: Path) -> int | None:
+    """Return the process of the server on that directory, or None if it cannot be seen from here."""
+    try:
+        pid = int((data_directory / "postmaster.pid").read_text().splitlines()[0])
+        is_it = Path(f"/proc/{pid}/cwd").samefile(data_directory)
+    except (OSError, ValueError, IndexError):
+        return None
+    return pid if is_it else None

@@ -1,0 +1,65 @@
+"""Which peers there are, and which of them can run here."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from benchmarks.figures import Figure
+from benchmarks.peers import (
+    celery,
+    dramatiq,
+    graphile_worker,
+    method,
+    oban,
+    pg_boss,
+    pgqueuer,
+    procrastinate,
+    taskiq,
+)
+from benchmarks.peers.crew import Runner
+from benchmarks.peers.environments import Installed, LeftOut, ensure
+from benchmarks.peers.peer import Peer, PeerFailed
+from benchmarks.peers.redis_store import require_redis
+from benchmarks.stand import Stand
+
+PEERS: dict[str, Peer] = {
+    module.PEER.name: module.PEER
+    for module in (graphile_worker, pg_boss, oban, procrastinate, pgqueuer, celery, dramatiq, taskiq)
+}
+
+
+async def prepare(names: Sequence[str]) -> list[str]:
+    """Install what these peers need, once for all. Returns those that can run; tells why others cannot."""
+    ready = []
+    for name in names:
+        try:
+            installed = await asyncio.to_thread(_ensure, PEERS[name])
+        except LeftOut as reason:
+            _say(f"{name} is left out: {reason}.")
+        else:
+            _say(", ".join(f"{package} {version}" for package, version in installed.versions.items()))
+            ready.append(name)
+    return ready
+
+
+async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
+    """Measure one peer with the method of that scenario; nothing, and a sentence, when it fails."""
+    peer = PEERS[name]
+    try:
+        installed = await asyncio.to_thread(_ensure, peer)
+        return await method.SCENARIOS[scenario](stand, Runner(peer, installed))
+    except (LeftOut, PeerFailed) as reason:
+        _say(f"{name} is left out of {scenario}: {reason}.")
+        return []
+
+
+def _ensure(peer: Peer) -> Installed:
+    redis = {"Redis": require_redis()} if peer.store == "redis" else {}
+    installed = ensure(peer.name, peer.environment)
+    return Installed(installed.interpreter, installed.folder, {**installed.versions, **redis})
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,183 @@
+"""How every peer is measured, which is how pulse is measured: the same load, the same clocks.
+
+- submit: producers that each await one enqueue at a time.
+- bulk: one caller, in batches.
+- drain: a preloaded queue; from the first handler until the store holds nothing unfinished.
+- e2e: producers and workers at the same time; from the first submit until the store holds nothing unfinished.
+- idle: one job now and then; from its submit to its handler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from benchmarks.figures import Figure, percentiles
+from benchmarks.peers.crew import Runner
+from benchmarks.peers.peer import Shift
+from benchmarks.peers.stores import Store, fresh_store
+from benchmarks.peers.warm_up import START_SECONDS, warm_up
+from benchmarks.repeating import in_turn, repeated
+from benchmarks.scenarios.e2e import shapes
+from benchmarks.stand import Stand
+
+SUBMITTED = 5_000
+BULK = 20_000
+DRAINED = 20_000
+IDLE = 200
+PRODUCERS = 8
+_BATCH = 1_000
+_IDLE_GAP_SECONDS = 0.02
+# A drain that takes longer is told by what it has done until then.
+_DRAIN_CAP_SECONDS = 15
+_E2E_CAP_SECONDS = 60
+
+
+async def submit(stand: Stand, runner: Runner) -> list[Figure]:
+    async def run() -> float:
+        jobs = stand.sized(SUBMITTED)
+        async with fresh_store(stand, runner.peer.store) as store:
+            await _install(runner, store)
+            with stand.strangers.watched():
+                return jobs / await runner.run(store, "produce", jobs, PRODUCERS, 0)
+
+    rates = await repeated(stand, runner.peer.name, run)
+    return [Figure("submit", f"{PRODUCERS} producers", "jobs/s", rates, runner.versions, runner.peer.name)]
+
+
+async def bulk(stand: Stand, runner: Runner) -> list[Figure]:
+    if not runner.peer.has_bulk:
+        return []
+
+    async def run() -> float:
+        jobs = stand.sized(BULK)
+        async with fresh_store(stand, runner.peer.store) as store:
+            await _install(runner, store)
+            with stand.strangers.watched():
+                return jobs / await runner.run(store, "bulk", jobs, _BATCH)
+
+    rates = await repeated(stand, runner.peer.name, run)
+    return [Figure("bulk", f"{BULK:,} in bulk", "jobs/s", rates, runner.versions, runner.peer.name)]
+
+
+async def drain(stand: Stand, runner: Runner) -> list[Figure]:
+    shifts = {
+        f"{DRAINED:,} jobs, 1 worker process": Shift("drain", processes=1, slots=100),
+        f"{DRAINED:,} jobs, 2 worker processes": Shift("drain", processes=2, slots=100),
+    }
+    async with fresh_store(stand, runner.peer.store) as template:
+        await _install(runner, template)
+        jobs = await _fill(runner, template, stand.sized(DRAINED))
+        runs = {
+            name: partial(_drain_copy, stand, runner, template, jobs, shift) for name, shift in shifts.items()
+        }
+        rates = await in_turn(stand, runs)
+    return [
+        Figure("drain", name, "jobs/s", rates[name], runner.about(shift), runner.peer.name)
+        for name, shift in shifts.items()
+    ]
+
+
+async def _fill(runner: Runner, store: Store, jobs: int) -> int:
+    """Submit these jobs and those of the warm-up. Returns how many there are, as the store counts them."""
+    if runner.peer.has_bulk:
+        await runner.run(store, "bulk", jobs, _BATCH)
+    else:
+        await runner.run(store, "produce", jobs, PRODUCERS, 0)
+    await store.settle()
+    return await store.count(runner.peer.unfinished)
+
+
+async def _drain_copy(stand: Stand, runner: Runner, template: Store, jobs: int, shift: Shift) -> float:
+    async with (
+        fresh_store(stand, runner.peer.store, template) as store,
+        runner.crew(store, shift) as watch,
+    ):
+        # A peer that its own command line starts does not wait: its first hit tells that it is up.
+        await watch.until(
+            lambda: watch.connected >= shift.processes or watch.hits > 0, START_SECONDS, "it did not start"
+        )
+        with stand.strangers.watched():
+            watch.let_loose()
+            await watch.until(lambda: watch.hits > 0, START_SECONDS, "no job has started")
+            is_finished = await runner.finish(store, watch, jobs, _DRAIN_CAP_SECONDS)
+            end = time.time()
+        done = jobs if is_finished else min(watch.hits, jobs - await store.count(runner.peer.unfinished))
+        return done / (end - min(started for _, started in watch.pairs()))
+
+
+async def e2e(stand: Stand, runner: Runner) -> list[Figure]:
+    shifts = {
+        f"{processes} processes × {slots}": Shift("e2e", processes, slots)
+        for processes, slots in shapes(stand.load)
+    }
+    runs = {name: partial(_run_e2e, stand, runner, shift) for name, shift in shifts.items()}
+    outcomes = await in_turn(stand, runs)
+    figures = []
+    for name, shift in shifts.items():
+        rates = [rate for rate, _ in outcomes[name]]
+        latencies = [milliseconds for _, milliseconds in outcomes[name]]
+        about = runner.about(shift)
+        figures.append(Figure("e2e", name, "jobs/s", rates, about, runner.peer.name))
+        figures += percentiles("e2e", name, latencies, about, runner.peer.name)
+    return figures
+
+
+async def _run_e2e(stand: Stand, runner: Runner, shift: Shift) -> tuple[float, list[float]]:
+    jobs, producers = stand.load.jobs, stand.load.producers
+    async with fresh_store(stand, runner.peer.store) as store:
+        await _install(runner, store)
+        async with runner.crew(store, shift) as watch:
+            await warm_up(runner, store, watch, shift.processes)
+            all_jobs = watch.hits + producers + jobs
+            with stand.strangers.watched():
+                begin = time.time()
+                await runner.run(store, "produce", jobs, producers, 0)
+                await runner.finish(store, watch, all_jobs, _E2E_CAP_SECONDS)
+                end = time.time()
+            pairs = watch.pairs(since=begin)
+            if not pairs:
+                raise watch.failure("no job has started")
+            rate = len(pairs) / (end - min(submitted for submitted, _ in pairs))
+            return rate, _milliseconds(pairs)
+
+
+async def idle(stand: Stand, runner: Runner) -> list[Figure]:
+    shift = Shift("idle", processes=1, slots=20)
+    runs = await repeated(stand, runner.peer.name, partial(_run_idle, stand, runner, shift))
+    return percentiles("idle", "submit → start", runs, runner.about(shift), runner.peer.name)
+
+
+async def _run_idle(stand: Stand, runner: Runner, shift: Shift) -> list[float]:
+    jobs = stand.sized(IDLE)
+    async with fresh_store(stand, runner.peer.store) as store:
+        await _install(runner, store)
+        async with runner.crew(store, shift) as watch:
+            await warm_up(runner, store, watch, shift.processes)
+            all_jobs = watch.hits + 1 + jobs
+            with stand.strangers.watched():
+                begin = time.time()
+                await runner.run(store, "produce", jobs, 1, _IDLE_GAP_SECONDS)
+                if not await runner.finish(store, watch, all_jobs, START_SECONDS):
+                    raise watch.failure(f"{all_jobs - watch.hits} of {jobs} jobs have not started")
+            return _milliseconds(watch.pairs(since=begin))
+
+
+async def _install(runner: Runner, store: Store) -> None:
+    await runner.run(store, "install")
+    await store.settle()
+
+
+def _milliseconds(pairs: list[tuple[float, float]]) -> list[float]:
+    return [(started - submitted) * 1000 for submitted, started in pairs]
+
+
+SCENARIOS: dict[str, Callable[[Stand, Runner], Coroutine[Any, Any, list[Figure]]]] = {
+    "submit": submit,
+    "bulk": bulk,
+    "drain": drain,
+    "e2e": e2e,
+    "idle": idle,
+}

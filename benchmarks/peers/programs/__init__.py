@@ -1,0 +1,1 @@
+"""What runs inside the peers' environments: only the standard library and the peer are there."""

@@ -1,0 +1,66 @@
+"""Runs in turn, repeated, and once more where strangers used the machine meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias, TypeVar
+
+from benchmarks.meters import machine_cpu_seconds
+from benchmarks.stand import Stand
+
+# Judged by the noise alone, never by the result: else one would pick the runs that one likes.
+STRANGERS_ALLOWED_CORES = 0.25
+EXTRA_RUNS = 3
+_QUIET_LOOK_SECONDS = 0.5
+_QUIET_PATIENCE_SECONDS = 10
+
+Result = TypeVar("Result")
+Runs: TypeAlias = Mapping[str, Callable[[], Awaitable[Result]]]
+
+
+async def in_turn(stand: Stand, runs: Runs[Result]) -> dict[str, list[Result]]:
+    """Return the results of every run, repeated as often as the stand says.
+
+    The runs alternate, so that a machine that changes its pace changes all of them. One in which strangers
+    used too much is made again, up to three times for each name; the least disturbed one counts.
+    """
+    results: dict[str, list[Result]] = {name: [] for name in runs}
+    extra = dict.fromkeys(runs, 0 if stand.is_trial else EXTRA_RUNS)
+    for _ in range(stand.repeats):
+        for name, run in runs.items():
+            cores, result = await _watched(stand, run)
+            while cores > STRANGERS_ALLOWED_CORES and extra[name]:
+                extra[name] -= 1
+                print(f"{name}: others used {cores:.2f} cores at the best; once more", file=sys.stderr)
+                cores_again, result_again = await _watched(stand, run)
+                if cores_again < cores:
+                    cores, result = cores_again, result_again
+            stand.disturbed_runs += cores > STRANGERS_ALLOWED_CORES
+            results[name].append(result)
+    return results
+
+
+async def repeated(stand: Stand, name: str, run: Callable[[], Awaitable[Result]]) -> list[Result]:
+    """Return the results of one run, repeated in the same way."""
+    return (await in_turn(stand, {name: run}))[name]
+
+
+async def _watched(stand: Stand, run: Callable[[], Awaitable[Result]]) -> tuple[float, Result]:
+    if stand.strangers.can_tell and not stand.is_trial:
+        await _quiet()
+    stand.strangers.forget()
+    result = await run()
+    return stand.strangers.cores, result
+
+
+async def _quiet() -> None:
+    """Return once the machine has nothing to do, or after a while in any case."""
+    deadline = time.monotonic() + _QUIET_PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        before = machine_cpu_seconds()
+        await asyncio.sleep(_QUIET_LOOK_SECONDS)
+        if machine_cpu_seconds() - before < STRANGERS_ALLOWED_CORES * _QUIET_LOOK_SECONDS:
+            return
