@@ -74,10 +74,12 @@ class Executor:
         """Start the job, or let it wait for its turn."""
         self._runners.add((job,))
 
-    def settled(self, job: HeldJob) -> None:
-        """Let go of a job: its result was taken or refused, or the claim was released."""
-        if self.held.get(job.job_id) is job:
-            del self.held[job.job_id]
+    def settled(self, jobs: Iterable[HeldJob]) -> None:
+        """Let go of jobs: their results were taken or refused, or the claims were released."""
+        held = self.held
+        for job in jobs:
+            if held.get(job.job_id) is job:
+                del held[job.job_id]
 
     # ------------------------------------------------------------ stopping jobs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import grpc
 import grpc.aio
@@ -44,7 +44,11 @@ class Reporter:
     """
 
     def __init__(
-        self, connection: Connection, worker_id: str, window: Window, settled: Callable[[HeldJob], None]
+        self,
+        connection: Connection,
+        worker_id: str,
+        window: Window,
+        settled: Callable[[Iterable[HeldJob]], None],
     ) -> None:
         self._connection = connection
         self._worker_id = worker_id
@@ -68,8 +72,7 @@ class Reporter:
 
     async def close(self) -> None:
         """Report nothing any more."""
-        for job in await self._coalescer.close():
-            self._let_go(job, "the worker stopped before it was reported")
+        self._let_go(await self._coalescer.close(), "the worker stopped before it was reported")
         await self._line.close()
 
     async def _send(self, jobs: list[HeldJob]) -> None:
@@ -81,12 +84,10 @@ class Reporter:
                     await asyncio.sleep(backoff.next_seconds())
                     jobs = self._still_ours(jobs)
         except asyncio.CancelledError:
-            for job in jobs:
-                self._let_go(job, "the worker stopped before the server had taken it")
+            self._let_go(jobs, "the worker stopped before the server had taken it")
             raise
         except ClientClosed as error:
-            for job in jobs:
-                self._let_go(job, error.message)
+            self._let_go(jobs, error.message)
 
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Report once. Returns the jobs that have to be reported again."""
@@ -114,17 +115,20 @@ class Reporter:
             return jobs
         self._is_failing = False
         self._window.told(capacity)
+        if not response.refused:
+            self._let_go(jobs)
+            return []
         refused = {item.index: item.refusal for item in response.refused}
         again: list[HeldJob] = []
         for index, job in enumerate(jobs):
-            refusal = refused.get(index) if refused else None
+            refusal = refused.get(index)
             if refusal is None:
-                self._let_go(job)
+                self._let_go([job])
             elif refusal.code in _LATER:
                 again.append(job)
             else:
                 self._note_refused(job, refusal.message)
-                self._let_go(job, refusal.message)
+                self._let_go([job], refusal.message)
         return again
 
     def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
@@ -132,7 +136,7 @@ class Reporter:
         ours = []
         for job in jobs:
             if job.stop_reason:
-                self._let_go(job, job.stop_reason)  # whoever stopped it has said why
+                self._let_go([job], job.stop_reason)  # whoever stopped it has said why
                 continue
             if now < job.lease_end:
                 ours.append(job)
@@ -142,13 +146,14 @@ class Reporter:
                 job.job_id,
                 job.handler.topic,
             )
-            self._let_go(job, "its lease ended first")
+            self._let_go([job], "its lease ended first")
         return ours
 
-    def _let_go(self, job: HeldJob, problem: str = "") -> None:
-        if job.span is not None:
-            job.span.reported(problem)
-        self._settled(job)
+    def _let_go(self, jobs: Sequence[HeldJob], problem: str = "") -> None:
+        for job in jobs:
+            if job.span is not None:
+                job.span.reported(problem)
+        self._settled(jobs)
 
     def _note_failing(self, error: grpc.aio.AioRpcError) -> None:
         if not self._is_failing:

@@ -221,7 +221,7 @@ class Worker:
                 )
             for job in some:
                 job.stop_reason = "it was handed back"
-                self._executor.settled(job)
+            self._executor.settled(some)
 
     def _release_seconds(self) -> float:
         return (

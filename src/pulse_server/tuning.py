@@ -28,7 +28,7 @@ CLAIM_BATCH = 1000
 # A worker of the original contract names no capacity.
 ORIGINAL_CAPACITY = 100
 # What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
-STREAM_MESSAGE_JOBS = 500
+STREAM_MESSAGE_JOBS = 1000
 STREAM_MESSAGE_BYTES = 2 * 1024 * 1024
 
 # --- promotion of delayed and retried jobs (docs/adr/0002) ---

@@ -69,10 +69,9 @@ class Claims:
             return
         if self._spans is not None:
             self._spans.record(jobs, sent_at)
-        self._metrics.count_topics(self._metrics.claimed, [job.topic for job in jobs])
-        self._metrics.observe_topics(
-            self._metrics.queue_wait, [(job.topic, job.waited_seconds) for job in jobs]
-        )
+        metrics = self._metrics
+        waited = [(job.topic, job.waited_seconds) for job in jobs]
+        metrics.count_and_observe(metrics.claimed, metrics.queue_wait, waited)
         self._transitions.tell(
             lambda: [
                 changed(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs

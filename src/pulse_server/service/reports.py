@@ -67,9 +67,8 @@ class Reports:
 
     def _count_completed(self, ended: Collection[Ended]) -> None:
         metrics = self._metrics
-        metrics.count_topics(metrics.completed, [entry.topic for entry in ended])
-        ran = [(entry.topic, entry.ran_seconds) for entry in ended]
-        metrics.observe_topics(metrics.run_time, ran, "completed")
+        ran = [(topic, seconds) for _, topic, seconds in ended]
+        metrics.count_and_observe(metrics.completed, metrics.run_time, ran, "completed")
 
     def _count_failed(self, reports: Sequence[Report], failed: dict[Claim, Ended]) -> None:
         metrics = self._metrics

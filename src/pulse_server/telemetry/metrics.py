@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as TopicCounts
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pulse_server.domain.latencies import BOUNDS
 from pulse_server.telemetry.instruments import (
@@ -157,13 +157,17 @@ class Metrics:
         for name, count in TopicCounts(topics).items():
             counter.add(self.topic(name), by=count)
 
-    def observe_topics(self, histogram: Histogram, values: Sequence[tuple[str, float]], *labels: str) -> None:
-        """Observe each value under its topic."""
+    def count_and_observe(
+        self, counter: Counter, histogram: Histogram, values: Iterable[tuple[str, float]], *labels: str
+    ) -> None:
+        """Count each value, and observe it, under its topic."""
         by_topic: defaultdict[str, list[float]] = defaultdict(list)
         for name, value in values:
             by_topic[name].append(value)
         for name, same in by_topic.items():
-            histogram.observe_all(self.topic(name), *labels, values=same)
+            topic = self.topic(name)
+            counter.add(topic, by=len(same))
+            histogram.observe_all(topic, *labels, values=same)
 
     def __iter__(self) -> Iterator[Instrument]:
         return (value for value in vars(self).values() if isinstance(value, Instrument))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -23,29 +24,30 @@ class Reservation:
         self._places = [place for place in places if place is not None]
         self._hand_out = hand_out
         self._reserved_at = awake_or_not()
-        for place in self._places:
-            place.reserved += 1
+        _reserve(self._places, 1)
         self.takers = [
             None if place is None else Taker(place.worker_id, place.speaks_batches) for place in places
         ]
 
     def settle(self, taken: Sequence[ClaimedJob]) -> None:
         """Hand these jobs to the workers that took them. The other places are free again."""
-        for place in self._places:
-            place.reserved -= 1
+        _reserve(self._places, -1)
         self._hand_out(self._places, taken, self._reserved_at)
 
 
 @contextmanager
 def reserved(places: Sequence[Session]) -> Iterator[None]:
     """Nobody else fills these places for as long as the block lasts."""
-    for place in places:
-        place.reserved += 1
+    _reserve(places, 1)
     try:
         yield
     finally:
-        for place in places:
-            place.reserved -= 1
+        _reserve(places, -1)
+
+
+def _reserve(places: Sequence[Session], sign: int) -> None:
+    for session, count in Counter(places).items():
+        session.reserved += sign * count
 
 
 def find_places(jobs: Sequence[NewJob], groups: Sequence[Group]) -> list[Session | None]:
