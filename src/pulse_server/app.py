@@ -166,6 +166,8 @@ class App:
         await self.hub.drain(tuning.STREAM_GOODBYE)
         self._lines.end()
         await self._server.stop(self._settings.drain_timeout.total_seconds())
+        # A submit that was under way may have handed a job over to a worker that is gone by now.
+        await self.hub.released(tuning.STREAM_GOODBYE)
         for loop in self._loops():
             loop.stop()
         *loops, line = self._tasks

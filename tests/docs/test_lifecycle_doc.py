@@ -86,7 +86,7 @@ def test_constraints_that_are_named_exist() -> None:
 def written_statuses(statement: str) -> set[str]:
     """The statuses that an UPDATE assigns (the value may be a CASE), or that an INSERT selects."""
     if "INSERT INTO" in statement:
-        part = statement.split("FROM unnest")[0]
+        part = statement.split("INSERT INTO")[1].split("FROM unnest")[0]
     else:
         assignment = re.search(r"\bSET status = (CASE.*?END|'\w+')", statement, re.DOTALL)
         part = assignment[1] if assignment else ""

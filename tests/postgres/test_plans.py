@@ -68,7 +68,7 @@ NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
     "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
     "claim of five topics": Case("claim_batch", claim(5), ["jobs_claim", "jobs_pkey"], (5 + 1) * BATCH),
-    "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], BATCH),
+    "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], 1),
     "complete": Case("complete_jobs", CLAIMS, ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",

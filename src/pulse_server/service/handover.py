@@ -40,13 +40,13 @@ class Handover:
 
     async def try_insert(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError] | None:
         """Store the jobs and hand over what can be. None if no worker waits, and nothing was stored."""
-        if len({job.id for job in jobs}) < len(jobs):
-            return None  # of two with one id it would have to be found out whose taker it is
         reservation = self._places.reserve(jobs)
         if reservation is None:
             return None
         taken: Sequence[ClaimedJob] = ()
         try:
+            if len({job.id for job in jobs}) < len(jobs):
+                return None  # of two with one id it would have to be found out whose taker it is
             answers, taken = await self._claims.hand_over(jobs, reservation.takers)
         finally:
             reservation.settle(taken)

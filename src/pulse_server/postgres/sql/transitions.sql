@@ -33,8 +33,16 @@ RETURNING id;
 -- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free place: from
 -- nothing to RUNNING, under that worker's lease. What stands before a claim stands here too: the switches are read
 -- in this statement, and a job that finds others waiting in its topic goes PENDING, behind them. So do those without
--- a taker. ADR-0030
+-- a taker. Each topic is looked up once, however many jobs it gets: behind a transaction that is held open, the head of
+-- the claim index is a long walk over dead entries. ADR-0030
 --   $1-$10 as insert_jobs   $11 who takes the job, or null   $12 whether that worker confirms   $13 lease
+WITH free AS MATERIALIZED (
+    SELECT asked.topic
+    FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
+    WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS waiting WHERE waiting.topic = asked.topic AND waiting.ready)
+)
 INSERT INTO pulse.jobs
     (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
      submitted_at, next_run_at, ready, status, attempts, locked_by, lease_until, started_at, delivered)
@@ -43,28 +51,21 @@ SELECT
     new.schedule_id,
     clock_timestamp(),
     COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0')),
-    place.taker IS NULL AND COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL),
-    CASE WHEN place.taker IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
-    CASE WHEN place.taker IS NULL THEN 0 ELSE 1 END,
-    place.taker,
-    CASE WHEN place.taker IS NOT NULL THEN clock_timestamp() + $13::interval END,
-    CASE WHEN place.taker IS NOT NULL THEN clock_timestamp() END,
-    place.taker IS NOT NULL AND (NOT new.confirms OR new.max_attempts > 1)
+    free.topic IS NULL AND COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL),
+    CASE WHEN free.topic IS NULL THEN 'PENDING' ELSE 'RUNNING' END,
+    CASE WHEN free.topic IS NULL THEN 0 ELSE 1 END,
+    CASE WHEN free.topic IS NOT NULL THEN new.worker_id END,
+    CASE WHEN free.topic IS NOT NULL THEN clock_timestamp() + $13::interval END,
+    CASE WHEN free.topic IS NOT NULL THEN clock_timestamp() END,
+    free.topic IS NOT NULL AND (NOT new.confirms OR new.max_attempts > 1)
 FROM unnest(
     $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
     $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
 ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
           worker_id, confirms)
-CROSS JOIN LATERAL (
-    SELECT new.worker_id AS taker
-    WHERE new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
-      AND NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
-      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = new.topic)
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS waiting WHERE waiting.topic = new.topic AND waiting.ready)
-    UNION ALL
-    SELECT NULL
-    LIMIT 1
-) AS place
+LEFT JOIN free
+    ON free.topic = new.topic
+   AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
 ON CONFLICT DO NOTHING
 RETURNING id, locked_by IS NOT NULL AS is_taken;
 

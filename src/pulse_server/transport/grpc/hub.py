@@ -128,15 +128,12 @@ class Hub:
 
     def reserve(self, jobs: Sequence[NewJob]) -> Reservation | None:
         """Find places for the jobs, in workers for whom no other work is known. None if there is none."""
+        idle = [group for group in self._roster.groups if not group.may_have_work]
+        if not idle or self._is_stopping:
+            return None
         topics = {job.topic for job in jobs if job.starts_at_once}
-        groups = [
-            group
-            for group in self._roster.groups
-            if not group.may_have_work
-            and not topics.isdisjoint(group.topics)
-            and not topics.isdisjoint(self._open_topics(group))
-        ]
-        if not groups or self._is_stopping:
+        groups = [group for group in idle if not topics.isdisjoint(self._open_topics(group))]
+        if not groups:
             return None
         places = find_places(jobs, groups)
         return Reservation(places, self._hand_out) if any(places) else None
@@ -277,8 +274,12 @@ class Hub:
             self.close(session)
         with suppress(TimeoutError):  # what the claim under way brings must go back too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
+        await self.released(goodbye)
+
+    async def released(self, patience: timedelta) -> None:
+        """Return once everything that was to be given back is, or after so long."""
         if self._background:
-            await asyncio.wait(self._background, timeout=goodbye.total_seconds())
+            await asyncio.wait(self._background, timeout=patience.total_seconds())
 
     async def _release(self, claims: Sequence[Claim]) -> None:
         try:
