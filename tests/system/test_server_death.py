@@ -1,13 +1,20 @@
 """pulsed killed and restarted under a running worker and a producing application."""
 
+from datetime import datetime
+from functools import partial
+
 import pulse
 from tests.system.journal import started_after_completion
 from tests.system.producer import producing
-from tests.system.stage import STEADY, Stage, all_completed
+from tests.system.stage import STEADY, Stage, all_completed, eventually
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 KILLS = 4
+
+
+async def is_extended(table: JobsTable, job_id: str, lease: datetime) -> bool:
+    return bool((await table.row(job_id))["lease_until"] > lease)
 
 
 async def test_kills_of_the_server_lose_nothing_and_repeat_nothing(stage: Stage, table: JobsTable) -> None:
@@ -22,7 +29,11 @@ async def test_kills_of_the_server_lose_nothing_and_repeat_nothing(stage: Stage,
         for _ in range(KILLS):
             await producer.acknowledged(20)
             server.kill()
+            lease = (await table.row(held.id))["lease_until"]
             server = await stage.pulsed(address, **STEADY)
+            await eventually(
+                partial(is_extended, table, held.id, lease), "the worker beats the held job again"
+            )
         await producer.acknowledged(20)
         stage.open(gate)
         await stage.wrote(held.id, "end")

@@ -40,12 +40,15 @@ def caller(channel: grpc.aio.Channel, user: str, password: str = PASSWORD) -> An
 async def answer(caller: Any, method: str, request: Any = None) -> tuple[grpc.StatusCode, str]:
     """Call the method with an empty request, or this one. Returns the status and its sentence.
 
-    A stream that sends its first message counts as OK.
+    A stream that sends its first message counts as OK. One that takes messages gets none.
     """
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods_by_name[method]
     request = request if request is not None else getattr(pb, described.input_type.name)()
-    call = getattr(caller, method)(iter([request]) if described.client_streaming else request)
+    call = getattr(caller, method)() if described.client_streaming else getattr(caller, method)(request)
     try:
+        if described.client_streaming:
+            # Nothing is written: gRPC would tell a write that met the refusal instead of the refusal.
+            await call.done_writing()
         if described.server_streaming:
             message = await call.read()
             if message is grpc.aio.EOF:
