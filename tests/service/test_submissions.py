@@ -48,6 +48,15 @@ async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: Replica
     assert replica.dispatcher.woken == [{"email", "sms"}]
 
 
+async def test_repeated_submit_wakes_dispatch_again(replica: Replica) -> None:
+    """Who stored the job the first time may have died before it woke anybody."""
+    job = a_job()
+    for _ in range(2):
+        await Submissions(replica.repo, replica.signals).submit([job])
+
+    assert replica.dispatcher.woken == [{"email"}, {"email"}]
+
+
 async def test_dispatch_is_woken_only_after_the_commit() -> None:
     replica = Replica(repo=(repo := SlowRepo()))
     submitting = asyncio.create_task(Submissions(repo, replica.signals).submit([a_job()]))

@@ -51,8 +51,13 @@ class Submissions:
             for job, answer in zip(jobs, answers, strict=True)
             if isinstance(answer, Submitted) and not answer.duplicate
         ]
-        waiting = [job for job, is_taken in inserted if not is_taken]
+        taken = {job.id for job, is_taken in inserted if is_taken}
         self._metrics.count_topics(self._metrics.submitted, [job.topic for job, _ in inserted])
-        self._transitions.tell(lambda: [changed(job.id, job.topic, JobStatus.PENDING) for job in waiting])
-        self._signals.ready({job.topic for job in waiting if job.may_be_ready})
+        self._transitions.tell(
+            lambda: [
+                changed(job.id, job.topic, JobStatus.PENDING) for job, is_taken in inserted if not is_taken
+            ]
+        )
+        # For those too that were there already: whoever stored them may have died before it woke anybody.
+        self._signals.ready({job.topic for job in jobs if job.may_be_ready and job.id not in taken})
         return answers
