@@ -95,6 +95,7 @@ class Reporter:
         message = pb.StreamReportsRequest()
         message.request.worker_id = self._worker_id
         message.request.capacity = capacity
+        message.request.run_seconds = self._window.run_seconds
         add = message.request.results.add
         for job in jobs:
             outcome = job.outcome

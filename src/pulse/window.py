@@ -47,6 +47,11 @@ class Window:
             return 0
         return size
 
+    @property
+    def run_seconds(self) -> float:
+        """How long a handler takes, about; 0 while that is not known."""
+        return self._mean_seconds or 0.0
+
     def close(self) -> None:
         """Have no more news: the worker stops, and what it finishes must not invite more."""
         self._is_closed = True

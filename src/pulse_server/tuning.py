@@ -25,6 +25,11 @@ DISPATCH_INTERVAL = timedelta(milliseconds=500)
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
 # first job wait for the last, 19 µs for each row.
 CLAIM_BATCH = 1000
+# Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
+# job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
+STINT_SECONDS = 0.002
+# A burst still reaches several workers, should the next job of a fast handler be a slow one.
+STINT_MOST = 50
 # A worker of the original contract names no capacity.
 ORIGINAL_CAPACITY = 100
 # What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.

@@ -48,6 +48,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.results: dict[str, pb.Result] = {}
         self.result_count = 0
         self.capacities: list[int] = []
+        self.run_seconds: list[float] = []
         self.refused_results: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.beats: list[tuple[str, int]] = []
         self.beats_fail = False
@@ -238,6 +239,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         with self._change(context):
             if request.capacity:
                 self.capacities.append(request.capacity)
+            self.run_seconds.append(request.run_seconds)
             for index, result in enumerate(request.results):
                 self.result_count += 1
                 if result.job_id in self.refused_results:

@@ -462,6 +462,19 @@ async def test_fast_handlers_widen_the_window(fake: FakePulsed, p: pulse.Pulse, 
     assert fake.capacities[0] > 2
 
 
+async def test_reports_tell_how_long_handlers_take(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    @p.job("work")
+    async def handle() -> None:
+        await asyncio.sleep(0.02)
+
+    async with running(p):
+        fake.deliver("j1")
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert max(fake.run_seconds) >= 0.019
+
+
 async def test_server_that_refuses_the_worker_ends_run(fake: FakePulsed, p: pulse.Pulse) -> None:
     p.register("work", _boom)
     fake.stream_refusal = (grpc.StatusCode.UNAUTHENTICATED, "Who are you?")

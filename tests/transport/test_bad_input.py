@@ -169,6 +169,9 @@ def bad_reports() -> Iterator[Case]:
     for capacity in (-1, 10_001, 2**31 - 1):
         batch = pb.ReportResultsRequest(worker_id="w1", capacity=capacity)
         yield Case(f"capacity {capacity}", batch, "capacity")
+    for seconds in (-0.5, float("inf"), float("nan")):
+        batch = pb.ReportResultsRequest(worker_id="w1", run_seconds=seconds)
+        yield Case(f"run_seconds {seconds}", batch, "run_seconds")
     too_many = [pb.Result(job_id=UNKNOWN_ID, attempt=1)] * 10_001
     yield Case("too many results", pb.ReportResultsRequest(worker_id="w1", results=too_many), "results")
 

@@ -64,6 +64,27 @@ def test_slots_are_dealt_in_rounds_starting_where_most_room_is() -> None:
     assert [slots.workers[index] for index in slots.order] == ["b", "c", "a", "b", "c", "b"]
 
 
+def test_worker_with_fast_handlers_gets_its_jobs_in_a_row() -> None:
+    group = Group(frozenset({"mail"}))
+    group.sessions += [a_session("slow", capacity=4), a_session("fast", capacity=6)]
+    group.sessions[1].stint = 3
+    places = [session.worker_id for session in group.places(most=100)]
+    assert places == ["fast"] * 3 + ["slow"] + ["fast"] * 3 + ["slow"] * 3
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "stint"), [(1.0, 1), (0.0021, 1), (0.0009, 2), (0.0001, 20), (1e-9, 50)]
+)
+async def test_stint_takes_no_longer_than_a_moment(
+    claims: FakeClaims, run_seconds: float, stint: int
+) -> None:
+    hub = a_hub(claims)
+    session = a_session("w")
+    hub.open(session, [])
+    hub.pace("w", run_seconds)
+    assert session.stint == stint
+
+
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_slots_are_never_more_than_a_statement_takes(sessions: int) -> None:
     group = Group(frozenset({"mail"}))

@@ -2131,9 +2131,12 @@ class ReportResultsRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    RUN_SECONDS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     """0: as before; else what the worker can hold from now on"""
+    run_seconds: _builtins.float
+    """How long its handlers take, about; 0: not known. Jobs that take next to nothing are sent several at a time."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]: ...
     def __init__(
@@ -2142,10 +2145,11 @@ class ReportResultsRequest(_message.Message):
         worker_id: _builtins.str = ...,
         results: _abc.Iterable[Global___Result] | None = ...,
         capacity: _builtins.int = ...,
+        run_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "results", b"results", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "results", b"results", "run_seconds", b"run_seconds", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -127,6 +128,12 @@ def check_capacity(capacity: int) -> int:
     if not 0 <= capacity <= MAX_CAPACITY:
         raise InvalidArgument("capacity", f"is {capacity}: it must be from 0 to {MAX_CAPACITY}.")
     return capacity
+
+
+def check_run_seconds(seconds: float) -> float:
+    if not 0 <= seconds < math.inf:
+        raise InvalidArgument("run_seconds", f"is {seconds}: it must be a number of seconds, not below 0.")
+    return seconds
 
 
 def check_page_size(limit: int, default: int) -> int:

@@ -111,6 +111,8 @@ class Consumer:
         # these are being committed.
         if request.capacity:
             self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
+        if request.run_seconds:
+            self._hub.pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
         self._hub.answered(request.worker_id, [report.claim for report in good])
         answers = await self._reports.report(good)
         if len(good) == len(errors) and not any(answers):  # all were taken, as nearly always

@@ -21,17 +21,21 @@ class Group:
         return any(session.free for session in self.sessions)
 
     def places(self, most: int) -> list[Session]:
-        """Room for jobs, one entry each, dealt out in rounds, so that few jobs spread over many workers."""
+        """Room for jobs, one entry each, dealt out in rounds, so that few jobs spread over many workers.
+
+        In each round a worker gets a stint: one job, or as many as its handlers do in no time.
+        """
         rooms = [(free, session) for session in self.sessions if (free := session.free)]
-        if len(rooms) == 1:
-            free, session = rooms[0]
-            return [session] * min(free, most)
         rooms.sort(key=_most_room, reverse=True)
         places: list[Session] = []
-        for taken in range(rooms[0][0] if rooms else 0):
-            places.extend(session for free, session in rooms if free > taken)
-            if len(places) >= most:
-                break
+        while rooms and len(places) < most:
+            left = []
+            for free, session in rooms:
+                stint = session.stint
+                places += [session] * min(free, stint)
+                if free > stint:
+                    left.append((free - stint, session))
+            rooms = left
         return places[:most]
 
 

@@ -99,6 +99,12 @@ class Hub:
                 session.capacity = capacity
                 self._wake.set()
 
+    def pace(self, worker_id: str, run_seconds: float) -> None:
+        """The worker's handlers take about so long."""
+        stint = int(tuning.STINT_SECONDS / max(run_seconds, 1e-6))
+        for session in self._roster.sessions_of(worker_id):
+            session.stint = max(1, min(stint, tuning.STINT_MOST))
+
     # --- what the signals ask of a dispatcher
 
     def wake(self, topics: Collection[str] | None) -> Collection[str]:

@@ -42,6 +42,8 @@ class Session:
         self.run_id = run_id
         self.topics = topics
         self.capacity = capacity
+        # How many jobs go to this worker in a row, before the next worker's turn (docs/adr/0033).
+        self.stint = 1
         self.connected_at = datetime.now(UTC)
         # A worker of the original contract takes one job per message and cannot confirm a delivery.
         self.speaks_batches = speaks_batches
