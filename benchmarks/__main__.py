@@ -22,17 +22,19 @@ from benchmarks.scenarios import (
     drain,
     e2e,
     fires,
+    held,
     idle,
     logins,
     metrics,
     payload,
     replicas,
+    soak,
     submit,
     tls,
 )
-from benchmarks.stand import Load, Stand
+from benchmarks.stand import Lengths, Load, Stand
 
-# What docs/benchmarks.md has. The others are measured by name, or with "all".
+# What docs/benchmarks.md has. The others are measured by name, or with "all"; what takes long by name only.
 TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "submit": submit.measure,
     "bulk": bulk.measure,
@@ -46,13 +48,18 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "auth": auth.measure,
     "tls": tls.measure,
 }
-SCENARIOS = TABLE | {
+SHORT = TABLE | {
     "claim": claim.measure,
     "fires": fires.measure,
     "logins": logins.measure,
     "metrics": metrics.measure,
     "dashboard": dashboard.measure,
 }
+LONG = {
+    "held": held.measure,
+    "soak": soak.measure,
+}
+SCENARIOS = SHORT | LONG
 ALL = "all"
 
 Result = TypeVar("Result")
@@ -64,19 +71,21 @@ def main() -> int:
     unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL})
     if unknown:
         parser.error(f"there is no scenario {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
-    names = list(SCENARIOS) if ALL in options.scenario else options.scenario or list(TABLE)
+    names = list(SHORT) if ALL in options.scenario else options.scenario or list(TABLE)
     try:
         peers = peering.chosen(options.peers)
     except peering.UnknownPeer as error:
         parser.error(str(error))
     load = Load(options.jobs, options.streams, options.concurrency)
-    with Stand(options.db, options.repeats, load, is_trial=options.trial) as stand:
+    lengths = Lengths(options.seconds, options.minutes)
+    with Stand(options.db, options.repeats, load, lengths, is_trial=options.trial) as stand:
         document = _measure(stand, names, peers)
     if options.json:
         document.write(options.json)
     if options.report:
         report.write(document)
-    return 0
+    has_failed = any(verdict.is_good is False for verdict in document.verdicts)
+    return int(has_failed and not document.is_trial)
 
 
 def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Document:
@@ -98,7 +107,9 @@ def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Docume
             take(_run(peering.measure(stand, peer, name)))
     if stand.disturbed_runs:
         print(f"Others used the machine in {stand.disturbed_runs} of the runs that count.", file=sys.stderr)
-    return Document(about, figures, stand.repeats, stand.disturbed_runs, stand.is_trial)
+    return Document(
+        about, figures, stand.repeats, stand.disturbed_runs, stand.is_trial, verdicts=tuple(stand.verdicts)
+    )
 
 
 def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -117,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         "scenario",
         nargs="*",
         metavar="SCENARIO",
-        help=f"any of {', '.join(SCENARIOS)}, or all; without one: {', '.join(TABLE)}",
+        help=f"any of {', '.join(SCENARIOS)}, or all (but {' and '.join(LONG)}, which take long); "
+        f"without one: {', '.join(TABLE)}",
     )
     parser.add_argument(
         "--peers",
@@ -136,6 +148,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--concurrency", type=int, default=load.concurrency, help=f"e2e: slots in each ({load.concurrency})"
+    )
+    lengths = Lengths()
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=lengths.held_seconds,
+        help=f"held: how long the transaction is held open ({lengths.held_seconds:g})",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=lengths.soak_minutes,
+        help=f"soak: how long the load goes on ({lengths.soak_minutes:g})",
     )
     parser.add_argument(
         "--trial",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from benchmarks.processes import end, until
 from benchmarks.recorder import Recording
 
+WORKER = "benchmarks.worker"
 # A process that died is noticed instead of waited for.
 _STUCK_SECONDS = 180
 
@@ -29,11 +30,12 @@ class CrewMember:
         concurrency: int,
         topics: Sequence[str],
         environment: Mapping[str, str],
+        program: str = WORKER,
     ) -> CrewMember:
         """Start a worker process. It imports what it needs, says so, and waits."""
         arguments = [address, str(concurrency), str(recording.path), *topics]
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", *arguments],
+            [sys.executable, "-m", program, *arguments],
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -54,6 +56,7 @@ class Crew:
 
     def __init__(self, members: Sequence[CrewMember]) -> None:
         self._members = members
+        self._seen = [0] * len(members)
 
     @property
     def pids(self) -> list[int]:
@@ -67,6 +70,16 @@ class Crew:
     def pairs(self) -> list[tuple[float, float]]:
         """When each job was submitted and started, worker by worker."""
         return [pair for member in self._members for pair in member.recording.pairs()]
+
+    def news(self) -> list[tuple[float, float]]:
+        """Return the pairs that came since this was last called."""
+        found = [
+            pair
+            for member, seen in zip(self._members, self._seen, strict=True)
+            for pair in member.recording.pairs(seen)
+        ]
+        self._seen = [member.recording.count for member in self._members]
+        return found
 
     async def is_prepared(self) -> None:
         """Return once every process has imported what it needs."""

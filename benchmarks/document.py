@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure
+from benchmarks.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Document:
     disturbed_runs: int = 0
     """How many of the runs that count had strangers on the machine."""
     is_trial: bool = False
+    verdicts: Sequence[Verdict] = ()
+    """What scenarios that judge have found."""
 
     def write(self, path: Path) -> None:
         fields = {
@@ -26,6 +29,7 @@ class Document:
             "repeats": self.repeats,
             "disturbed_runs": self.disturbed_runs,
             "is_trial": self.is_trial,
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "figures": [figure.as_dict() for figure in self.figures],
         }
         path.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -34,4 +38,5 @@ class Document:
     def read(cls, path: Path) -> Document:
         fields = json.loads(path.read_text(encoding="utf-8"))
         figures = [Figure.from_dict(figure) for figure in fields.pop("figures")]
-        return cls(figures=figures, **fields)
+        verdicts = tuple(Verdict(**verdict) for verdict in fields.pop("verdicts", ()))
+        return cls(figures=figures, verdicts=verdicts, **fields)

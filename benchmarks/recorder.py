@@ -1,6 +1,7 @@
 """What a worker process tells its observer, through a mapped file: a hit costs a fraction of a microsecond.
 
 Layout: count (u64), connected (u64), then pairs of doubles (submitted, started), in seconds of one clock.
+Once the file is full, the oldest pairs are written over.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import mmap
 import struct
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
-_CAPACITY = 1_200_000
+CAPACITY = 1_200_000
 _HEADER = struct.Struct("<QQ")
 _PAIR = struct.Struct("<dd")
 _COUNT = struct.Struct("<Q")
@@ -21,20 +23,23 @@ class Recording:
         self.path = path
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
+        self._capacity = (len(self._map) - _HEADER.size) // _PAIR.size
         self._hits = 0
 
     @classmethod
-    def create(cls, folder: Path) -> Recording:
+    def create(cls, folder: Path, capacity: int = CAPACITY) -> Recording:
+        """Make one for that many pairs. What was written counts as memory of the worker."""
         path = folder / f"recording-{uuid.uuid4().hex[:8]}"
         with path.open("wb") as file:
-            file.truncate(_HEADER.size + _CAPACITY * _PAIR.size)
+            file.truncate(_HEADER.size + capacity * _PAIR.size)
         return cls(path)
 
     def connected(self) -> None:
         _COUNT.pack_into(self._map, 8, 1)
 
     def hit(self, submitted: float, started: float) -> None:
-        _PAIR.pack_into(self._map, _HEADER.size + self._hits * _PAIR.size, submitted, started)
+        place = _HEADER.size + self._hits % self._capacity * _PAIR.size
+        _PAIR.pack_into(self._map, place, submitted, started)
         self._hits += 1
         _COUNT.pack_into(self._map, 0, self._hits)
 
@@ -46,9 +51,17 @@ class Recording:
     def count(self) -> int:
         return int(_COUNT.unpack_from(self._map, 0)[0])
 
-    def pairs(self) -> list[tuple[float, float]]:
-        end = _HEADER.size + self.count * _PAIR.size
-        return [(a, b) for a, b in _PAIR.iter_unpack(self._map[_HEADER.size : end])]
+    def pairs(self, since: int = 0) -> list[tuple[float, float]]:
+        """Return those that came after so many hits, as far as they were not written over."""
+        count = self.count
+        begin = max(since, count - self._capacity)
+        first, last = begin % self._capacity, count % self._capacity
+        pieces = [(first, last)] if first < last else [(first, self._capacity), (0, last)]
+        return [pair for piece in pieces for pair in self._piece(*piece)] if begin < count else []
+
+    def _piece(self, begin: int, end: int) -> Iterator[tuple[float, float]]:
+        data = self._map[_HEADER.size + begin * _PAIR.size : _HEADER.size + end * _PAIR.size]
+        return ((submitted, started) for submitted, started in _PAIR.iter_unpack(data))
 
     def close(self) -> None:
         self._map.close()

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from benchmarks.crew import Crew, CrewMember
+from benchmarks.crew import WORKER, Crew, CrewMember
 from benchmarks.meters import Strangers, find_postmaster
 from benchmarks.processes import Server, end, serving_address, until
-from benchmarks.recorder import Recording
+from benchmarks.recorder import CAPACITY, Recording
+from benchmarks.verdicts import Verdict
 from pulse_server.embedded import EmbeddedPostgres
 from pulse_server.postgres.migrations.runner import apply_migrations
 
@@ -39,14 +40,30 @@ class Load:
     producers: int = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long the scenarios take that watch something grow, or not."""
+
+    held_seconds: float = 240.0
+    soak_minutes: float = 30.0
+
+
 class Stand:
     def __init__(
-        self, server_dsn: str | None, repeats: int, load: Load | None = None, *, is_trial: bool = False
+        self,
+        server_dsn: str | None,
+        repeats: int,
+        load: Load | None = None,
+        lengths: Lengths | None = None,
+        *,
+        is_trial: bool = False,
     ) -> None:
         self.repeats = repeats
         self.load = load or Load()
+        self.lengths = lengths or Lengths()
         self.is_trial = is_trial
         self.disturbed_runs = 0
+        self.verdicts: list[Verdict] = []
         self.strangers = Strangers(None)
         self.postmaster: int | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="pulse-bench-")
@@ -168,15 +185,22 @@ class Stand:
         processes: int = 1,
         topics: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        program: str = WORKER,
+        recorded: int = CAPACITY,
     ) -> AsyncIterator[Crew]:
-        """Worker processes, spread over the addresses, that have started and wait to be let loose."""
+        """Worker processes, spread over the addresses, that have started and wait to be let loose.
+
+        Each keeps the last so many jobs that are `recorded`.
+        """
         members: list[CrewMember] = []
         try:
             for number in range(processes):
-                recording = Recording.create(self.folder)
+                recording = Recording.create(self.folder, recorded)
                 address = addresses[number % len(addresses)]
                 members.append(
-                    CrewMember.start(recording, address, concurrency, topics, dict(environment or {}))
+                    CrewMember.start(
+                        recording, address, concurrency, topics, dict(environment or {}), program
+                    )
                 )
             crew = Crew(members)
             await crew.is_prepared()

@@ -22,6 +22,7 @@ FAST_SETTINGS = {
     "synchronous_commit": "off",
     "autovacuum": "off",
     "max_connections": "300",
+    "max_prepared_transactions": "10",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import grpc.aio
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.backoff import Backoff
 from pulse.clock import lease_clock
 from pulse.coalescing import Coalescer
@@ -53,6 +53,7 @@ class Confirmer:
         """Confirm nothing any more."""
         await self._coalescer.close()
 
+    @failpoints.before("worker.confirming")
     async def _send(self, jobs: list[HeldJob]) -> None:
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
         while jobs := [job for job in jobs if not job.stop_reason]:
@@ -77,7 +78,7 @@ class Confirmer:
 
     def _drop_expired(self, jobs: list[HeldJob]) -> list[HeldJob]:
         now = lease_clock()
-        expired = [job for job in jobs if now >= job.lease_end and not job.stop_reason]
+        expired = [job for job in jobs if self._terms.is_over(job, now) and not job.stop_reason]
         if expired:
             logger.warning("%d jobs could not be confirmed before their leases ended.", len(expired))
             self._stop(expired, "it could not be confirmed in time")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.clock import lease_clock
 from pulse.context import tell_to_stop
 from pulse.handlers import Registry
@@ -44,6 +44,7 @@ class Executor:
 
     # ------------------------------------------------------------ taking
 
+    @failpoints.before("worker.received")
     def accept(self, assignments: Iterable[pb.JobAssignment], age_seconds: float = 0.0) -> None:
         """Take jobs that the server delivered, having claimed them so long ago."""
         lease_seconds = self._terms.lease_seconds

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import grpc
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.clock import lease_clock
 from pulse.connection import channel_options, is_said_by_pulsed, translate
 from pulse.endpoint import Endpoint
@@ -90,7 +90,7 @@ class Heartbeats:
         for begin in range(0, len(due), tuning.CLAIMS_PER_BEAT):
             went_well &= self._beat_some(due[begin : begin + tuning.CLAIMS_PER_BEAT])
         now = lease_clock()
-        expired = [job for job in list(self._held.values()) if job.lease_end <= now]
+        expired = [job for job in list(self._held.values()) if self._terms.is_over(job, now)]
         if expired:
             logger.warning(
                 "No heartbeat got through to pulsed at %s for %.0f s: %d jobs are given up, to run again.",
@@ -101,6 +101,7 @@ class Heartbeats:
             self._tell_lost(expired, "its lease ran out, no heartbeat got through")
         return went_well
 
+    @failpoints.before("worker.beating")
     def _beat_some(self, jobs: list[HeldJob]) -> bool:
         request = pb.HeartbeatsRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
         sent_at = lease_clock()
@@ -108,6 +109,8 @@ class Heartbeats:
         try:
             response = self._stub().Heartbeats(request, timeout=timeout, metadata=self._endpoint.metadata)
         except grpc.RpcError as error:
+            if _tells_of_an_outage(error):
+                self._terms.spared_until = sent_at + self._terms.lease_seconds
             if not self._is_failing and not self._is_over.is_set():
                 self._is_failing = True
                 logger.warning(
@@ -147,3 +150,12 @@ class Heartbeats:
             self._loop.call_soon_threadsafe(self._lost, jobs, reason)
         except RuntimeError:
             self._is_over.set()  # the event loop is gone, and the handlers with it
+
+
+def _tells_of_an_outage(error: grpc.RpcError) -> bool:
+    """Whether pulsed itself says that its database does not answer, or has no room."""
+    return (
+        isinstance(error, grpc.Call)
+        and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        and is_said_by_pulsed(error)
+    )

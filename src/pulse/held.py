@@ -22,6 +22,13 @@ class LeaseTerms:
 
     lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
     heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
+    # On the `lease_clock`. pulsed said that its database does not answer: it reaps nothing meanwhile, nor for
+    # a whole lease after that.
+    spared_until: float = 0.0
+
+    def is_over(self, job: HeldJob, now: float) -> bool:
+        """Whether the job may be somebody else's by now, and the worker has to give it up."""
+        return now >= job.lease_end and now >= self.spared_until
 
 
 class HeldJob:

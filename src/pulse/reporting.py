@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 import grpc
 import grpc.aio
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.backoff import Backoff
 from pulse.clock import lease_clock
 from pulse.coalescing import Coalescer
 from pulse.connection import Connection
 from pulse.errors import ClientClosed
-from pulse.held import HeldJob
+from pulse.held import HeldJob, LeaseTerms
 from pulse.lines import Line
 from pulse.outcomes import Failed
 from pulse.v1 import pulse_pb2 as pb
@@ -47,11 +47,13 @@ class Reporter:
         self,
         connection: Connection,
         worker_id: str,
+        terms: LeaseTerms,
         window: Window,
         settled: Callable[[Iterable[HeldJob]], None],
     ) -> None:
         self._connection = connection
         self._worker_id = worker_id
+        self._terms = terms
         self._window = window
         self._settled = settled
         self._is_failing = False
@@ -75,6 +77,7 @@ class Reporter:
         self._let_go(await self._coalescer.close(), "the worker stopped before it was reported")
         await self._line.close()
 
+    @failpoints.before("worker.reporting")
     async def _send(self, jobs: list[HeldJob]) -> None:
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
         try:
@@ -89,6 +92,7 @@ class Reporter:
         except ClientClosed as error:
             self._let_go(jobs, error.message)
 
+    @failpoints.after("worker.reported")
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Report once. Returns the jobs that have to be reported again."""
         capacity = self._window.news()
@@ -139,7 +143,7 @@ class Reporter:
             if job.stop_reason:
                 self._let_go([job], job.stop_reason)  # whoever stopped it has said why
                 continue
-            if now < job.lease_end:
+            if not self._terms.is_over(job, now):
                 ours.append(job)
                 continue
             logger.warning(

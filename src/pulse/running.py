@@ -16,9 +16,9 @@ from time import perf_counter
 from types import CoroutineType
 from typing import Any, cast
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.clock import lease_clock
-from pulse.context import Context, make_current
+from pulse.context import make_current
 from pulse.handlers import Call
 from pulse.held import HeldJob
 from pulse.judging import judge
@@ -27,6 +27,11 @@ from pulse.stepping import Steps, awaited, remaining_steps
 from pulse.threads import HandlerThreads
 from pulse.tracing import start_run
 from pulse.window import Window
+
+
+class _Late(Exception):
+    """The thread got to the job when it was not ours any more, or may not have been."""
+
 
 # A job whose handler waits for something, its contextvars, and when it began.
 Suspended = tuple[HeldJob, Steps, contextvars.Context, float]
@@ -105,11 +110,15 @@ class Runners:
         outcome: Outcome | None = SUCCEEDED
         try:
             await remaining_steps(steps, own)
+        except _Late:
+            outcome, job.has_begun, job.task = None, False, None
         except BaseException as error:
             outcome = own.run(judge, job, error, self._exit)
         self._suspended.discard(job)
         self._window.observe(perf_counter() - began)
         self._end(job, outcome)
+        if not job.has_begun and not job.stop_reason:
+            self._confirm(job)
         self._go_on()
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
@@ -156,6 +165,7 @@ class Runners:
 
     # ------------------------------------------------------------ one job
 
+    @failpoints.before("worker.starting")
     def _start(self, job: HeldJob) -> Steps | None:
         """Call the handler and step it once. Returns None if it is done."""
         handler, context = job.handler, job.context
@@ -167,14 +177,14 @@ class Runners:
             if type(coroutine) is not CoroutineType:
                 coroutine = awaited(coroutine)
         else:
-            coroutine = self._run_in_thread(handler.call, arguments, context)
+            coroutine = self._run_in_thread(job, handler.call, arguments)
         try:
             return coroutine, coroutine.send(None)
         except StopIteration:
             return None
 
-    async def _run_in_thread(self, call: Call, arguments: Any, context: Context) -> None:
-        result = await self._threads.run(call, arguments, context)
+    async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> None:
+        result = await self._threads.run(_call_in_time, job, call, arguments)
         if inspect.isawaitable(result):
             await result  # a plain function that made a coroutine: forgetting it would look like success
 
@@ -188,3 +198,10 @@ class Runners:
     def _exit(self, error: BaseException) -> None:
         self._is_stopping = True
         self._fatal(error)
+
+
+def _call_in_time(job: HeldJob, call: Call, arguments: Any) -> Any:
+    # A thread may get its turn long after the event loop looked: on a busy machine, or after a freeze.
+    if job.stop_reason or lease_clock() >= job.lease_end:
+        raise _Late
+    return call(arguments, job.context)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import grpc.aio
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.backoff import Backoff
 from pulse.coalescing import Coalescer
 from pulse.connection import Connection, is_retryable, no_answer
@@ -138,6 +138,8 @@ class Submitter:
         finally:
             timer.cancel()
 
+    @failpoints.before("client.submitting")
+    @failpoints.after("client.submitted")
     async def submit_together(
         self, message: pb.StreamSubmitsRequest, timeout_seconds: float
     ) -> pb.SubmitJobsResponse:
@@ -170,6 +172,8 @@ class Submitter:
             if not isinstance(error, asyncio.CancelledError | ClientClosed):
                 raise
 
+    @failpoints.before("client.submitting")
+    @failpoints.after("client.submitted")
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
         """Send once. Returns the error if it may be tried again; else every caller has its answer."""
         message = pb.StreamSubmitsRequest()

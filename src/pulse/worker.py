@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.confirming import Confirmer
 from pulse.connection import Connection
 from pulse.declarations import Declarations
@@ -81,7 +81,7 @@ class Worker:
         self._confirmer = Confirmer(
             connection, self._worker_id, terms, ready=executor.ready, stop=executor.stop
         )
-        self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
+        self._reporter = Reporter(connection, self._worker_id, terms, window, executor.settled)
         self._heartbeats = Heartbeats(
             connection.endpoint, self._worker_id, terms, executor.held, executor.stop
         )
@@ -205,6 +205,7 @@ class Worker:
         waited.cancel()
         hurried.cancel()
 
+    @failpoints.before("worker.releasing")
     async def _release(self, jobs: list[HeldJob]) -> None:
         for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
             some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]

@@ -94,6 +94,8 @@ class App:
             metrics=metrics,
             transitions=transitions,
         )
+        # Full disks and locks can keep beats out of a database that answers each tick.
+        claims.on_failed_beats(self.watchdog.wait_again)
         self.promoter = Promoter(repo, signals, interval=tuning.PROMOTE_INTERVAL)
         schedules = PostgresScheduleRepo(self._database)
         self.scheduler = Scheduler(

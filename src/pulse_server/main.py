@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     silence_grpc_core()
     migrate = getattr(options, "migrate", False)
     try:
+        failpoints = _armed_failpoints(os.environ)
         if options.command == "check":
             from pulse_server.checks import check
 
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environ = environment(options, os.environ)
         settings = read_settings(environ)
         configure_logging(settings.log_level, lifeline.number if lifeline is not None else None)
+        if failpoints and lifeline is None:
+            log.warning("failpoints_armed", extra={"failpoints": failpoints})
         if options.command == "migrate":
             return _migrate(settings, show_only=options.action == "status")
         if lifeline is not None:
@@ -55,6 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error).splitlines(), lifeline)
     except KeyboardInterrupt:
         return 130
+
+
+def _armed_failpoints(environ: Mapping[str, str]) -> list[str]:
+    """What is to go wrong in this process, which only tests ask for. BadSettings if that cannot be read."""
+    if not environ.get("PULSE_FAILPOINTS"):
+        return []  # and spare the supervisor the SDK, with all of gRPC
+    try:
+        from pulse import failpoints
+    except ValueError as error:
+        raise BadSettings(str(error)) from None
+    return failpoints.armed()
 
 
 def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> int:

@@ -12,6 +12,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.schema_check import require_usable_schema
 from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.service.gate import Gate
+from pulse_server.service.horizon import Horizon
 from pulse_server.service.readiness import Readiness
 from pulse_server.service.vitals import Vitals
 from pulse_server.settings import Settings
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 
 
 class Observation:
-    """Readiness and gRPC's health are there always; vitals only if there is a port to tell them on."""
+    """Readiness, gRPC's health and the look-out for what holds vacuum back are there always; vitals only if
+    there is a port to tell them on."""
 
     def __init__(
         self, settings: Settings, database: Database, gate: Gate, hub: Hub, metrics: Metrics
@@ -47,6 +49,9 @@ class Observation:
         )
         self.readiness.on_change(self.health.set)
         self.vitals = Vitals(repo, metrics, interval=tuning.VITALS_INTERVAL)
+        self.horizon = Horizon(
+            repo, metrics, interval=tuning.HORIZON_INTERVAL, patience=tuning.HELD_BACK_PATIENCE
+        )
         self._http: HttpServer | None = None
         self.http_address: str | None = None
         _read_gauges(metrics, database, gate, hub, self.readiness)
@@ -54,7 +59,7 @@ class Observation:
     @property
     def loops(self) -> tuple[Loop, ...]:
         has_readers = self._settings.http_address is not None
-        return (self.readiness.loop, *((self.vitals.loop,) if has_readers else ()))
+        return (self.readiness.loop, self.horizon.loop, *((self.vitals.loop,) if has_readers else ()))
 
     async def open(self, access: Access | None, certificates: Certificates | None) -> None:
         """Answer on the HTTP port, if there is to be one: alive, and not ready yet."""

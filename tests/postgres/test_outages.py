@@ -19,6 +19,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.submissions import Submissions
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
+from tests.faults.proxy import database_proxy
 from tests.postgres.sessions import Connection, cut_sessions, nobody_waits
 
 NOBODY_LISTENS = "postgresql://postgres@127.0.0.1:1/nowhere"
@@ -133,6 +134,16 @@ async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn
 
     with pytest.raises(Unavailable, match="refuses the connection"):
         await wait_until_reachable(unknown, timedelta(minutes=10))
+
+
+async def test_start_tries_again_when_the_database_hangs_up_on_it(shared_dsn: str) -> None:
+    """As one does that restarts, or whose server is killed, while somebody connects."""
+    async with database_proxy(shared_dsn) as (proxy, dsn):
+        with proxy.freeze(after=b"user") as silence:
+            waiting = asyncio.create_task(wait_until_reachable(dsn, timedelta(minutes=10)))
+            await silence.has_begun.wait()
+            proxy.cut()
+        await waiting
 
 
 async def test_bug_is_not_dressed_up_as_an_outage(postgres: Store) -> None:

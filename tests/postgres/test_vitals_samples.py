@@ -120,42 +120,6 @@ async def test_running_jobs_and_dead_letters_are_counted(
     assert await vitals.count_jobs() == JobCounts(running=2, dead_letters=3)
 
 
-async def test_open_transaction_with_a_snapshot_is_noticed_and_its_end_too(
-    vitals: PostgresVitalsRepo, session: Connection
-) -> None:
-    await session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    await session.fetchval("SELECT 1")
-    began = await vitals.measure_database()
-    later = await vitals.measure_database()
-    await session.execute("COMMIT")
-    over = await vitals.measure_database()
-
-    assert 0 < began.oldest_transaction_seconds < later.oldest_transaction_seconds
-    assert over.oldest_transaction_seconds == 0
-
-
-async def test_idle_session_and_the_sample_itself_hold_nothing_back(
-    vitals: PostgresVitalsRepo, session: Connection
-) -> None:
-    await session.fetchval("SELECT 1")
-    await session.execute("BEGIN")  # no snapshot yet, and no id
-
-    assert (await vitals.measure_database()).oldest_transaction_seconds == 0
-
-
-async def test_transaction_in_another_database_is_none_of_our_business(
-    vitals: PostgresVitalsRepo, cluster_dsn: str
-) -> None:
-    elsewhere = await asyncpg.connect(cluster_dsn, timeout=10)
-    try:
-        await elsewhere.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await elsewhere.fetchval("SELECT 1")
-
-        assert (await vitals.measure_database()).oldest_transaction_seconds == 0
-    finally:
-        elsewhere.terminate()
-
-
 async def test_table_is_measured(vitals: PostgresVitalsRepo, session: Connection) -> None:
     await add_jobs(session, 100)
     size = (await vitals.measure_database()).jobs_bytes

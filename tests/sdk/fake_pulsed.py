@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 
+from pulse.connection import SAID_BY_PULSED
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 
@@ -53,6 +54,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.beats: list[tuple[str, int]] = []
         self.beats_fail = False
         self.beats_refusal: tuple[grpc.StatusCode, str] | None = None
+        self.says_its_database_is_away = False
         self.disowned: set[str] = set()
         self.released: list[str] = []
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
@@ -247,9 +249,15 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
                     response.refused.add(
                         index=index, refusal=pb.Refusal(code=code.value[0], message=sentence)
                     )
-                else:
+                elif not self.says_its_database_is_away:
                     self.results[result.job_id] = result
+        self._refuse_without_database(context)
         return response
+
+    def _refuse_without_database(self, context: grpc.ServicerContext) -> None:
+        if self.says_its_database_is_away:
+            context.set_trailing_metadata(((SAID_BY_PULSED, "1"),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, "The database did not answer. Try again.")
 
     # It has no lines: the SDK makes calls instead. tests/sdk/line_server.py has them.
 
@@ -262,6 +270,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):
             self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)
+        self._refuse_without_database(context)
         if self.beats_refusal is not None:
             context.abort(*self.beats_refusal)
         if self.beats_fail:

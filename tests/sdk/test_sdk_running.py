@@ -411,3 +411,60 @@ async def test_job_that_waited_past_its_lease_is_confirmed_instead_of_started() 
     executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await eventually(lambda: confirmed)
     assert executor.unstarted() == confirmed
+
+
+async def test_thread_that_gets_to_a_job_past_its_lease_has_it_confirmed_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+
+    def handle(ctx: pulse.Context) -> None:
+        begun.append(ctx.job_id)
+
+    confirmed: list[HeldJob] = []
+    reported: list[HeldJob] = []
+    executor = executor_for(handle, confirmed, reported)
+    threads = executor._runners._threads
+
+    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+        monkeypatch.undo()
+        lease_end, job.lease_end = job.lease_end, 0.0
+        try:
+            return await threads.run(function, job, *args)
+        finally:
+            job.lease_end = lease_end
+
+    monkeypatch.setattr(threads, "run", run_late)
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    await eventually(lambda: confirmed)
+    assert (begun, executor.unstarted()) == ([], confirmed)
+
+    executor.ready(confirmed[0])
+    await eventually(lambda: reported)
+    assert begun == ["j1"]
+
+
+async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handle() -> None:
+        raise AssertionError("must not run")
+
+    confirmed: list[HeldJob] = []
+    reported: list[HeldJob] = []
+    is_over = asyncio.Event()
+    executor = executor_for(handle, confirmed, reported)
+    threads = executor._runners._threads
+
+    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+        monkeypatch.undo()
+        executor.stop([job], "a test says so")
+        try:
+            return await threads.run(function, job, *args)
+        finally:
+            asyncio.get_running_loop().call_soon(is_over.set)
+
+    monkeypatch.setattr(threads, "run", run_late)
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    await is_over.wait()
+    assert (confirmed, reported, executor.held) == ([], [], {})

@@ -327,6 +327,33 @@ async def test_lease_that_cannot_be_defended_is_given_up(
     fake.stop()
 
 
+async def test_jobs_are_kept_while_pulsed_says_that_its_database_does_not_answer(running: Running) -> None:
+    """Nobody can be given them then: what runs goes on, what waits is confirmed, what is done is reported."""
+    fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
+    go = asyncio.Event()
+    runs = []
+    async with pulse.Pulse(fake.address, concurrency=1) as p:
+
+        @p.job("work")
+        async def handle(ctx: pulse.Context) -> None:
+            runs.append(ctx.job_id)
+            await go.wait()
+
+        async with running(p):
+            fake.deliver("runs", "waits")
+            await eventually(lambda: runs == ["runs"])
+            fake.says_its_database_is_away = True
+            seen = len(fake.beats)
+            # Each is beaten every 50 ms while that fails: so for several leases.
+            await fake.until_async(lambda: len(fake.beats) >= seen + 40)
+            go.set()
+            await fake.until_async(lambda: fake.result_count >= 3)
+            fake.says_its_database_is_away = False
+            await fake.until_async(lambda: len(fake.results) == 2)
+    assert runs == ["runs", "waits"]
+    fake.stop()
+
+
 async def test_worker_comes_back_after_a_restart_with_what_it_holds(
     fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

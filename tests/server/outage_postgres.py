@@ -1,10 +1,11 @@
-"""A Postgres that a test may stop, start again and freeze, always at the same address."""
+"""A Postgres that a test may stop, kill, start again and freeze, always at the same address."""
 
 import os
 import signal
 import sys
 import tempfile
 import urllib.parse
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,9 +19,9 @@ CAN_FREEZE = sys.platform.startswith("linux")
 class OutagePostgres:
     """Its socket is found through a link, which follows it from start to start."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] = FAST_SETTINGS) -> None:
         self._directory = directory
-        self._postgres = EmbeddedPostgres(directory, settings=FAST_SETTINGS)
+        self._postgres = EmbeddedPostgres(directory, settings=settings)
         # Short, whatever the test's own directory is called: a socket's path is.
         self._links = tempfile.TemporaryDirectory(prefix="pulse-link-")
         self._frozen: list[int] = []
@@ -52,9 +53,18 @@ class OutagePostgres:
         assert server is not None
         self._frozen = [server.pid]
         os.kill(server.pid, signal.SIGSTOP)  # first, so that no child is born meanwhile
-        self._frozen += _children_of(server.pid)
+        self._frozen += children_of(server.pid)
         for pid in self._frozen[1:]:
             os.kill(pid, signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """End every process of the server where it stands, as a machine does that loses power."""
+        self.freeze()  # so that none of them can do a last thing for having seen another one die
+        for pid in self._frozen:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._frozen = []
+        self.stop()
 
     def thaw(self) -> None:
         for pid in self._frozen:
@@ -68,6 +78,7 @@ class OutagePostgres:
         self._links.cleanup()
 
 
-def _children_of(parent: int) -> list[int]:
+def children_of(parent: int) -> list[int]:
+    """The processes that this one has started and that still live."""
     threads = Path(f"/proc/{parent}/task")
     return [int(child) for thread in threads.iterdir() for child in (thread / "children").read_text().split()]

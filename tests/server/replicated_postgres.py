@@ -10,9 +10,13 @@ from typing import Any
 import asyncpg
 
 from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 
 _PATIENCE_SECONDS = 20
+_STANDBY = "second"
+# A commit is answered once the standby has it too. Processes die here, not machines: fsync stays off.
+_SYNCHRONOUS = FAST_SETTINGS | {"synchronous_commit": "on"}
 
 
 def make_template(directory: Path) -> Path:
@@ -25,14 +29,21 @@ def make_template(directory: Path) -> Path:
 
 
 class ReplicatedPostgres:
-    """Both serve when the constructor returns."""
+    """Both serve when the constructor returns.
 
-    def __init__(self, directory: Path, template: Path) -> None:
+    If they are synchronous, the first answers no commit that the second does not have. The second, once it is
+    promoted, waits for nobody.
+    """
+
+    def __init__(self, directory: Path, template: Path, *, synchronous: bool = False) -> None:
         self._directories = directory / "first", directory / "second"
         for path in self._directories:
             _copy(template, path)
-        self.first, self.second = (OutagePostgres(path) for path in self._directories)
+        settings = _SYNCHRONOUS if synchronous else FAST_SETTINGS
+        self.first, self.second = (OutagePostgres(path, settings) for path in self._directories)
         self._make_standby(1, follows=self.first)
+        if synchronous:
+            self._add_settings(0, f"synchronous_standby_names = '{_STANDBY}'")
         self.first.start()
         self.second.start()
 
@@ -60,6 +71,13 @@ class ReplicatedPostgres:
             while not await ask(self.second, caught_up, reached):  # noqa: ASYNC110 - no bell rings
                 await asyncio.sleep(0.01)
 
+    async def second_is_synchronous(self) -> None:
+        """Return once the primary waits for the standby: before that it answers alone."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            state = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
+            while await ask(self.first, state, _STANDBY) != "sync":  # noqa: ASYNC110 - no bell rings
+                await asyncio.sleep(0.01)
+
     def demote_first(self) -> None:
         """Start it again as a standby, as a failover manager does with a primary that returns."""
         self.first.thaw()
@@ -72,10 +90,13 @@ class ReplicatedPostgres:
             server.close()
 
     def _make_standby(self, number: int, follows: OutagePostgres) -> None:
-        data = self._directories[number] / "postgres"
-        (data / "standby.signal").touch()
-        with (data / "postgresql.auto.conf").open("a") as settings:
-            settings.write(f"primary_conninfo = 'host={_sockets_of(follows)} port=5432 user=pulse'\n")
+        (self._directories[number] / "postgres" / "standby.signal").touch()
+        primary = f"host={_sockets_of(follows)} port=5432 user=pulse application_name={_STANDBY}"
+        self._add_settings(number, f"primary_conninfo = '{primary}'")
+
+    def _add_settings(self, number: int, line: str) -> None:
+        with (self._directories[number] / "postgres" / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f"{line}\n")
 
 
 async def ask(server: OutagePostgres, question: str, *args: Any) -> Any:

@@ -7,16 +7,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import grpc
 import pytest
+import uuid_utils
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
 from pulse_server.app import running_app
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector, NoHostTakesWrites
+from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.failures import NoHostTakesWrites
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
 from tests.transport.pulse_server_under_test import settings_of_test
@@ -33,6 +36,7 @@ QUICK = {
     "LISTEN_CHECK": timedelta(seconds=0.2),
 }
 LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
+WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +45,27 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplicatedPostgres]:
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in QUICK.items():
         monkeypatch.setattr(tuning, name, value)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, template: Path, hurry: None) -> Iterator[ReplicatedPostgres]:
     pair = ReplicatedPostgres(tmp_path, template)
     yield pair
     pair.close()
+
+
+@pytest.fixture
+async def synchronous(tmp_path: Path, template: Path, hurry: None) -> AsyncIterator[ReplicatedPostgres]:
+    """The first answers a commit once the second has it."""
+    pair = ReplicatedPostgres(tmp_path, template, synchronous=True)
+    try:
+        await pair.second_is_synchronous()
+        yield pair
+    finally:
+        pair.close()
 
 
 @asynccontextmanager
@@ -78,6 +97,13 @@ async def work_goes_on(stub: Any, worker: StreamingWorker, server: OutagePostgre
     assert job.job_id == job_id
     await worker.complete(job)
     assert await ask(server, "SELECT status FROM pulse.jobs WHERE id = $1", job_id) == "COMPLETED"
+
+
+async def is_told(server: OutagePostgres, question: str, *args: Any) -> None:
+    """Return once the answer is true."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await ask(server, question, *args):  # noqa: ASYNC110 - the database rings no bell
+            await asyncio.sleep(0.02)
 
 
 async def place_of(connector: Connector) -> str:
@@ -123,9 +149,7 @@ async def test_server_leaves_a_frozen_primary_for_the_standby_that_was_promoted(
 
         await work_goes_on(stub, worker, pair.second)
         await worker.complete(held)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await ask(pair.second, LINES):  # noqa: ASYNC110 - the database rings no bell
-                await asyncio.sleep(0.05)
+        await is_told(pair.second, LINES)
         # The old one wakes up and takes writes as before; nobody talks to it any more.
         pair.first.thaw()
         before = await ask(pair.first, "SELECT count(*) FROM pulse.jobs")
@@ -135,6 +159,72 @@ async def test_server_leaves_a_frozen_primary_for_the_standby_that_was_promoted(
         pair.demote_first()
         await work_goes_on(stub, worker, pair.second)
         assert await ask(pair.first, "SELECT pg_is_in_recovery()")
+
+
+async def test_old_primary_that_thaws_acknowledges_nothing_and_is_left_for_the_new_one(
+    synchronous: ReplicatedPostgres,
+) -> None:
+    """A server that starts now asks the old one first, and that one still believes to be the primary."""
+    old, new = synchronous.first, synchronous.second
+    old.freeze()
+    await synchronous.promote_second()
+    old.thaw()
+    assert await ask(old, "SELECT pg_is_in_recovery()") is False
+    assert await place_of(Connector(synchronous.dsn(old, new))) == await place_of(Connector(old.dsn))
+
+    # Whoever writes there waits for the standby that left, and nobody sees what was written.
+    insert = "INSERT INTO pulse.paused_topics (topic) VALUES ('nobody-is-told')"
+    writing = asyncio.create_task(ask(old, insert))
+    await is_told(old, f"SELECT count(*) > 0 {WAITING}")
+    assert not writing.done()
+    assert await ask(old, "SELECT count(*) FROM pulse.paused_topics") == 0
+
+    async with (
+        serving(synchronous.dsn(old, new)) as stub,
+        StreamingWorker(stub, "w1", capacity=2) as worker,
+    ):
+        for _ in range(3):
+            await work_goes_on(stub, worker, new)
+    assert await ask(old, "SELECT count(*) FROM pulse.jobs") == 0
+    assert not writing.done()
+    old.kill()
+    with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
+        await writing
+
+
+async def test_repeat_is_acknowledged_no_sooner_than_the_standby_has_what_it_repeats(
+    synchronous: ReplicatedPostgres,
+) -> None:
+    """A commit whose wait was ended is there for all to see, and the standby does not have it."""
+    primary, standby = synchronous.first, synchronous.second
+
+    async with (
+        serving(primary.dsn) as stub,
+        StreamingWorker(stub, "w1", capacity=1) as worker,
+    ):
+        await submit(stub)
+        held = await worker.take_one()
+        new_job = pb.SubmitJobRequest(topic="mail", job_id=str(uuid_utils.uuid7()))
+        result = pb.ReportResultRequest(
+            job_id=held.job_id, worker_id="w1", attempt=held.attempt, success=True
+        )
+        for method, request, stored in (
+            (stub.SubmitJob, new_job, "SELECT true FROM pulse.jobs WHERE id = $1"),
+            (stub.ReportResult, result, "SELECT status = 'COMPLETED' FROM pulse.jobs WHERE id = $1"),
+        ):
+            standby.freeze()
+            assert await method(request, timeout=10).code() is grpc.StatusCode.UNAVAILABLE
+            # End the wait, as a crash does that the primary recovers from at once.
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not await ask(primary, stored, request.job_id):
+                    await ask(primary, f"SELECT count(pg_cancel_backend(pid)) {WAITING}")
+            assert await method(request, timeout=10).code() is grpc.StatusCode.UNAVAILABLE
+            standby.thaw()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while await method(request, timeout=10).code() is not grpc.StatusCode.OK:
+                    pass
+            await synchronous.second_has_caught_up()
+            assert await ask(standby, stored, request.job_id)
 
 
 async def test_server_leaves_a_primary_that_became_read_only(pair: ReplicatedPostgres) -> None:

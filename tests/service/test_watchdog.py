@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 
 from pulse_server import tuning
-from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.status import JobStatus
+from pulse_server.service.claims import Claims
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
@@ -92,6 +94,48 @@ async def test_nothing_is_reaped_within_a_lease_after_an_outage(
     seconds.advance(INTERVAL)
     await watchdog.tick()
     assert "reap_expired" in replica.repo.calls
+
+
+async def _reap_nothing_for_a_lease(replica: Replica, watchdog: Watchdog, seconds: Seconds) -> None:
+    replica.repo.calls.clear()
+    seconds.advance(INTERVAL)
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert "reap_expired" not in replica.repo.calls
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert "reap_expired" in replica.repo.calls
+
+
+async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database answers, but has no room: beats could not be written either."""
+
+    async def no_room(*_: object) -> NoReturn:
+        raise ResourceExhausted("The database has no room left.")
+
+    with monkeypatch.context() as full:
+        full.setattr(replica.repo, "reap_expired", no_room)
+        with pytest.raises(ResourceExhausted):
+            await tick_for(watchdog, seconds, TTL)
+
+    await _reap_nothing_for_a_lease(replica, watchdog, seconds)
+
+
+async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds
+) -> None:
+    claims = Claims(replica.repo, replica.signals, timedelta(seconds=TTL))
+    claims.on_failed_beats(watchdog.wait_again)
+    claim = await replica.store.start()
+    await tick_for(watchdog, seconds, TTL)
+    replica.repo.is_away = True
+    with pytest.raises(Unavailable):
+        await claims.beat([claim])
+    replica.repo.is_away = False
+
+    await _reap_nothing_for_a_lease(replica, watchdog, seconds)
 
 
 async def test_nothing_is_reaped_within_a_lease_after_a_freeze(

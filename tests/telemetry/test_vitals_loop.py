@@ -7,6 +7,7 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.horizon import Holder
 from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
 from pulse_server.service.vitals import Vitals
 from pulse_server.telemetry.metrics import OTHER_TOPICS, Metrics
@@ -32,9 +33,10 @@ class FakeVitalsRepo:
         return JobCounts(running=7, dead_letters=8)
 
     async def measure_database(self) -> DatabaseVitals:
-        return DatabaseVitals(
-            oldest_transaction_seconds=1.5, schedule_lag_seconds=2.5, dead_rows=3, jobs_bytes=4
-        )
+        return DatabaseVitals(schedule_lag_seconds=2.5, dead_rows=3, jobs_bytes=4)
+
+    async def oldest_holder(self) -> Holder | None:
+        return None
 
     async def ping(self) -> None:
         return
@@ -65,7 +67,6 @@ async def test_sample_is_told_by_the_gauges(sampling: Sampling) -> None:
     assert metrics.oldest_ready.read() == {("mail",): 60.0, ("sms",): 2.0}
     assert metrics.running_jobs.read() == {(): 7}
     assert metrics.dead_letters.read() == {(): 8}
-    assert metrics.oldest_transaction.read() == {(): 1.5}
     assert metrics.schedule_lag.read() == {(): 2.5}
     assert metrics.dead_rows.read() == {(): 3}
     assert metrics.jobs_bytes.read() == {(): 4}

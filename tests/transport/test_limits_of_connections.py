@@ -9,6 +9,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
+from tests.transport.http2_frames import DATA, call_of, next_frame, opening
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 
@@ -17,9 +18,6 @@ PATIENCE_SECONDS = 10
 ALONE = (("grpc.use_local_subchannel_pool", 1),)
 # Takes 64 KiB before its reader has to show itself, instead of measuring how much the network would carry.
 SMALL_WINDOW = (*ALONE, ("grpc.http2.bdp_probe", 0))
-# Kinds of frames of HTTP/2, and their flags.
-DATA, HEADERS, SETTINGS = 0x0, 0x1, 0x4
-END_STREAM, END_HEADERS = 0x1, 0x4
 UNLIMITED = (*ALONE, ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1024 * 1024))
 
 
@@ -175,32 +173,11 @@ async def read_to_the_end(worker: StreamingWorker) -> None:
         await worker.message()
 
 
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
-    return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
-
-
-def call_of(stream: int, path: bytes) -> bytes:
-    """A call with an empty request, as HTTP/2 has it on the wire: no client would send such paths."""
-    headers = {
-        b":method": b"POST",
-        b":scheme": b"http",
-        b":path": path,
-        b":authority": b"test",
-        b"te": b"trailers",
-        b"content-type": b"application/grpc",
-    }
-    block = b"".join(
-        b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in headers.items()
-    )
-    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, bytes(5))
-
-
 async def answer_on(stream: int, reader: asyncio.StreamReader) -> bytes:
     """The first message that comes on the stream."""
     while True:
-        head = await reader.readexactly(9)
-        body = await reader.readexactly(int.from_bytes(head[:3], "big"))
-        if head[3] == DATA and int.from_bytes(head[5:], "big") == stream:
+        kind, _, of_stream, body = await next_frame(reader)
+        if kind == DATA and of_stream == stream:
             return body
 
 
@@ -210,7 +187,7 @@ async def test_path_that_names_no_method_does_not_end_the_server(
 ) -> None:
     host, _, port = server.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + call_of(1, path))
+    writer.write(opening() + call_of(1, path))
     writer.write(call_of(3, b"/pulse.v1.PulseService/GetDispatchStatus"))
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert await answer_on(3, reader)

@@ -27,6 +27,8 @@ _OF_OTHERS = frozenset(
         "PULSE_TLS_SERVER_NAME",
     }
 )
+# Read where the tests of pulse have something go wrong. No settings: nobody else needs to know them. ADR-0032
+_OF_TESTS = frozenset({"PULSE_FAILPOINTS", "PULSE_FAILPOINTS_SEED"})
 # Kubernetes gives these to every pod for a Service whose name begins with "pulse".
 _OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _TAKEN_FOR_DB_HOST = ("DATABASE_URL", "DB_URL", "POSTGRES_URL", "PULSE_DB_HOST", "PULSE_DATABASE_URL")
@@ -41,7 +43,7 @@ def listed(environ: Mapping[str, str], flags: Mapping[str, str], settings: Setti
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     """What looks as if it was meant for pulsed, and is read by nobody."""
-    known = {option.variable for option in OPTIONS} | _OF_OTHERS
+    known = {option.variable for option in OPTIONS} | _OF_OTHERS | _OF_TESTS
     for name in sorted(environ):
         is_of_others = _OF_KUBERNETES.fullmatch(name) or name.startswith("PULSE_UI_")
         is_meant = name.startswith("PULSE_") and not is_of_others

@@ -22,6 +22,7 @@ MAX_ATTEMPTS = 1000  # 1000² seconds of backoff is eleven days
 MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
+LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # beyond it nobody plans
 MAX_PAGE_SIZE = 1000
 MAX_PREVIEW = 100
 DEFAULT_PREVIEW = 5
@@ -119,7 +120,7 @@ def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
 
 
 def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:
-    if not datetime(1970, 1, 1, tzinfo=UTC) <= run_at <= datetime(2200, 1, 1, tzinfo=UTC):
+    if not datetime(1970, 1, 1, tzinfo=UTC) <= run_at <= LAST_MOMENT:
         raise InvalidArgument(field, "must lie between the years 1970 and 2200.")
     return run_at
 

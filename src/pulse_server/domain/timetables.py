@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
 
 SHORTEST_INTERVAL = timedelta(seconds=1)
@@ -60,14 +61,16 @@ def first_run(timetable: Timetable, now: datetime) -> datetime:
 
 
 def upcoming(timetable: Timetable, cursor: datetime, count: int) -> list[datetime]:
-    """The next occurrences, the cursor's own first."""
+    """The next occurrences, the cursor's own first. They end with the last moment that may be asked for."""
     match timetable:
         case Once():
-            return [cursor]
+            following: Iterator[datetime] = iter(())
         case Every(interval):
-            return [cursor + number * interval for number in range(count)]
+            following = (cursor + number * interval for number in range(1, count))
         case Cron():
-            return [cursor, *islice(_occurrences(timetable, cursor), count - 1)]
+            following = islice(_occurrences(timetable, cursor), count - 1)
+    # A day that comes every 28 years takes 10 ms to find, and a hundred of them nobody wants to see.
+    return [cursor, *takewhile(lambda occurrence: occurrence <= LAST_MOMENT, following)]
 
 
 def next_run(timetable: Timetable, cursor: datetime, after: datetime) -> datetime | None:

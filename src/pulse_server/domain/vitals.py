@@ -22,9 +22,8 @@ class JobCounts:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseVitals:
-    """How the database itself is: what holds dead rows back, how many there are, and what is overdue."""
+    """How the database itself is: how many dead rows there are, and what is overdue."""
 
-    oldest_transaction_seconds: float
     schedule_lag_seconds: float
     dead_rows: int
     jobs_bytes: int

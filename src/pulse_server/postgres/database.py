@@ -195,6 +195,16 @@ class Database:
             connections.close()
 
 
+# It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
+_NOT_YET = (
+    TimeoutError,
+    OSError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
 async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
     """Return once the database takes connections; Unavailable with the reason if it does not in time."""
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
@@ -202,7 +212,7 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
     while True:
         try:
             connection = await connector.connect(timeout=min(timedelta(seconds=2), patience))
-        except (TimeoutError, OSError, asyncpg.CannotConnectNowError) as error:
+        except _NOT_YET as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(_why_not(error)) from error
             await asyncio.sleep(0.2)

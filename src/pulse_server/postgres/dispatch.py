@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
+from pulse import failpoints
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Database
@@ -17,6 +18,7 @@ class PostgresDispatchRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @failpoints.before("gate.reading", Unavailable)
     async def read_gate(self) -> DispatchState:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
         if not rows:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
+from pulse import failpoints
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import (
@@ -43,12 +44,16 @@ class PostgresJobRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @failpoints.before("jobs.inserting", Unavailable)
+    @failpoints.after("jobs.inserted", Unavailable)
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         rows = await self._fetch(self._database.hot, "insert_jobs", *_insert_columns(jobs))
         if len(rows) == len(jobs):
             return [Submitted(job.id, False) for job in jobs]
         return await self._answer_for_existing(jobs, _ids(rows))
 
+    @failpoints.before("handover.storing", Unavailable)
+    @failpoints.after("handover.stored", Unavailable)
     async def hand_over_jobs(
         self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
     ) -> list[Submitted | PulseError]:
@@ -95,6 +100,8 @@ class PostgresJobRepo:
                 answers.append(_answer(job, existing))
         return answers
 
+    @failpoints.before("claim.leasing", Unavailable)
+    @failpoints.after("claim.leased", Unavailable, counts=bool)
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
         rows = await self._fetch(
             self._database.hot,
@@ -110,6 +117,8 @@ class PostgresJobRepo:
         # RETURNING promises no order.
         return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
 
+    @failpoints.before("jobs.completing", Unavailable)
+    @failpoints.after("jobs.completed", Unavailable)
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         ordered = in_lock_order(claims)
         rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
@@ -118,6 +127,8 @@ class PostgresJobRepo:
             for place, topic, ran_seconds in rows
         }
 
+    @failpoints.before("jobs.failing", Unavailable)
+    @failpoints.after("jobs.failed", Unavailable)
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._fetch(
@@ -134,16 +145,22 @@ class PostgresJobRepo:
             for job_id, worker_id, attempt, topic, ran_seconds, status in rows
         }
 
+    @failpoints.before("leases.extending", Unavailable)
+    @failpoints.after("leases.extended", Unavailable)
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
         rows = await self._fetch(
             self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
         )
         return _claims(rows, claims)
 
+    @failpoints.before("jobs.releasing", Unavailable)
+    @failpoints.after("jobs.released", Unavailable)
     async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
         rows = await self._fetch(self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims)))
         return {str(row["id"]): row["topic"] for row in rows}
 
+    @failpoints.before("jobs.reaping", Unavailable)
+    @failpoints.after("jobs.reaped", Unavailable, counts=bool)
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
         rows = await self._fetch(
             self._database.hot, "reap_expired", limit, lapsed_before, LEASE_EXPIRED_GROUP
@@ -158,6 +175,8 @@ class PostgresJobRepo:
             for row in rows
         ]
 
+    @failpoints.before("jobs.promoting", Unavailable)
+    @failpoints.after("jobs.promoted", Unavailable, counts=attrgetter("promoted"))
     async def promote_due(self, limit: int) -> Promotion:
         *topics, upcoming = await self._fetch(self._database.hot, "promote_due", limit)
         seconds = upcoming["next_due_in_seconds"]
@@ -167,6 +186,7 @@ class PostgresJobRepo:
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
         )
 
+    @failpoints.after("jobs.cancelled", Unavailable, counts=bool)
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
@@ -181,6 +201,7 @@ class PostgresJobRepo:
             for row in rows
         ]
 
+    @failpoints.after("jobs.retried", Unavailable, counts=bool)
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> list[Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
 from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.statements import statements
@@ -23,6 +24,11 @@ class PostgresVitalsRepo:
     async def measure_database(self) -> DatabaseVitals:
         (row,) = await self._fetch("measure_database")
         return DatabaseVitals(*row)
+
+    async def oldest_holder(self) -> Holder | None:
+        for kind, *facts in await self._fetch("oldest_holder"):
+            return Holder(HolderKind(kind), *facts)
+        return None
 
     async def ping(self) -> None:
         await self._database.probe.fetch("ping", _SQL["ping"])

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from pulse import failpoints
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
@@ -65,6 +66,7 @@ class Outbox:
             or self._missed
         )
 
+    @failpoints.after("wakeup.sending", ConnectionResetError)
     def take(self) -> list[str]:
         """The messages to send now, the one that wakes dispatch first. Transitions may be left for later."""
         messages = []

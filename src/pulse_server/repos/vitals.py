@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pulse_server.domain.horizon import Holder
 from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
 
 
@@ -15,6 +16,10 @@ class VitalsRepo(Protocol):
     async def count_jobs(self) -> JobCounts: ...
 
     async def measure_database(self) -> DatabaseVitals: ...
+
+    async def oldest_holder(self) -> Holder | None:
+        """Who has kept dead rows from being removed for the longest, if anybody does."""
+        ...
 
     async def ping(self) -> None:
         """Return if the database answers."""

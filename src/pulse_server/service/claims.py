@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from time import time_ns
 
@@ -38,6 +38,11 @@ class Claims:
             self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
         )
         self._beats.on_commit(lambda size: self._metrics.batch_size.observe("heartbeat", value=size))
+        self._beats_failed: Callable[[], None] = lambda: None
+
+    def on_failed_beats(self, callback: Callable[[], None]) -> None:
+        """Have this called when beats could not be stored: leases end though their workers live."""
+        self._beats_failed = callback
 
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
@@ -110,7 +115,11 @@ class Claims:
         return await self._repo.current_claims(claims)
 
     async def _extend(self, claims: list[Claim]) -> list[bool]:
-        extended = await self._repo.extend_leases(claims, self._lease_ttl)
+        try:
+            extended = await self._repo.extend_leases(claims, self._lease_ttl)
+        except PulseError:
+            self._beats_failed()
+            raise
         return [claim in extended for claim in claims]
 
 

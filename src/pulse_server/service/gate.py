@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from pulse import failpoints
 from pulse_server.domain.dispatch import DispatchState
+from pulse_server.domain.errors import Unavailable
 from pulse_server.loops import Loop
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.service.signals import Signals
@@ -61,6 +63,7 @@ class PauseControl:
         self._gate = gate
         self._signals = signals
 
+    @failpoints.before("switch.turning", Unavailable)
     async def pause(self, topic: str | None, reason: str) -> None:
         if topic is None:
             await self._repo.pause_everything(reason)
@@ -68,6 +71,7 @@ class PauseControl:
             await self._repo.pause_topic(topic, reason)
         await self._tell()
 
+    @failpoints.before("switch.turning", Unavailable)
     async def resume(self, topic: str | None) -> None:
         if topic is None:
             await self._repo.resume_everything()
@@ -79,6 +83,7 @@ class PauseControl:
         """The switches as the database has them now."""
         return await self._repo.read_gate()
 
+    @failpoints.before("switch.turned", Unavailable)
     async def _tell(self) -> None:
         await self._gate.refresh()
         self._signals.gate_changed()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
+from pulse import failpoints
 from pulse_server import tuning
 from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import JobNotFound, PulseError
+from pulse_server.domain.errors import JobNotFound, PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal
 from pulse_server.domain.status import JobStatus
@@ -32,6 +33,7 @@ class Reports:
         )
         self._commits.on_commit(lambda size: self._metrics.batch_size.observe("report", value=size))
 
+    @failpoints.after("report.answered", Unavailable)
     async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
         """Record the results and answer for each, in order: None if it counts, else why it does not.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pulse import failpoints
 from pulse_server import tuning
-from pulse_server.domain.errors import PulseError
+from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
@@ -35,6 +36,7 @@ class Submissions:
         )
         self._commits.on_commit(lambda size: self._metrics.batch_size.observe("submit", value=size))
 
+    @failpoints.after("submit.answered", Unavailable)
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
         answers: list[Submitted | PulseError] = []

@@ -53,7 +53,6 @@ class Vitals:
     async def _sample(self) -> None:
         metrics = self._metrics
         database = await self._repo.measure_database()
-        _set(metrics.oldest_transaction, database.oldest_transaction_seconds)
         _set(metrics.schedule_lag, database.schedule_lag_seconds)
         _set(metrics.dead_rows, database.dead_rows)
         _set(metrics.jobs_bytes, database.jobs_bytes)

@@ -133,14 +133,19 @@ class Metrics:
         self.schedule_lag = Gauge(
             "pulse_schedule_lag_seconds", "For how long the most overdue schedule has been due."
         )
-        self.oldest_transaction = Gauge(
-            "pulse_database_oldest_transaction_seconds",
-            "Age of the oldest transaction that keeps dead rows from being removed.",
-        )
         self.dead_rows = Gauge("pulse_database_jobs_dead_rows", "Dead rows in pulse.jobs, as estimated.")
         self.jobs_bytes = Gauge("pulse_database_jobs_bytes", "Size of pulse.jobs with its indexes.")
         self.vitals_age = Gauge(
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
+        )
+        # --- as the last look at the database's sessions found it (service/horizon.py)
+        self.oldest_transaction = Gauge(
+            "pulse_database_oldest_transaction_seconds",
+            "Age of the oldest transaction that keeps dead rows from being removed.",
+        )
+        self.horizon = Gauge(
+            "pulse_database_horizon_transactions",
+            "Transaction ids given out since the oldest snapshot that keeps dead rows from being removed.",
         )
 
     def topic(self, name: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -247,3 +248,12 @@ async def _turn(connection: Session) -> AsyncIterator[None]:
 
 def _milliseconds(span: timedelta) -> int:
     return int(span.total_seconds() * 1000)
+
+
+if os.environ.get("PULSE_FAILPOINTS"):
+    # Not as a decorator: to import pulse brings gRPC, which `pulsed migrate` and a supervisor do without.
+    from pulse import failpoints
+
+    _record = failpoints.before("migration.recording", Unavailable)(_record)
+    _apply = failpoints.before("migration.applying", Unavailable)(_apply)
+    _apply = failpoints.after("migration.applied", Unavailable)(_apply)

@@ -1,4 +1,9 @@
 -- Reading jobs. Nothing here changes a row.
+--
+-- Two of them vouch for what they read: a caller that repeats itself is told that it was taken before. A commit that
+-- changes nothing waits for no synchronous standby, and the row it saw may not be on one: its own commit was ended
+-- while it waited, by a cancel or by a crash. The message in the WAL makes theirs a commit that waits; whatever
+-- it could see is before it. deploy/ha/README.md
 
 -- name: get_job
 SELECT * FROM pulse.jobs WHERE id = $1::uuid;
@@ -8,7 +13,8 @@ SELECT * FROM pulse.jobs WHERE id = $1::uuid;
 SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
        locked_by, lease_until, started_at, finished_at, finished_by, history
 FROM pulse.jobs
-WHERE id = ANY($1::uuid[]);
+WHERE id = ANY($1::uuid[])
+  AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: find_existing
 -- The jobs that stand in the way of an insert: by id, or by topic and key. `same` tells whether topic and
@@ -22,7 +28,8 @@ CROSS JOIN LATERAL (
     SELECT by_key.id, by_key.topic, by_key.payload
     FROM pulse.jobs AS by_key
     WHERE by_key.topic = new.topic AND by_key.idempotency_key = new.idempotency_key
-) AS job;
+) AS job
+WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: current_claims
 -- Those of the claims that still hold.

@@ -134,7 +134,8 @@ RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.start
 -- name: fail_jobs
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker says that none would
 -- help; if the claim still holds. The next attempt is due after attempts² seconds unless the worker named
--- another wait.
+-- another wait. A redrive goes on counting, so the square is bounded: past the range of a number, one such row would
+-- fail every report that shares its statement, and every reap.
 UPDATE pulse.jobs AS job
 SET status = CASE
         WHEN failure.discard OR job.attempts >= job.max_attempts THEN 'DEAD_LETTERED'
@@ -143,7 +144,7 @@ SET status = CASE
     finished_at = CASE WHEN failure.discard OR job.attempts >= job.max_attempts THEN clock_timestamp() END,
     finished_by = CASE WHEN failure.discard OR job.attempts >= job.max_attempts THEN job.locked_by END,
     next_run_at = clock_timestamp()
-        + COALESCE(failure.retry_after, job.attempts * job.attempts * interval '1 second'),
+        + COALESCE(failure.retry_after, LEAST(job.attempts, 10000) ^ 2 * interval '1 second'),
     last_error = failure.error,
     error_group = CASE
         WHEN failure.discard OR job.attempts >= job.max_attempts THEN failure.error_group ELSE ''
@@ -212,7 +213,7 @@ SET status = CASE
     finished_at = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN clock_timestamp() END,
     finished_by = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN job.locked_by END,
     attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
-    next_run_at = clock_timestamp() + job.attempts * job.attempts * interval '1 second',
+    next_run_at = clock_timestamp() + LEAST(job.attempts, 10000) ^ 2 * interval '1 second',
     last_error = 'worker lease expired',
     error_group = CASE WHEN job.delivered AND job.attempts >= job.max_attempts THEN $3::text ELSE '' END,
     history = pulse.append_attempt(

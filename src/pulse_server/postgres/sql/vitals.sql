@@ -27,22 +27,8 @@ SELECT
     (SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED') AS dead_letters;
 
 -- name: measure_database
--- The state of the database itself. A transaction holds dead rows back from the moment it has a snapshot or an
--- id; one that was prepared does so until somebody ends it. Sessions of other roles are seen only by a member
--- of pg_read_all_stats.
+-- The state of the database itself.
 SELECT
-    GREATEST(
-        0,
-        (SELECT EXTRACT(epoch FROM clock_timestamp() - min(session.xact_start))
-         FROM pg_stat_activity AS session
-         WHERE (session.backend_xmin IS NOT NULL OR session.backend_xid IS NOT NULL)
-           AND (session.datname = current_database() OR session.backend_type = 'walsender')
-           AND session.backend_type IN ('client backend', 'walsender')
-           AND session.pid <> pg_backend_pid()),
-        (SELECT EXTRACT(epoch FROM clock_timestamp() - min(prepared.prepared))
-         FROM pg_prepared_xacts AS prepared
-         WHERE prepared.database = current_database())
-    )::float8 AS oldest_transaction_seconds,
     GREATEST(
         0,
         (SELECT EXTRACT(epoch FROM clock_timestamp() - min(schedule.next_run_at))
@@ -51,6 +37,70 @@ SELECT
     )::float8 AS schedule_lag_seconds,
     pg_stat_get_dead_tuples('pulse.jobs'::regclass) AS dead_rows,
     pg_total_relation_size('pulse.jobs'::regclass) AS jobs_bytes;
+
+-- name: oldest_holder
+-- Whoever holds back the horizon behind which dead rows of this database can be removed: a session with a snapshot or
+-- a transaction id, a prepared transaction, a standby that says what its queries still need, or the slot where it
+-- left that. The oldest alone, by transactions: it is the one that counts. Of another database only what has an id: each
+-- snapshot that is taken anywhere meanwhile reaches back to it, ours as well. So of several that reach equally far the
+-- one whose id it is comes first. Sessions that vacuum are waited for by nobody. Sessions of other roles tell their pid
+-- and their snapshot to everybody; when they began, and whether they do anything, only to a member of
+-- pg_read_all_stats.
+WITH session AS MATERIALIZED (
+    SELECT
+        activity.*,
+        CASE
+            WHEN activity.datid IS NULL OR activity.datname = current_database() THEN activity.backend_xmin
+        END AS snapshot
+    FROM pg_stat_activity AS activity
+),
+holder AS (
+    SELECT
+        CASE WHEN session.datid IS NULL THEN 'standby' ELSE 'session' END AS kind,
+        CASE
+            WHEN session.snapshot IS NULL OR age(session.backend_xid) > age(session.snapshot)
+            THEN session.backend_xid ELSE session.snapshot
+        END AS xid,
+        age(session.backend_xid) >= COALESCE(age(session.snapshot), 0) AS is_its_own,
+        session.pid, '' AS name, session.datname AS database, session.application_name, session.usename,
+        session.state, session.xact_start AS since
+    FROM session
+    WHERE (session.snapshot IS NOT NULL OR session.backend_xid IS NOT NULL)
+      AND (
+          session.datid IS NOT NULL
+          OR EXISTS (SELECT FROM pg_stat_replication AS standby WHERE standby.pid = session.pid)
+      )
+      AND session.pid <> pg_backend_pid()
+      AND session.leader_pid IS NULL
+      AND NOT EXISTS (SELECT FROM pg_stat_progress_vacuum AS vacuum WHERE vacuum.pid = session.pid)
+    UNION ALL
+    SELECT 'prepared transaction', prepared.transaction, true, NULL, prepared.gid, prepared.database, '',
+        prepared.owner, 'prepared', prepared.prepared
+    FROM pg_prepared_xacts AS prepared
+    UNION ALL
+    SELECT 'replication slot', slot.xmin, false, slot.active_pid, slot.slot_name, '', session.application_name,
+        session.usename, CASE WHEN slot.active THEN 'active' ELSE 'inactive' END, NULL
+    FROM pg_replication_slots AS slot
+    LEFT JOIN session ON session.pid = slot.active_pid
+    WHERE slot.xmin IS NOT NULL
+)
+SELECT
+    holder.kind,
+    holder.xid::text::bigint AS xid,
+    GREATEST(0, age(holder.xid)) AS transactions,
+    pg_stat_get_dead_tuples('pulse.jobs'::regclass) AS dead_rows,
+    holder.pid,
+    holder.name,
+    COALESCE(holder.database, '')::text AS database,
+    COALESCE(holder.application_name, '') AS application,
+    COALESCE(holder.usename, '')::text AS "user",
+    holder.state,
+    CASE
+        WHEN holder.since IS NOT NULL THEN GREATEST(0, date_part('epoch', clock_timestamp() - holder.since))
+    END AS seconds
+FROM holder
+ORDER BY age(holder.xid) DESC, holder.is_its_own DESC NULLS LAST, holder.since NULLS LAST, holder.pid
+LIMIT 1;
 
 -- name: ping
 SELECT 1;

@@ -23,7 +23,7 @@ SERVICE = "pulse.v1.PulseService"
 class Malformed(errors.PulseError):
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(
-            f"This is not a valid {unreadable.meant}. Encode it with pulse.proto, strings in UTF-8."
+            f"This is not a valid {unreadable.meant}. Encode it with {unreadable.contract}, strings in UTF-8."
         )
 
 
@@ -72,7 +72,7 @@ def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None
         make = _MAKERS[method.client_streaming, is_stream]
         table[method.name] = make(
             _guarded(method.name, behaviours[method.name], metrics, is_stream=is_stream),
-            request_deserializer=_parser(getattr(pb, method.input_type.name)),
+            request_deserializer=parser(getattr(pb, method.input_type.name)),
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
@@ -89,10 +89,14 @@ class Unreadable(NamedTuple):
     """Stands for a request that is not a message of its type."""
 
     meant: str
+    contract: str
+    """The file that describes the type."""
 
 
-def _parser(message_type: type[Message]) -> Callable[[bytes], Message | Unreadable]:
-    unreadable = Unreadable(message_type.DESCRIPTOR.name)
+def parser(message_type: type[Message]) -> Callable[[bytes], Message | Unreadable]:
+    """Reads requests of this type. Never raises: what cannot be read is answered by the handler."""
+    described = message_type.DESCRIPTOR
+    unreadable = Unreadable(described.name, described.file.name.rpartition("/")[2])
 
     # An exception in here would be answered as INTERNAL, though the fault is the caller's.
     def parse(data: bytes) -> Message | Unreadable:
@@ -157,6 +161,13 @@ def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bo
         return answer
 
     return call
+
+
+async def require_readable(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """Abort the call if its request is none. For what is served without the boundary."""
+    if isinstance(request, Unreadable):
+        error = Malformed(request)
+        await abort(context, status_of(error), str(error))
 
 
 async def abort(

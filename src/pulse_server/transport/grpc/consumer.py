@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from pulse import failpoints
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
@@ -76,6 +77,8 @@ class Consumer:
             self._hub.close(session)
             log.info("worker_disconnected", extra={"worker_id": session.worker_id, "held": len(session.held)})
 
+    @failpoints.before("stream.writing", Unavailable)
+    @failpoints.after("stream.written", Unavailable)
     async def _write(
         self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse
     ) -> None:
@@ -124,9 +127,20 @@ class Consumer:
         lost = await self._claims.beat([convert.heartbeat(request)])
         return pb.HeartbeatResponse(should_stop=bool(lost))
 
-    async def heartbeats(self, request: pb.HeartbeatsRequest, _context: Any) -> pb.HeartbeatsResponse:
+    async def heartbeats(
+        self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.HeartbeatsResponse:
         _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
-        lost = await self._claims.beat(convert.claims(request.worker_id, request.claims))
+        claims = convert.claims(request.worker_id, request.claims)
+        remaining = context.time_remaining()
+        patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
+        try:
+            async with asyncio.timeout(patience):
+                lost = await self._claims.beat(claims)
+        except TimeoutError:
+            # The worker has to hear it from us: of a server that says nothing it must assume the worst, and
+            # gives up its jobs when their leases end.
+            raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
         self._hub.settle(lost)
         return pb.HeartbeatsResponse(stop=[convert.wire_claim(claim) for claim in lost])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.transport.grpc.boundary import SERVICE, parser, require_readable
 
 HEALTH = "grpc.health.v1.Health"
 
@@ -41,7 +41,7 @@ class Health:
         self._wake_watchers()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        read = health_pb2.HealthCheckRequest.FromString
+        read = parser(health_pb2.HealthCheckRequest)
         write = health_pb2.HealthCheckResponse.SerializeToString
         return grpc.method_handlers_generic_handler(
             HEALTH,
@@ -54,13 +54,15 @@ class Health:
     async def _check(
         self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> health_pb2.HealthCheckResponse:
+        await require_readable(request, context)
         if request.service not in _SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service here.")
         return self._status(request.service)
 
     async def _watch(
-        self, request: health_pb2.HealthCheckRequest, _context: _Context
+        self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        await require_readable(request, context)
         told = None
         while True:
             changed = self._changed
@@ -87,4 +89,22 @@ class Health:
 
 def add_reflection(server: grpc.aio.Server) -> None:
     """Let tools such as grpcurl read the contract from the server."""
-    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server)
+    library = reflection.aio.ReflectionServicer((SERVICE, HEALTH, reflection.SERVICE_NAME))
+
+    async def readable(requests: AsyncIterator[Any], context: _Context) -> AsyncIterator[Any]:
+        async for request in requests:
+            await require_readable(request, context)
+            yield request
+
+    async def info(requests: AsyncIterator[Any], context: _Context) -> AsyncIterator[Any]:
+        async for response in library.ServerReflectionInfo(readable(requests, context), context):
+            yield response
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        info,
+        parser(reflection_pb2.ServerReflectionRequest),
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(reflection.SERVICE_NAME, {"ServerReflectionInfo": handler}),)
+    )

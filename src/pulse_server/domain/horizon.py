@@ -1,0 +1,65 @@
+"""What keeps the database from removing dead rows: somebody might still look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HolderKind(StrEnum):
+    SESSION = "session"
+    PREPARED = "prepared transaction"
+    STANDBY = "standby"
+    SLOT = "replication slot"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The oldest of those who hold dead rows back, as the database tells of it.
+
+    Who may not look into sessions of other roles is told of them too, but without `state` and `seconds`.
+    """
+
+    kind: HolderKind
+    xid: int
+    """The transaction from which on nothing can be cleared away. While it stays, so does every dead row."""
+    transactions: int
+    """How many transaction ids were given out since."""
+    dead_rows: int
+    pid: int | None
+    name: str
+    """Of a slot, or of a prepared transaction."""
+    database: str
+    """Where it works. A transaction that has written holds back every database of the server."""
+    application: str
+    user: str
+    state: str | None
+    seconds: float | None
+    """For how long its transaction has been open, if that can be seen."""
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Two looks that have this in common met the same holder, which held still in between."""
+        return self.kind, self.pid, self.name, self.xid
+
+    @property
+    def remedy(self) -> str:
+        """What a person can do about it."""
+        match self.kind:
+            case HolderKind.SESSION:
+                told = f"SELECT pg_terminate_backend({self.pid}) ends it."
+                if self.state is None:
+                    return f"It is a session of another user, so its state is hidden from pulsed. {told}"
+                return told
+            case HolderKind.PREPARED:
+                name = self.name.replace("'", "''")
+                return f"COMMIT PREPARED '{name}' or ROLLBACK PREPARED '{name}' ends it."
+            case HolderKind.STANDBY:
+                return "A query on that standby holds it (hot_standby_feedback): end the query there."
+            case HolderKind.SLOT if self.pid is None:
+                return (
+                    "Nobody uses the slot. If its standby is gone for good: "
+                    f"SELECT pg_drop_replication_slot('{self.name}')."
+                )
+            case HolderKind.SLOT:
+                return "A query on its standby holds it (hot_standby_feedback): end the query there."

@@ -1,0 +1,50 @@
+"""Jobs that were redriven thousands of times: the count of attempts goes on (ADR-0017), the wait does not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.backoff import MOST_ATTEMPTS_SQUARED, retry_delay
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.status import JobStatus
+from tests.fakes.store import Store, failure, statuses
+from tests.postgres.sessions import Connection
+
+ABOUT = timedelta(seconds=1)
+WORN = (MOST_ATTEMPTS_SQUARED - 1, MOST_ATTEMPTS_SQUARED, 46_341, 2**31 - 2)  # the third is the root of 2³¹
+
+
+async def worn(postgres: Store, connection: Connection, attempts: int) -> Claim:
+    """A job that runs for the so-manieth time, with one attempt left."""
+    claim = await postgres.start("A")
+    await connection.execute(
+        "UPDATE pulse.jobs SET attempts = $2, max_attempts = $2 + 1 WHERE id = $1", claim.job_id, attempts
+    )
+    return claim._replace(attempt=attempts)
+
+
+@pytest.mark.parametrize("attempts", WORN)
+async def test_failure_after_thousands_of_attempts_is_taken_and_so_are_its_neighbours(
+    postgres: Store, connection: Connection, attempts: int
+) -> None:
+    claim, neighbour = await worn(postgres, connection, attempts), await postgres.start("B")
+
+    failed = await postgres.repo.fail_jobs([failure(claim), failure(neighbour)])
+
+    assert statuses(failed) == {claim: JobStatus.RETRYING, neighbour: JobStatus.RETRYING}
+    job = await postgres.job(claim.job_id)
+    assert abs(job.next_run_at - job.history[-1].ended_at - retry_delay(attempts)) < ABOUT
+
+
+@pytest.mark.parametrize("attempts", WORN)
+async def test_lease_after_thousands_of_attempts_is_reaped_and_so_are_the_others(
+    postgres: Store, connection: Connection, attempts: int
+) -> None:
+    claim, other = await worn(postgres, connection, attempts), await postgres.start("B")
+    await postgres.time.lapse_leases(claim.job_id, other.job_id)
+
+    reaped = await postgres.repo.reap_expired(10)
+
+    assert {entry.claim for entry in reaped} == {claim, other}
