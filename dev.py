@@ -8,8 +8,9 @@ usage: python3 dev.py COMMAND
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
+  chaos [ARGUMENTS]     kill, freeze and cut off everything that runs, and look for a lost job; chaos --help
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
-  docs [--check]        regenerate docs/cli.md from src/pulse_cli; --check only compares
+  docs [--check]        regenerate the pages of docs/ that are made from code; --check only compares
   screenshots           take the pictures of docs/images from the demo; needs Chromium
   setup                 make .venv, with everything that the commands above need
 
@@ -49,6 +50,7 @@ def main() -> int:
         "test": test,
         "lint": lint,
         "bench": bench,
+        "chaos": chaos,
         "proto": proto,
         "docs": docs,
         "screenshots": screenshots,
@@ -85,6 +87,12 @@ def bench(arguments: list[str]) -> int:
     become("-m", "benchmarks", *arguments)
 
 
+def chaos(arguments: list[str]) -> int:
+    """Run the fault suite at the length that was asked for. Does not return, like the demo."""
+    ensure_setup(Profile.DEVELOP)
+    become("-m", "tests.faults", *arguments)
+
+
 def test(arguments: list[str]) -> int:
     """Run every check; with arguments only pytest, which takes this process over."""
     ensure_setup(Profile.DEVELOP)
@@ -119,7 +127,7 @@ def docs(arguments: list[str]) -> int:
     """Regenerate the pages made from code, or with --check fail when they differ. Does not return."""
     only_flag("docs", "--check", arguments)
     ensure_setup(Profile.DEVELOP)
-    become("-m", "tools.cli_reference", *arguments)
+    become("-m", "tools.generated_pages", *arguments)
 
 
 def screenshots(arguments: list[str]) -> int:

@@ -25,7 +25,7 @@ def test_dev_parses_on_pythons_too_old_to_run_it() -> None:
 def test_dev_without_arguments_explains_every_command() -> None:
     result = dev()
     assert result.returncode == 0
-    for command in ("setup", "demo", "test", "lint", "bench", "docs", "proto", "screenshots"):
+    for command in ("setup", "demo", "test", "lint", "bench", "chaos", "docs", "proto", "screenshots"):
         assert f"\n  {command} " in result.stdout
 
 

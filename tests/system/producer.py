@@ -17,11 +17,14 @@ _TIMEOUT = timedelta(seconds=40)
 class Producer:
     """Tasks that enqueue one job after the other. `handles` are the jobs that were acknowledged."""
 
-    def __init__(self, choose: Callable[[int], tuple[str, Errand]], max_attempts: int) -> None:
+    def __init__(
+        self, choose: Callable[[int], tuple[str, Errand]], max_attempts: int, timeout: timedelta = _TIMEOUT
+    ) -> None:
         self.handles: list[pulse.JobHandle] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._choose = choose
         self._max_attempts = max_attempts
+        self._timeout = timeout
         self._numbers = itertools.count()
         self.is_over = False
 
@@ -48,7 +51,7 @@ class Producer:
             topic, errand = self._choose(number)
             # With a key: a repeat after a lost answer must neither insert twice nor look like a duplicate.
             handle = await p.enqueue(
-                topic, errand, max_attempts=self._max_attempts, key=str(number), timeout=_TIMEOUT
+                topic, errand, max_attempts=self._max_attempts, key=str(number), timeout=self._timeout
             )
             assert not handle.duplicate
             self.handles.append(handle)
@@ -68,10 +71,11 @@ async def producing(
     choose: Callable[[int], tuple[str, Errand]] = quick_work,
     max_attempts: int = 5,
     pause_seconds: float = 0.02,
+    timeout: timedelta = _TIMEOUT,
 ) -> AsyncIterator[Producer]:
     """Enqueue for the length of a block, at each address. Each enqueue that was begun is seen to its end."""
     clients = [pulse.Pulse(address) for address in addresses]
-    producer = Producer(choose, max_attempts)
+    producer = Producer(choose, max_attempts, timeout)
     tasks = producer.tasks = [
         asyncio.create_task(producer.enqueue_on_and_on(client, pause_seconds))
         for client in clients

@@ -18,6 +18,7 @@ import asyncpg
 
 import pulse
 from tests.system.journal import Execution, Journal
+from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 PATIENCE_SECONDS = 50
@@ -131,18 +132,24 @@ class Stage:
 
     # ------------------------------------------------------------ processes
 
-    async def pulsed(self, address: str | None = None, **settings: str) -> Pulsed:
+    async def pulsed(self, address: str | None = None, *arguments: str, **settings: str) -> Pulsed:
         """Start a pulsed and return it once it serves."""
-        server = self.start_pulsed(address, **settings)
+        server = self.start_pulsed(address, *arguments, **settings)
         await self.serving(server)
         return server
 
-    def start_pulsed(self, address: str | None = None, **settings: str) -> Pulsed:
+    def start_pulsed(
+        self,
+        address: str | None = None,
+        *arguments: str,
+        program: str = "pulse_server.main",
+        **settings: str,
+    ) -> Pulsed:
         """Start a pulsed and return it as it is."""
         address = address or f"127.0.0.1:{free_port()}"
         server = Pulsed(
             *self._named("pulsed"),
-            ["-m", "pulse_server.main"],
+            ["-m", program, *arguments],
             QUICK | {"DB_HOST": self.dsn, "PULSE_GRPC_ADDR": address} | settings,
         )
         server.address = address
@@ -162,7 +169,9 @@ class Stage:
         await eventually(lambda: worker.is_connected, f"{worker.name} connects")
         return worker
 
-    def start_worker(self, address: str, *topics: str, concurrency: int = 10, worker_id: str = "") -> Worker:
+    def start_worker(
+        self, address: str, *topics: str, concurrency: int = 10, worker_id: str = "", **variables: str
+    ) -> Worker:
         """Start a worker and return it as it is. Without a worker_id it is called by its name here."""
         name, log = self._named("worker")
         config = {
@@ -172,9 +181,15 @@ class Stage:
             "concurrency": concurrency,
             "worker_id": worker_id or name,
         }
-        worker = Worker(name, log, ["-m", "tests.system.worker_program", json.dumps(config)], {})
+        worker = Worker(name, log, ["-m", "tests.system.worker_program", json.dumps(config)], variables)
         self.processes.append(worker)
         return worker
+
+    def start_program(self, kind: str, *arguments: str) -> Process:
+        """Start another program of Python's and return it as it is."""
+        process = Process(*self._named(kind), arguments, {})
+        self.processes.append(process)
+        return process
 
     def _named(self, kind: str) -> tuple[str, Path]:
         name = f"{kind}-{len(self.processes) + 1}"
@@ -192,6 +207,13 @@ class Stage:
     @property
     def servers(self) -> list[Pulsed]:
         return [process for process in self.processes if isinstance(process, Pulsed)]
+
+    async def prefetches(self, p: pulse.Pulse, worker: Worker) -> None:
+        """Return once the worker takes jobs ahead of its handlers: it does, after it has seen quick ones."""
+        quick = await p.enqueue_many("work", [Errand("quick")] * 60)
+        await eventually(lambda: all(self.by_job(quick).values()), f"{worker.name} has run quick jobs")
+        for handle in quick:
+            await finished(p, handle.id)
 
     # ------------------------------------------------------------ gates
 
@@ -236,14 +258,14 @@ class Stage:
         return found[0]
 
 
-async def finished(p: pulse.Pulse, job_id: str) -> pulse.JobInfo:
+async def finished(p: pulse.Pulse, job_id: str, patience_seconds: float = PATIENCE_SECONDS) -> pulse.JobInfo:
     """Return the job once it is in a terminal state."""
 
     async def look() -> pulse.JobInfo | None:
         job = await p.get_job(job_id)
         return job if job.status.is_finished else None
 
-    job: pulse.JobInfo = await eventually(look, f"job {job_id} is finished")
+    job: pulse.JobInfo = await eventually(look, f"job {job_id} is finished", patience_seconds)
     return job
 
 

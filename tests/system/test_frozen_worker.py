@@ -1,4 +1,4 @@
-"""Workers that are blocked, frozen or cut off, and come back: what is no longer theirs, they leave alone."""
+"""Workers that are frozen or cut off, and come back: what is no longer theirs, they leave alone."""
 
 import signal
 
@@ -7,40 +7,20 @@ import grpc
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.faults.proxy import Way, proxy_to
 from tests.system.journal import started_after_completion
-from tests.system.relay import relay_to
 from tests.system.stage import Stage, Worker, all_completed, eventually, finished
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
-
-
-async def test_handler_that_blocks_the_event_loop_keeps_its_job(stage: Stage, table: JobsTable) -> None:
-    """Half as long again as a lease. What was prefetched behind it is kept, too, and runs once."""
-    server = await stage.pulsed()
-    gate = stage.gate("blocked")
-    blocked = await stage.worker(server.address, "gated", "block", "work", concurrency=1)
-    async with pulse.Pulse(server.address) as p:
-        await _prefetches(p, stage, blocked)
-        first = await p.enqueue("gated", Errand(gate=gate))
-        await stage.started(first.id)
-        handle = await p.enqueue("block", Errand(seconds=3.2))
-        behind = await p.enqueue_many("work", [Errand("behind")] * 3)
-        # Beaten at least once: so it has read them, and holds them.
-        await table.wait_for_count(5, "lease_until > started_at + interval '2.1 s'")
-        await stage.worker(server.address, "block", "work")
-        stage.open(gate)
-        jobs = [await finished(p, each.id) for each in (handle, *behind)]
-    assert {(job.status, job.attempts, job.worker_id) for job in jobs} == {("COMPLETED", 1, blocked.name)}
-    assert all(len(starts) == 1 for starts in stage.by_job((handle, *behind)).values())
 
 
 async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable) -> None:
     """It is told to stop what it runs, what it reports is refused, and what it had not started stays so."""
     server = await stage.pulsed()
     gate = stage.gate("frozen")
-    async with relay_to(server.address) as relay, pulse.Pulse(server.address) as p:
-        frozen = await stage.worker(relay.address, "gated", "patient", "work", concurrency=2)
-        await _prefetches(p, stage, frozen)
+    async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
+        frozen = await stage.worker(proxy.address, "gated", "patient", "work", concurrency=2)
+        await stage.prefetches(p, frozen)
         running = [
             await p.enqueue("patient", Errand("for ever")),
             await p.enqueue("gated", Errand(gate=gate)),
@@ -52,7 +32,7 @@ async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable
             5, f"locked_by = '{frozen.name}' AND lease_until > started_at + interval '2.1 s'"
         )
         frozen.signal(signal.SIGSTOP)
-        relay.cut()  # so that the server sends it nothing more
+        proxy.cut()  # so that the server sends it nothing more
         stage.open(gate)  # the frozen handler will find it open, end at once, and make room for the queued
         other = await stage.worker(server.address, "gated", "patient", "work")
         jobs = [await finished(p, handle.id) for handle in (*running, *queued)]
@@ -79,10 +59,10 @@ async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable
 async def test_delivery_that_was_under_way_for_a_lease_is_not_started(stage: Stage, table: JobsTable) -> None:
     """The network holds back the welcome, and the job behind it, until another worker has done the job."""
     server = await stage.pulsed()
-    async with relay_to(server.address) as relay, pulse.Pulse(server.address) as p:
-        relay.hold_answers_after(b"StreamJobs")
-        cut_off = stage.start_worker(relay.address, "work", concurrency=1)
-        await eventually(relay.is_holding.is_set, "the worker asks for jobs")
+    async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
+        held_back = proxy.freeze(Way.ANSWERS, after=b"StreamJobs")
+        cut_off = stage.start_worker(proxy.address, "work", concurrency=1)
+        await eventually(held_back.has_begun.is_set, "the worker asks for jobs")
         handle = await p.enqueue("work", Errand("held back"))
         await table.wait_until(handle.id, status="RUNNING", locked_by=cut_off.name)
         # It has more room, so the next attempt is his.
@@ -91,19 +71,11 @@ async def test_delivery_that_was_under_way_for_a_lease_is_not_started(stage: Sta
         assert (job.attempts, job.worker_id) == (2, other.name)
         other.signal(signal.SIGTERM)
         assert await other.ended() == 0
-        relay.let_go()
+        held_back.heal()
         last = await p.enqueue("work", Errand("last"))
         await all_completed(table, [handle, last])
     assert [start.pid for start in stage.executions(last.id)] == [cut_off.pid]
     assert [(start.attempt, start.pid) for start in stage.executions(handle.id)] == [(2, other.pid)]
-
-
-async def _prefetches(p: pulse.Pulse, stage: Stage, worker: Worker) -> None:
-    """Return once the worker takes jobs ahead of its handlers: it does so after it has seen quick ones."""
-    quick = await p.enqueue_many("work", [Errand("quick")] * 60)
-    await eventually(lambda: all(stage.by_job(quick).values()), f"{worker.name} has run quick jobs")
-    for handle in quick:
-        await finished(p, handle.id)
 
 
 async def _refuses_results_of(worker: Worker, address: str, job_ids: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""SIGTERM: of a worker, of pulsed under load, and of everything at once."""
+"""SIGTERM: of a worker, and of pulsed under load. tests/faults has that of everything at once."""
 
 import signal
 
@@ -55,21 +55,4 @@ async def test_restart_of_the_server_under_load_costs_no_attempt(stage: Stage, t
     await all_completed(table, producer.handles)
     assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
     assert all(len(starts) == 1 for starts in stage.by_job(producer.handles).values())
-    assert not await started_after_completion(table, stage.executions())
-
-
-async def test_everything_stopped_at_once_goes_on_where_it_was(stage: Stage, table: JobsTable) -> None:
-    server = await stage.pulsed()
-    address = server.address
-    workers = [await stage.worker(address, "work", "sync-work", concurrency=5) for _ in range(2)]
-    async with producing(address, pause_seconds=0.005) as producer:
-        await producer.acknowledged(100)
-        for process in (*workers, server):
-            process.signal(signal.SIGTERM)
-        assert [await process.ended() for process in (*workers, server)] == [0, 0, 0]
-        await stage.pulsed(address)
-        await stage.worker(address, "work", "sync-work")
-        await producer.acknowledged(50)
-    await all_completed(table, producer.handles)
-    assert await table.count() == len(producer.handles)
     assert not await started_after_completion(table, stage.executions())

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import signal
 
 import pulse
 from tests.system.stage import Stage, Worker, eventually, finished
@@ -64,19 +63,23 @@ def _has_died(worker: Worker) -> bool:
     return not worker.is_running
 
 
-async def test_killed_worker_that_held_many_loses_none(stage: Stage) -> None:
-    """Its prefetched jobs run elsewhere, too."""
+async def test_handler_that_ends_its_process_takes_no_other_job_along(stage: Stage) -> None:
+    """Those that ran beside it run again, in the process that is started instead, and those behind it run. It
+    had one attempt: it is told what became of that."""
     server = await stage.pulsed()
-    killed = await stage.worker(server.address, "gated", concurrency=3)
+    ended = await stage.worker(server.address, "gated", "die", concurrency=4)
     gate = stage.gate("many")
     async with pulse.Pulse(server.address) as p:
-        handles = await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(12)])
-        await eventually(lambda: len(stage.executions()) == 3, "three of them run")
-        killed.signal(signal.SIGKILL)
+        handles = await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(3)])
+        await eventually(lambda: len(stage.executions()) == 3, "they run")
+        deadly = await p.enqueue("die", max_attempts=1)
+        assert await ended.ended() == 70
+        handles += await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(9)])
         stage.open(gate)
-        await stage.worker(server.address, "gated", concurrency=3)
+        await stage.worker(server.address, "gated", "die", concurrency=4, worker_id=ended.name)
         jobs = [await finished(p, handle.id) for handle in handles]
+        dead = await finished(p, deadly.id)
     assert {job.status for job in jobs} == {pulse.JobStatus.COMPLETED}
-    ran_before = {start.job_id for start in stage.executions() if start.pid == killed.pid}
-    for job in jobs:
-        assert job.attempts == (2 if job.id in ran_before else 1)
+    assert [job.attempts for job in jobs] == [2] * 3 + [1] * 9
+    assert (dead.status, dead.attempts, dead.last_error) == ("DEAD_LETTERED", 1, "worker lease expired")
+    assert len(stage.executions(deadly.id)) == 1

@@ -149,8 +149,18 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
     }
 
 
+_gates: dict[Path, asyncio.Task[None]] = {}
+
+
 async def opened(gate: Path) -> None:
     """Return once the file is there: the test, another process, makes it."""
+    # One looks for all who wait: each for itself, a few hundred would look all the time.
+    if gate not in _gates:
+        _gates[gate] = asyncio.create_task(_appears(gate))
+    await asyncio.shield(_gates[gate])
+
+
+async def _appears(gate: Path) -> None:
     while not gate.exists():  # noqa: ASYNC110, ASYNC240
         await asyncio.sleep(POLL_SECONDS)
 

@@ -1,0 +1,116 @@
+"""`python3 dev.py chaos`: try to lose a job, and tell how it went."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import SystemRandom
+
+from tests.faults.chaos import Result, Run, carry_out_run
+from tests.faults.nemesis import draw_plan
+from tests.faults.report import as_json, as_text
+
+_SECONDS = 60.0
+_JOBS_PER_SECOND = 100.0
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for. Returns 0 if every promise was kept, 1 if not."""
+    options = _parser().parse_args(arguments)
+    seed = SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    if options.plan:
+        print("\n".join(str(fault) for fault in draw_plan(seed, options.seconds)))
+        return 0
+    if options.ha:
+        from tests.faults import ha
+
+        return ha.main(options.seconds, seed)
+    if options.bad_days:
+        return _bad_days()
+    if options.fuzz is not None:
+        from tests.faults import fuzzing
+
+        return fuzzing.main(options.fuzz, seed)
+    return _chaos(Run(seed, options.seconds, options.rate), options.json, options.keep)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 dev.py chaos",
+        description="Run servers, workers and applications on a Postgres of their own, let a nemesis loose "
+        "on all of them, heal everything, and check from what was written down that no promise was broken. "
+        "The exit code is 1 if one was.",
+    )
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of trouble (default: %(default)g)")
+    parser.add_argument("--seed", type=int, help="draws the faults; without it another one each time")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=_JOBS_PER_SECOND,
+        metavar="JOBS",
+        help="per second that are enqueued at the most (default: %(default)g)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all that was written down there")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the faults that the seed draws, and run nothing"
+    )
+    parser.add_argument("--ha", action="store_true", help="instead: fail over Patroni clusters under load")
+    parser.add_argument("--bad-days", action="store_true", help="instead: the bad days at their full size")
+    parser.add_argument(
+        "--fuzz", type=int, metavar="INPUTS", help="instead: send so many bad inputs to every RPC"
+    )
+    return parser
+
+
+def _bad_days() -> int:
+    import pytest
+
+    os.environ["PULSE_BAD_DAYS"] = "full"
+    return int(pytest.main(["-v", *map(str, sorted(Path(__file__).parent.glob("test_bad_days_*.py")))]))
+
+
+def _chaos(run: Run, figures: Path | None, keep: Path | None) -> int:
+    directory = keep or Path(tempfile.mkdtemp(prefix="pulse-chaos-"))
+    directory.mkdir(exist_ok=True)
+    began = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
+
+    print(f"chaos with seed {run.seed}", flush=True)
+    try:
+        result = asyncio.run(_until_told_to_stop(run, directory, tell))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("interrupted; everything that was started has been ended", file=sys.stderr)
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        return _INTERRUPTED
+    print(as_text(result, str(directory)))
+    if figures is not None:
+        figures.write_text(json.dumps(as_json(result), indent=2) + "\n")
+    if result.is_good and keep is None:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0 if result.is_good else 1
+
+
+async def _until_told_to_stop(run: Run, directory: Path, tell: Callable[[str], None]) -> Result:
+    this = asyncio.current_task()
+    assert this is not None
+    # As Ctrl-C, which asyncio sees to.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+    return await carry_out_run(run, directory, tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

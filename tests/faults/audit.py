@@ -1,0 +1,101 @@
+"""Installs the triggers of audit.sql in a database, and reads what they wrote."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from tests.faults.changes import JobChange, JobState, ScheduleChange, SwitchChange
+from tests.faults.history import History
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+_CLOCK_READINGS = 20
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything that the triggers wrote, each list in the order of seq, and what the tables hold now."""
+
+    jobs: list[JobChange]
+    switches: list[SwitchChange] = field(default_factory=list)
+    schedules: list[ScheduleChange] = field(default_factory=list)
+    statuses: dict[str, str] = field(default_factory=dict)  # of the jobs that are there now
+
+
+async def install(connection: Connection) -> None:
+    """Audit the database from now on. The schema has to be in place, without any job or schedule."""
+    async with connection.transaction():
+        for table in ("jobs", "schedules"):
+            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM pulse.{table})"):
+                raise ValueError(f"pulse.{table} has rows already, whose beginnings nobody wrote down.")
+        await connection.execute(Path(__file__).with_name("audit.sql").read_text())
+
+
+async def record_clock(connection: Connection, history: History) -> None:
+    """Write down how the database's clock stands to ours: the tightest of some readings.
+
+    The database reads its clock between our sending and our receiving. Do it at the beginning of a run, at
+    its end, and now and then in between.
+    """
+    best: tuple[int, int, int] | None = None
+    for _ in range(_CLOCK_READINGS):
+        sent = time.monotonic_ns()
+        microseconds = await connection.fetchval(f"SELECT {_microseconds('clock_timestamp()')}")
+        received = time.monotonic_ns()
+        if best is None or received - sent < best[2] - best[1]:
+            best = (microseconds * 1000, sent, received)
+    assert best is not None
+    history.write("clock", database_ns=best[0], sent_ns=best[1], received_ns=best[2])
+
+
+async def read_audit(connection: Connection) -> Audit:
+    """Return what was written so far, as of one moment."""
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        jobs = [_job_change(row) for row in await connection.fetch(_JOBS)]
+        switches = [SwitchChange(*row.values()) for row in await connection.fetch(_SWITCHES)]
+        schedules = [ScheduleChange(*row.values()) for row in await connection.fetch(_SCHEDULES)]
+        statuses = {
+            row["id"]: row["status"]
+            for row in await connection.fetch("SELECT id::text, status FROM pulse.jobs")
+        }
+    return Audit(jobs, switches, schedules, statuses)
+
+
+def _microseconds(expression: str) -> str:
+    # A double holds the microseconds of our time exactly, once rounded.
+    return f"(date_part('epoch', {expression}) * 1000000)::bigint"
+
+
+def _columns(*names: str) -> str:
+    return ", ".join(
+        _microseconds(name) if name == "at" or name.endswith(("_at", "_until")) else name for name in names
+    )
+
+
+_COMMON = ("seq", "txid", "at", "statement_at")
+_SWITCHES = f"SELECT {_columns(*_COMMON, 'topic', 'paused')} FROM audit.switch_changes ORDER BY seq"
+_SCHEDULES = f"""
+SELECT {_columns(*_COMMON)}, id::text, {
+    _columns("old_next_run_at", "old_paused", "new_next_run_at", "new_paused", "last_run_at", "is_edit")
+}, {_columns("kind", "run_at", "interval_ms", "cron_expr", "time_zone", "catch_up")}
+FROM audit.schedule_changes ORDER BY seq
+"""
+_JOBS = f"""
+SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
+       {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}
+FROM audit.job_changes ORDER BY seq
+"""
+_HEAD = len(_COMMON) + 5
+
+
+def _job_change(row: Any) -> JobChange:
+    values = tuple(row)
+    middle = _HEAD + len(JobState._fields)
+    old = None if values[_HEAD] is None else JobState._make(values[_HEAD:middle])
+    new = None if values[middle] is None else JobState._make(values[middle:])
+    return JobChange._make((*values[:_HEAD], old, new))

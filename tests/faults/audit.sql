@@ -1,0 +1,159 @@
+-- Writes down every change of jobs, of the switches and of the schedules' cursors, for the checker.
+--
+-- Rows that change one job wait for each other's locks until the commit, and seq is drawn under that lock: for one
+-- job the order of seq is the order of the commits. So it is for one switch and for one schedule. Across jobs it is
+-- not: a transaction that drew the lower number may commit later, or be the later one to be seen.
+--
+-- The tables are logged: they have to survive whatever the jobs survive, and to be lost with them.
+
+CREATE SCHEMA audit;
+
+CREATE TABLE audit.job_changes (
+    seq              bigint GENERATED ALWAYS AS IDENTITY,
+    txid             bigint      NOT NULL DEFAULT txid_current(),
+    at               timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at     timestamptz NOT NULL DEFAULT statement_timestamp(),  -- when its statement began
+    id               uuid        NOT NULL,
+    topic            text        NOT NULL,
+    -- Told once, by the insert.
+    key              text,
+    schedule_id      uuid,
+    -- How an attempt ended that was no success; null where the change ended none.
+    outcome          text,
+    -- Null where there was no row before.
+    old_status       text,
+    old_attempts     integer,
+    old_max_attempts integer,
+    old_locked_by    text,
+    old_lease_until  timestamptz,
+    old_ready        boolean,
+    old_delivered    boolean,
+    old_finished_by  text,
+    -- Null where there is no row any more.
+    new_status       text,
+    new_attempts     integer,
+    new_max_attempts integer,
+    new_locked_by    text,
+    new_lease_until  timestamptz,
+    new_ready        boolean,
+    new_delivered    boolean,
+    new_finished_by  text
+);
+
+-- A caller's key: the idempotency key, else the field "key" at the beginning of a JSON payload. Made for any bytes.
+CREATE FUNCTION audit.key_of(job pulse.jobs) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT COALESCE(
+        job.idempotency_key,
+        substring(encode(substring(job.payload FROM 1 FOR 200), 'escape') FROM '^\{ *"key": *"([^"]*)"'))
+$$;
+
+CREATE FUNCTION audit.job_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO audit.job_changes (
+            id, topic, key, schedule_id, new_status, new_attempts, new_max_attempts, new_locked_by,
+            new_lease_until, new_ready, new_delivered, new_finished_by)
+        VALUES (
+            NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.status, NEW.attempts, NEW.max_attempts,
+            NEW.locked_by, NEW.lease_until, NEW.ready, NEW.delivered, NEW.finished_by);
+    ELSIF TG_OP = 'UPDATE' THEN
+        INSERT INTO audit.job_changes (
+            id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,
+            old_ready, old_delivered, old_finished_by, new_status, new_attempts, new_max_attempts,
+            new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by)
+        VALUES (
+            NEW.id, NEW.topic,
+            CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
+            OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
+            OLD.ready, OLD.delivered, OLD.finished_by, NEW.status, NEW.attempts, NEW.max_attempts,
+            NEW.locked_by, NEW.lease_until, NEW.ready, NEW.delivered, NEW.finished_by);
+    ELSE
+        INSERT INTO audit.job_changes (
+            id, topic, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until, old_ready,
+            old_delivered, old_finished_by)
+        VALUES (
+            OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
+            OLD.ready, OLD.delivered, OLD.finished_by);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.jobs
+    FOR EACH ROW EXECUTE FUNCTION audit.job_changed();
+
+-- The switches. The one for everything has the topic ''.
+CREATE TABLE audit.switch_changes (
+    seq          bigint GENERATED ALWAYS AS IDENTITY,
+    txid         bigint      NOT NULL DEFAULT txid_current(),
+    at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    topic        text        NOT NULL,
+    paused       boolean     NOT NULL
+);
+
+CREATE FUNCTION audit.everything_switched() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit.switch_changes (topic, paused) VALUES ('', NEW.paused);
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION audit.topic_switched() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO audit.switch_changes (topic, paused)
+    VALUES (CASE WHEN TG_OP = 'DELETE' THEN OLD.topic ELSE NEW.topic END, TG_OP <> 'DELETE');
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE ON pulse.dispatch_control
+    FOR EACH ROW EXECUTE FUNCTION audit.everything_switched();
+CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.paused_topics
+    FOR EACH ROW EXECUTE FUNCTION audit.topic_switched();
+
+-- The schedules: where the cursor was, where it went, and by which timetable.
+CREATE TABLE audit.schedule_changes (
+    seq             bigint GENERATED ALWAYS AS IDENTITY,
+    txid            bigint      NOT NULL DEFAULT txid_current(),
+    at              timestamptz NOT NULL DEFAULT clock_timestamp(),
+    statement_at    timestamptz NOT NULL DEFAULT statement_timestamp(),
+    id              uuid        NOT NULL,
+    old_next_run_at timestamptz,  -- null: it was made
+    old_paused      boolean,
+    new_next_run_at timestamptz,  -- null: it is gone
+    new_paused      boolean,
+    last_run_at     timestamptz,
+    is_edit         boolean     NOT NULL,  -- somebody changed the definition; a fire does not
+    -- Of the row as it is afterwards, or was at last.
+    kind            text        NOT NULL,
+    run_at          timestamptz,
+    interval_ms     bigint,
+    cron_expr       text,
+    time_zone       text        NOT NULL,
+    catch_up        text        NOT NULL
+);
+
+CREATE FUNCTION audit.schedule_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    schedule pulse.schedules := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+BEGIN
+    INSERT INTO audit.schedule_changes (
+        id, old_next_run_at, old_paused, new_next_run_at, new_paused, last_run_at, is_edit,
+        kind, run_at, interval_ms, cron_expr, time_zone, catch_up)
+    VALUES (
+        schedule.id,
+        CASE WHEN TG_OP <> 'INSERT' THEN OLD.next_run_at END,
+        CASE WHEN TG_OP <> 'INSERT' THEN OLD.paused END,
+        CASE WHEN TG_OP <> 'DELETE' THEN NEW.next_run_at END,
+        CASE WHEN TG_OP <> 'DELETE' THEN NEW.paused END,
+        schedule.last_run_at,
+        CASE WHEN TG_OP = 'UPDATE' THEN NEW.updated_at <> OLD.updated_at ELSE TG_OP = 'INSERT' END,
+        schedule.kind, schedule.run_at, schedule.interval_ms, schedule.cron_expr, schedule.time_zone,
+        schedule.catch_up);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.schedules
+    FOR EACH ROW EXECUTE FUNCTION audit.schedule_changed();

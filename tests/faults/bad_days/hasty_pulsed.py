@@ -1,0 +1,14 @@
+"""pulsed as it is, but with little patience for its database: `python -m tests.faults.bad_days.hasty_pulsed`.
+
+With its own bounds a call that waits for a lock is answered after five seconds, and a list after fifteen.
+"""
+
+import sys
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.main import main
+
+if __name__ == "__main__":
+    tuning.STATEMENT_TIMEOUT = tuning.READ_TIMEOUT = timedelta(seconds=1)
+    sys.exit(main())

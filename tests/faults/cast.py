@@ -1,0 +1,103 @@
+"""Who takes part in a run beside Postgres: servers, workers, and applications that enqueue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.faults.links import Link
+from tests.faults.places import Ground, Life, Place
+from tests.system.stage import Process, Pulsed, Worker, free_port
+
+REPLICAS = ("pulsed-1", "pulsed-2", "pulsed-3")
+WORKERS = tuple(f"worker-{number}" for number in range(1, 7))
+APPLICATIONS = ("application-1", "application-2")
+
+# Leases that lapse within a freeze, and recovery within seconds. A worker may miss three beats.
+LEASE_SECONDS = 1.5
+_LEASES = {
+    "PULSE_LEASE_TTL": f"{LEASE_SECONDS}s",
+    "PULSE_HEARTBEAT_INTERVAL": "375ms",
+    "PULSE_WATCHDOG_INTERVAL": "250ms",
+    "PULSE_DISPATCH_INTERVAL": "250ms",
+    "PULSE_DRAIN_TIMEOUT": "3s",
+}
+_DRAIN_SECONDS = 0.5
+
+
+class Replica(Place):
+    """A pulsed, always at the same address. Its way to the database leads over a link."""
+
+    def __init__(self, name: str, ground: Ground, database: Link) -> None:
+        super().__init__(name, ground)
+        self.address = f"127.0.0.1:{free_port()}"
+        self.database = database
+
+    def _start(self, name: str, log: Path, life: Life) -> Process:
+        environment = _LEASES | {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address}
+        arguments = _arguments(life, "pulse_server.main", "--migrate")
+        return Pulsed(name, log, arguments, environment | self._environment(life))
+
+    def _says_so(self, process: Process) -> bool:
+        return '"event": "serving"' in process.log
+
+
+class WorkerPlace(Place):
+    """A worker, at the end of a link to one of the servers."""
+
+    def __init__(self, name: str, ground: Ground, servers: Link, addresses: Mapping[str, str]) -> None:
+        super().__init__(name, ground)
+        self.servers = servers
+        self.replica = ""
+        self._addresses = addresses
+        self._worker_id = ""
+
+    def _start(self, name: str, log: Path, life: Life) -> Process:
+        self.replica = life.replica or self.replica
+        self.servers.lead_to(self._addresses[self.replica])
+        self._ground.attachments[name] = self.replica
+        if not (life.keeps_name and self._worker_id):
+            self._worker_id = name
+        config = {
+            "name": name,
+            "worker_id": self._worker_id,
+            "address": self.servers.address,
+            "history": str(self._ground.events),
+            "concurrency": life.concurrency,
+            "drain_seconds": _DRAIN_SECONDS,
+        }
+        arguments = _arguments(life, "tests.faults.worker_program", json.dumps(config))
+        return Worker(name, log, arguments, self._environment(life))
+
+    def _says_so(self, process: Process) -> bool:
+        # Before it has looked for its server it does not handle signals yet.
+        return "pulsed at" in process.log
+
+
+class Application(Place):
+    """An application, with a link to each of the servers."""
+
+    def __init__(self, name: str, ground: Ground, servers: Sequence[Link], jobs_per_second: float) -> None:
+        super().__init__(name, ground)
+        self._servers = servers
+        self._jobs_per_second = jobs_per_second
+
+    def _start(self, name: str, log: Path, life: Life) -> Process:
+        config = {
+            "name": name,
+            "addresses": [link.address for link in self._servers],
+            "history": str(self._ground.events),
+            "seed": f"{self._ground.seed} {name}",
+            "jobs_per_second": self._jobs_per_second,
+        }
+        arguments = _arguments(life, "tests.faults.load", json.dumps(config))
+        return Process(name, log, arguments, self._environment(life))
+
+    def _says_so(self, process: Process) -> bool:
+        return "The application runs" in process.log
+
+
+def _arguments(life: Life, module: str, argument: str) -> list[str]:
+    shifted = ["-m", "tests.faults.skewed_clock", str(life.seconds_ahead)] if life.seconds_ahead else ["-m"]
+    return [*shifted, module, argument]

@@ -1,0 +1,106 @@
+"""Judges a run: reads everything that was written down, and proves or refutes the invariants.
+
+Errored operations are maybes, never failures: whatever may have happened is allowed to have happened, and
+only what no course of events explains is a violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults import history
+from tests.faults.audit import Connection, read_audit
+from tests.faults.changes import BEAT, CLAIMS, PROMOTE, REAP, TOUCH
+from tests.faults.evidence import Evidence
+from tests.faults.invariants import INVARIANTS
+from tests.faults.rules import ends, occurrences, submits
+from tests.faults.story import tell
+from tests.faults.violations import Violation
+
+# For a report that says it in three words. What is neither lost nor doubled is illegal.
+_LOST = frozenset(
+    {submits.ACKNOWLEDGED_IS_STORED, ends.JOBS_END, ends.ROWS_STAY, ends.DONE_IS_DONE, occurrences.FIRED}
+)
+_DOUBLED = frozenset({submits.STORED_ONCE, submits.ONE_ANSWER, occurrences.FIRED_ONCE})
+_STORIES_PER_RULE = 2
+
+
+async def check_run(directory: Path, connection: Connection) -> Verdict:
+    """Judge what the processes wrote into the directory by what the database's audit says."""
+    return check(Evidence(history.read(directory), await read_audit(connection)))
+
+
+def check(evidence: Evidence) -> Verdict:
+    """Judge the evidence."""
+    violations = [found for invariant in INVARIANTS for found in invariant.check(evidence)]
+    return Verdict(evidence, count(evidence), violations)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was done, and which promises were broken. `counts` is fit for JSON."""
+
+    evidence: Evidence
+    counts: dict[str, int]
+    violations: list[Violation]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.violations
+
+    @property
+    def lost(self) -> list[Violation]:
+        return [violation for violation in self.violations if violation.rule in _LOST]
+
+    @property
+    def doubled(self) -> list[Violation]:
+        return [violation for violation in self.violations if violation.rule in _DOUBLED]
+
+    @property
+    def illegal(self) -> list[Violation]:
+        return [violation for violation in self.violations if violation.rule not in _LOST | _DOUBLED]
+
+    def by_invariant(self) -> dict[str, list[Violation]]:
+        """The violations of each invariant, also of those that held."""
+        return {
+            invariant.number: [found for found in self.violations if found.invariant == invariant.number]
+            for invariant in INVARIANTS
+        }
+
+    def __str__(self) -> str:
+        """A line per invariant, and for those that were broken the smallest stories that show it."""
+        lines = [", ".join(f"{number:,} {name}" for name, number in self.counts.items()), ""]
+        found = self.by_invariant()
+        for invariant in INVARIANTS:
+            number = len(found[invariant.number])
+            judgement = "holds" if not number else f"BROKEN {_times(number)}"
+            lines.append(f"{invariant.number}  {invariant.promise}: {judgement}")
+        for rule, number in Counter(violation.rule for violation in self.violations).items():
+            broken = [violation for violation in self.violations if violation.rule == rule]
+            lines += ["", f"{broken[0].invariant}: {rule}. Broken {_times(number)}."]
+            for violation in broken[:_STORIES_PER_RULE]:
+                lines += ["", tell(self.evidence, violation)]
+        return "\n".join(lines)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
+
+
+def count(evidence: Evidence) -> dict[str, int]:
+    """How much happened."""
+    answers = Counter(submit.how for submit in evidence.requests["submit"])
+    verbs = Counter(step.verb for life in evidence.lives.values() for step in life)
+    return {
+        "acked": answers["done"],
+        "unknown": answers["unknown"],
+        "refused": answers["refused"],
+        "jobs": len(evidence.lives),
+        "executions": sum(map(len, evidence.executions.values())),
+        "attempts": sum(verbs[claim] for claim in CLAIMS),
+        "transitions": sum(verbs.values()) - verbs[BEAT] - verbs[PROMOTE] - verbs[TOUCH],
+        "beats": verbs[BEAT],
+        "reaped": verbs[REAP],
+    }

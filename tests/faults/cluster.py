@@ -1,0 +1,108 @@
+"""The Postgres of a run: a cluster of its own, to be killed, frozen and started again while others use it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import urllib.parse
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+
+from pulse_server.embedded.initialise import SUPERUSER
+from pulse_server.embedded.postmaster import read_postmaster
+from tests.faults.audit import Connection
+from tests.postgres_cluster import FAST_SETTINGS
+from tests.server.outage_postgres import OutagePostgres
+
+# Processes are killed here, machines are not: what a commit wrote is safe with the operating system, without
+# fsync. Five servers are there at the beginning, each with up to 20 connections.
+_SETTINGS = FAST_SETTINGS | {"synchronous_commit": "on", "autovacuum": "on", "max_connections": "150"}
+# An ordinary owner of a database, as one has it in production: its connections can be limited.
+OWNER = "queue"
+_PATIENCE_SECONDS = 60.0
+_RETRY_SECONDS = 0.02
+
+
+class Cluster:
+    """Starting and stopping it takes its time, which is spent in a thread: the run goes on meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self._data = directory.resolve() / "postgres"
+        self._postgres = OutagePostgres(directory, _SETTINGS)
+        # One thread for all: what starts the server in one must not stop it in another.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
+
+    @property
+    def socket(self) -> Path:
+        """The socket that it listens at, from start to start."""
+        (directory,) = urllib.parse.parse_qs(urllib.parse.urlsplit(self._postgres.dsn).query)["host"]
+        return Path(directory) / ".s.PGSQL.5432"
+
+    async def open(self) -> None:
+        """Start it, with an empty database and its owner."""
+        await self._in_thread(self._postgres.start)
+        async with self.session(database=SUPERUSER) as connection:
+            await connection.execute(f"CREATE ROLE {OWNER} LOGIN")
+            await connection.execute(f"CREATE DATABASE {OWNER} OWNER {OWNER}")
+
+    @asynccontextmanager
+    async def session(self, user: str = SUPERUSER, database: str = OWNER) -> AsyncIterator[Connection]:
+        """A session past every proxy and, as the superuser, past every limit. Waits until it can be had."""
+        connection = await self._connect(user, database)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+    # ------------------------------------------------------------ what happens to it
+
+    async def kill_postmaster(self) -> None:
+        """End the postmaster at whatever instruction it is; its children notice and leave."""
+        os.kill(self._postmaster(), signal.SIGKILL)
+        await self._in_thread(self._postgres.stop)
+
+    async def start_again(self) -> None:
+        await self._in_thread(self._postgres.start)
+
+    async def kill_backend(self, pid: int) -> None:
+        """End one backend; the postmaster throws out all others and recovers. Returns once it serves."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        async with self.session():
+            pass
+
+    def freeze(self) -> None:
+        self._postgres.freeze()
+
+    def thaw(self) -> None:
+        self._postgres.thaw()
+
+    async def close(self) -> None:
+        await self._in_thread(self._postgres.close)
+        self._thread.shutdown()
+
+    # ------------------------------------------------------------ how
+
+    async def _connect(self, user: str, database: str) -> Connection:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while True:
+                try:
+                    return await asyncpg.connect(
+                        host=str(self.socket.parent), port=5432, user=user, database=database
+                    )
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    def _postmaster(self) -> int:
+        server = read_postmaster(self._data)
+        assert server is not None, "there is no postmaster"
+        return server.pid
+
+    async def _in_thread(self, action: Callable[[], None]) -> None:
+        # Not to be left half-way by a Ctrl-C: what was begun is seen to its end.
+        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, action))

@@ -1,0 +1,130 @@
+"""Everything that is known about a run, arranged so that each rule finds what it asks for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from tests.faults.audit import Audit
+from tests.faults.changes import JobChange, verb_of
+from tests.faults.clock import Clock
+from tests.faults.history import OPERATIONS, Event, ending
+
+
+class Step(NamedTuple):
+    """A change of a job, and what it was."""
+
+    verb: str
+    change: JobChange
+
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """A handler that was started. `outcome` and `ended` stay None if it never said how it ended."""
+
+    job_id: str
+    attempt: int
+    worker: str
+    who: str
+    t: int
+    outcome: str | None = None
+    ended: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """An operation of a client. `how` is done, unknown or refused; `ended` is None if nothing was heard."""
+
+    name: str
+    who: str
+    sent: int
+    facts: dict[str, Any]
+    how: str = "unknown"
+    ended: int | None = None
+    answer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The events of the history, and the audit of the database."""
+
+    events: list[Event]
+    audit: Audit
+
+    @cached_property
+    def clock(self) -> Clock:
+        return Clock.of(self.events)
+
+    @cached_property
+    def lives(self) -> dict[str, list[Step]]:
+        """What happened to each job, in the order of the commits."""
+        lives: defaultdict[str, list[Step]] = defaultdict(list)
+        for change in self.audit.jobs:
+            lives[change.job_id].append(Step(verb_of(change), change))
+        return dict(lives)
+
+    @cached_property
+    def executions(self) -> dict[str, list[Execution]]:
+        """The executions of each job, in the order of their starts."""
+        found: defaultdict[str, list[Execution]] = defaultdict(list)
+        open_ones: dict[tuple[str, str, int], Execution] = {}
+        for event in self.events:
+            if event.what not in ("started", "ended"):
+                continue
+            facts = event.facts
+            claim = (facts["job_id"], facts["worker"], facts["attempt"])
+            if event.what == "started":
+                execution = Execution(claim[0], claim[2], claim[1], event.who, event.t)
+                found[claim[0]].append(execution)
+                open_ones[claim] = execution
+            elif (ended := open_ones.pop(claim, None)) is not None:
+                ended.outcome, ended.ended = facts["outcome"], event.t
+        return dict(found)
+
+    @cached_property
+    def requests(self) -> dict[str, list[Request]]:
+        """The operations of the clients, by their names, in the order in which they were sent."""
+        found: dict[str, list[Request]] = {name: [] for name in OPERATIONS}
+        sent: dict[str, Request] = {}
+        endings = {ending(name, how): how for name in OPERATIONS for how in ("done", "unknown", "refused")}
+        for event in self.events:
+            if event.what in OPERATIONS:
+                request = Request(event.what, event.who, event.t, event.facts)
+                found[event.what].append(request)
+                sent[event.facts["op"]] = request
+            elif event.what in endings and (request_of := sent.get(event.facts["op"])) is not None:
+                request_of.how = endings[event.what]
+                request_of.ended = event.t
+                request_of.answer = event.facts
+        return found
+
+    @cached_property
+    def asked(self) -> dict[str, set[str]]:
+        """For each operation on a job the jobs that somebody sent it for.
+
+        Refused or not: a call that is repeated after a lost answer may be refused because of its own
+        success.
+        """
+        return {
+            name: {request.facts["job_id"] for request in requests if "job_id" in request.facts}
+            for name, requests in self.requests.items()
+        }
+
+    @cached_property
+    def submits_of(self) -> dict[str, list[Request]]:
+        """The submits of each job that is in the audit."""
+        by_id: defaultdict[str, list[Request]] = defaultdict(list)
+        by_key: defaultdict[tuple[str, str], list[Request]] = defaultdict(list)
+        for submit in self.requests["submit"]:
+            by_key[submit.facts["topic"], submit.facts["key"]].append(submit)
+            for job_id in {submit.facts.get("job_id"), submit.answer.get("job_id")}:
+                if job_id is not None:
+                    by_id[job_id].append(submit)
+        found = {}
+        for job_id, life in self.lives.items():
+            keyed = by_key.get((life[0].change.topic, life[0].change.key or ""), [])
+            submits = by_id.get(job_id, [])
+            found[job_id] = [*submits, *(submit for submit in keyed if submit not in submits)]
+        return found

@@ -1,0 +1,98 @@
+"""Others are in the way: they hold locks and use up connections, and statements are ended for being late."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from tests.faults.cluster import OWNER
+from tests.faults.faults.database import POSTGRES
+from tests.faults.faults.fault import ALL_WORK, Fault, Kind
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+# What is locked, and by which statement. Pools run dry while statements wait.
+_LOCKS = {
+    "everything": "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE",
+    "running jobs": "SELECT FROM pulse.jobs WHERE status = 'RUNNING' FOR UPDATE",
+    "waiting jobs": "SELECT FROM pulse.jobs WHERE ready FOR UPDATE",
+    "schedules": "SELECT FROM pulse.schedules FOR UPDATE",
+    "the switch": "SELECT FROM pulse.dispatch_control FOR UPDATE",
+}
+# Some longer than a server waits for a statement, which is 5 s.
+_LOCK_SECONDS = (0.5, 6.5)
+_STARVED_SECONDS = (1.0, 4.0)
+_FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 0, 12
+_HURRIED_SECONDS = (1.0, 4.0)
+_LATE_MILLISECONDS = (1, 5, 20)
+_ROUND_SECONDS = 0.02
+_RETURN_SECONDS = 2.0
+
+
+def _locked(random: Random) -> Fault:
+    rows = random.choice(list(_LOCKS))
+    return Fault(POSTGRES, random.uniform(*_LOCK_SECONDS), ALL_WORK, {"rows": rows})
+
+
+def _starved(random: Random) -> Fault:
+    left = random.randint(_FEWEST_CONNECTIONS, _MOST_CONNECTIONS)
+    return Fault(POSTGRES, random.uniform(*_STARVED_SECONDS), ALL_WORK, {"connections": left})
+
+
+def _hurried(random: Random) -> Fault:
+    late = random.choice(_LATE_MILLISECONDS)
+    return Fault(POSTGRES, random.uniform(*_HURRIED_SECONDS), ALL_WORK, {"milliseconds": late})
+
+
+async def _lock(world: World, fault: Fault) -> None:
+    # Rows are locked in any order: a server that has some of them and wants the others may win the deadlock.
+    with suppress(asyncpg.DeadlockDetectedError):
+        async with world.cluster.session() as session, session.transaction():
+            await session.execute(_LOCKS[fault.how["rows"]])
+            with world.told(fault.kind, fault.target, rows=fault.how["rows"]):
+                await asyncio.sleep(fault.seconds)
+
+
+async def _starve(world: World, fault: Fault) -> None:
+    """Leave the servers fewer connections than they want, and have them all look for one."""
+    async with world.cluster.session() as session:
+        with world.told(fault.kind, fault.target, connections=fault.how["connections"]):
+            await session.execute(f"ALTER ROLE {OWNER} CONNECTION LIMIT {fault.how['connections']}")
+            try:
+                await session.execute(
+                    f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{OWNER}'"
+                )
+                await asyncio.sleep(fault.seconds)
+            finally:
+                await session.execute(f"ALTER ROLE {OWNER} CONNECTION LIMIT -1")
+
+
+async def _hurry(world: World, fault: Fault) -> None:
+    """End every statement that takes longer than so much, as a timeout does.
+
+    The setting of a role or of the database would not: the servers bring a timeout of their own along, which
+    counts for more. To them the end of a statement looks the same, whoever asked for it.
+    """
+    late = f"clock_timestamp() - query_start > interval '{fault.how['milliseconds']} milliseconds'"
+    cancel = (
+        f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+        f" WHERE usename = '{OWNER}' AND state = 'active' AND {late}"
+    )
+    async with world.cluster.session() as session:
+        with world.told(fault.kind, fault.target, milliseconds=fault.how["milliseconds"]):
+            end = asyncio.get_running_loop().time() + fault.seconds
+            while asyncio.get_running_loop().time() < end:
+                await session.execute(cancel)
+                await asyncio.sleep(_ROUND_SECONDS)
+
+
+KINDS = [
+    Kind("locks", _locked, _lock, 2, _RETURN_SECONDS),
+    Kind("connections", _starved, _starve, 1, _RETURN_SECONDS),
+    Kind("timeouts", _hurried, _hurry, 1, _RETURN_SECONDS),
+]

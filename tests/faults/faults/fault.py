@@ -1,0 +1,50 @@
+"""One fault of a plan, and what a kind of faults consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+# What a fault may be in the way of: servers and workers by their names, or everything that is done.
+ALL_WORK = frozenset({"all work"})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Whom it strikes, for how long, and how; which kind it is, and when, in seconds after the beginning."""
+
+    target: str
+    seconds: float
+    impairs: frozenset[str] = frozenset()
+    how: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = ""
+    at: float = 0.0
+    aftermath_seconds: float = 0.0  # until whom it struck should be at work again
+
+    @property
+    def healed_at(self) -> float:
+        return self.at + self.seconds
+
+    @property
+    def over_at(self) -> float:
+        return self.healed_at + self.aftermath_seconds
+
+    def __str__(self) -> str:
+        details = "".join(f"  {name}={value}" for name, value in self.how.items())
+        return f"{self.at:7.2f} s  {self.kind:<12} {self.target:<22} for {self.seconds:5.2f} s{details}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a fault of this kind is drawn, and how it is inflicted: from its beginning until it is healed."""
+
+    name: str
+    draw: Callable[[Random], Fault]
+    inflict: Callable[[World, Fault], Coroutine[Any, Any, None]]
+    cards: int = 1  # in the deck from which the kinds are dealt
+    aftermath_seconds: float = 0.0

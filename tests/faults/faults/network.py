@@ -1,0 +1,78 @@
+"""Links are slow, cut, silent or shut, and answers get lost after what they are about was done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.faults.cast import APPLICATIONS, LEASE_SECONDS, REPLICAS, WORKERS
+from tests.faults.faults.fault import Fault, Kind
+from tests.faults.proxy import Condition, Way
+
+if TYPE_CHECKING:
+    from tests.faults.links import Link
+    from tests.faults.world import World
+
+# By the name of the link: whom it impairs if it is spoilt.
+_TO_SERVERS = {f"{worker}~pulsed": frozenset({worker}) for worker in WORKERS}
+_TO_DATABASE = {f"{replica}~postgres": frozenset({replica}) for replica in REPLICAS}
+# An application has other servers to turn to.
+_OF_APPLICATIONS: dict[str, frozenset[str]] = {
+    f"{application}~{replica}": frozenset() for application in APPLICATIONS for replica in REPLICAS
+}
+_ALL = _TO_SERVERS | _TO_DATABASE | _OF_APPLICATIONS
+
+# Both shorter and longer than a lease.
+_SECONDS = (0.3, 3 * LEASE_SECONDS)
+_DELAYS = ((0.02, 0.05), (0.2, 0.3), (0.8, 0.4))
+# Connections are made again, after growing pauses.
+_RETURN_SECONDS = 1.0
+
+
+def _link(random: Random, **how: object) -> Fault:
+    # Each sort of link in its turn, or there would be little for those of the database.
+    name = random.choice(list(random.choice((_TO_SERVERS, _TO_DATABASE, _OF_APPLICATIONS))))
+    return Fault(name, random.uniform(*_SECONDS), _ALL[name], how)
+
+
+def _slow_link(random: Random) -> Fault:
+    seconds, jitter = random.choice(_DELAYS)
+    return _link(random, seconds=seconds, jitter=jitter)
+
+
+def _one_way(random: Random) -> Fault:
+    return _link(random, way=random.choice((Way.REQUESTS, Way.ANSWERS)).name)
+
+
+def _cut_link(random: Random) -> Fault:
+    return _link(random, times=random.randint(1, 4))
+
+
+async def _spoil(begin: Callable[[Link, Fault], Condition], world: World, fault: Fault) -> None:
+    with world.told(fault.kind, fault.target, **fault.how), begin(world.links[fault.target], fault):
+        await asyncio.sleep(fault.seconds)
+
+
+async def _cut(world: World, fault: Fault) -> None:
+    times = fault.how["times"]
+    with world.told(fault.kind, fault.target, times=times):
+        for _ in range(times):
+            world.links[fault.target].cut()
+            await asyncio.sleep(fault.seconds / times)
+
+
+def _kind(name: str, draw: Callable[[Random], Fault], begin: Callable[[Link, Fault], Condition]) -> Kind:
+    return Kind(name, draw, partial(_spoil, begin), 1, _RETURN_SECONDS)
+
+
+KINDS = [
+    Kind("cut", _cut_link, _cut, 1, _RETURN_SECONDS),
+    _kind("delay", _slow_link, lambda link, fault: link.delay(fault.how["seconds"], fault.how["jitter"])),
+    _kind("silence", _link, lambda link, fault: link.freeze()),
+    _kind("one way", _one_way, lambda link, fault: link.blackhole(Way[fault.how["way"]])),
+    _kind("lost answers", _link, lambda link, fault: link.lose_answers()),
+    _kind("refusal", _link, lambda link, fault: link.refuse()),
+]

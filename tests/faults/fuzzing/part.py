@@ -1,0 +1,29 @@
+"""One client of a large run, as a process. It tells how far it is, line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.faults.fuzzing.campaign import Plan, campaign
+from tests.faults.fuzzing.client import ServerGone
+
+VARIABLE = "FUZZING_PLAN"
+"""Where its plan is, as JSON: it has the address of a database."""
+
+
+def main(plan: Plan) -> None:
+    with campaign(plan) as fuzzing:
+        try:
+            findings = [str(finding) for finding in fuzzing.attack(lambda tally: _tell(inputs=tally.inputs))]
+        except ServerGone as gone:
+            findings = [str(gone)]
+        _tell(tally=fuzzing.tally.as_json(), findings=findings)
+
+
+def _tell(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+if __name__ == "__main__":
+    main(Plan(**json.loads(os.environ[VARIABLE])))

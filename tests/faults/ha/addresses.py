@@ -1,0 +1,36 @@
+"""Addresses for machines that are all this one: every address in 127.0.0.0/8 is."""
+
+from __future__ import annotations
+
+import socket
+from random import SystemRandom
+
+from tests.faults.ha.templates import PORTS
+
+MACHINES = 3
+
+
+class NoFreeAddress(Exception):
+    """Its text is the sentence for whoever wanted to run it."""
+
+
+def free_addresses() -> dict[str, str]:
+    """The names of the machines and their addresses, at which nobody listens where the recipe does."""
+    chance = SystemRandom()
+    taken = ""
+    for _ in range(20):
+        network = f"127.{chance.randrange(16, 250)}.{chance.randrange(250)}"
+        addresses = {f"db{number}": f"{network}.{number}" for number in range(1, MACHINES + 1)}
+        try:
+            for address in addresses.values():
+                for port in PORTS.values():
+                    taken = f"{address}:{port}"
+                    with socket.socket() as probe:
+                        probe.bind((address, port))
+        except OSError:
+            continue
+        return addresses
+    raise NoFreeAddress(
+        f"Somebody listens at {taken}, perhaps at all addresses of this machine. The cluster needs the ports "
+        f"{', '.join(map(str, PORTS.values()))} at three addresses of 127.0.0.0/8."
+    )

@@ -1,0 +1,192 @@
+"""What the processes of a run did and saw, as events that are only ever appended.
+
+Each process writes a file of its own into one directory, a JSON object per line: {"t", "who", "what", …}.
+`t` is time.monotonic_ns(), which all processes of a machine share and no shift of a host's clock touches.
+
+An operation of a client is two events. The first says that it was sent; the second what became of it:
+
+    submit  {op, key, topic, expect}        -> submitted | submit_unknown | submit_refused
+    cancel, redrive, … {op, job_id}         -> cancel_done | cancel_unknown | cancel_refused
+
+`unknown` covers every error after which the server may have done it; `refused` only what it certainly did
+not do. An operation without a second event (its client was killed) is unknown too. `key` names the job of a
+submit: it is the job's idempotency key, or stands in its payload, a JSON object, as the field "key" (the
+first one, so that the audit finds it), or the submit says the job_id that the client made.
+
+Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. The nemesis writes
+`fault` and `healed`. FREEZE is the kind that stops a process (SIGSTOP) until it is healed; the target of a
+fault is the name under which that process writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+FREEZE = "freeze"  # the kind of a fault that stops a process; healed once it goes on
+
+# Operations and what each says when it is sent. A pause or resume of everything has the topic "".
+OPERATIONS: dict[str, frozenset[str]] = {
+    "submit": frozenset({"key", "topic", "expect"}),
+    "cancel": frozenset({"job_id"}),
+    "redrive": frozenset({"job_id"}),
+    "delete": frozenset({"job_id"}),
+    "prioritize": frozenset({"job_id"}),
+    "pause": frozenset({"topic"}),
+    "resume": frozenset({"topic"}),
+    "schedule_create": frozenset({"name"}),
+    "schedule_edit": frozenset({"schedule_id"}),
+    "schedule_pause": frozenset({"schedule_id"}),
+    "schedule_resume": frozenset({"schedule_id"}),
+    "schedule_delete": frozenset({"schedule_id"}),
+    "schedule_fire": frozenset({"schedule_id", "job_id"}),
+}
+# Everything else that is written down, and what it has to say.
+OBSERVATIONS: dict[str, frozenset[str]] = {
+    "started": frozenset({"job_id", "attempt", "worker", "topic"}),
+    "ended": frozenset({"job_id", "attempt", "worker", "outcome"}),
+    "fault": frozenset({"kind", "target"}),
+    "healed": frozenset({"kind", "target"}),
+    "clock": frozenset({"database_ns", "sent_ns", "received_ns"}),  # audit.record_clock writes it
+    "settled": frozenset(),  # the run: everything is healed, all jobs are finished, the servers are still up
+    "note": frozenset({"text"}),  # for whoever reads a story; no rule looks at it
+}
+# What a handler does with its job, and so how the job ends if nobody interferes.
+EXPECTATIONS: dict[str, str] = {
+    "complete": "COMPLETED",
+    "fail_once": "COMPLETED",
+    "retry_once": "COMPLETED",
+    "flaky": "COMPLETED",
+    "block": "COMPLETED",
+    "discard": "DEAD_LETTERED",
+    "fail": "DEAD_LETTERED",
+    "any": "",
+}
+# The outcome with which a handler's `ended` says that it did what it should. Others are for the reader.
+COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line."""
+
+    t: int
+    who: str
+    what: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def ending(operation: str, how: str) -> str:
+    """The name of an operation's second event; `how` is done, unknown or refused."""
+    return "submitted" if (operation, how) == ("submit", "done") else f"{operation}_{how}"
+
+
+_ENDINGS = frozenset(ending(name, how) for name in OPERATIONS for how in ("done", "unknown", "refused"))
+
+
+class History:
+    """Appends the events of one process. What `write` has returned from survives the process's death."""
+
+    def __init__(self, directory: Path, who: str) -> None:
+        self.who = who
+        # A process that takes a dead one's name must not go on in a line which that one left half-written.
+        self.path = directory / f"{who}.{os.getpid()}.jsonl"
+        self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._operations = count(1)
+
+    def write(self, what: str, **facts: Any) -> Event:
+        """Append an event with the present time. One write each: threads and a SIGKILL leave lines whole."""
+        _check(what, facts)
+        event = Event(time.monotonic_ns(), self.who, what, facts)
+        line = {"t": event.t, "who": event.who, "what": what, **facts}
+        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        return event
+
+    def operation(self, name: str, /, **facts: Any) -> Operation:
+        """Write down that the operation is about to be sent, and return it to be told how it went."""
+        op = f"{self.who}.{os.getpid()}.{next(self._operations)}"
+        self.write(name, op=op, **facts)
+        return Operation(self, name, op, facts)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation that was sent. Say exactly one of these about it; nothing at all means unknown."""
+
+    history: History
+    name: str
+    op: str
+    facts: dict[str, Any]
+
+    def done(self, **facts: Any) -> None:
+        """The server said that it did it. Of a submit: `job_id`."""
+        self._end("done", facts)
+
+    def unknown(self, reason: str) -> None:
+        """It ended with an error after which it may have happened, or may still happen."""
+        self._end("unknown", {"reason": reason})
+
+    def refused(self, reason: str) -> None:
+        """The server said that it did not do it."""
+        self._end("refused", {"reason": reason})
+
+    def _end(self, how: str, facts: dict[str, Any]) -> None:
+        said = {name: value for name, value in self.facts.items() if name in _REPEATED}
+        self.history.write(ending(self.name, how), op=self.op, **(said | facts))
+
+
+# What an operation says again at its end, so that a single line can be understood.
+_REPEATED = frozenset({"key", "topic", "job_id", "schedule_id", "name"})
+
+
+def _check(what: str, facts: dict[str, Any]) -> None:
+    """Refuse what nobody would understand later: a misspelt event is a fact that no rule ever sees."""
+    if what in _ENDINGS:
+        required = frozenset({"op", "job_id"} if what == "submitted" else {"op"})
+    else:
+        known = OPERATIONS | OBSERVATIONS
+        if what not in known:
+            raise ValueError(f"{what!r} is no event of the history; see OPERATIONS and OBSERVATIONS.")
+        required = known[what] | ({"op"} if what in OPERATIONS else set())
+    if missing := required - facts.keys():
+        raise ValueError(f"{what} does not say {', '.join(sorted(missing))}.")
+    if "expect" in facts and facts["expect"] not in EXPECTATIONS:
+        raise ValueError(f"{facts['expect']!r} is none of {', '.join(EXPECTATIONS)}.")
+
+
+def read(directory: Path) -> list[Event]:
+    """Return the events of all processes, in the order of their times."""
+    events: list[Event] = []
+    for path in sorted(directory.glob("*.jsonl")):
+        with path.open("rb") as file:
+            # The last line of a process may be in the middle of being written.
+            events.extend(parse(line) for line in file if line.endswith(b"\n"))
+    return in_order(events)
+
+
+def parse(line: bytes) -> Event:
+    facts = json.loads(line)
+    return Event(facts.pop("t"), facts.pop("who"), facts.pop("what"), facts)
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """By time; what one process wrote within the same nanosecond stays in its order."""
+    return sorted(events, key=lambda event: event.t)

@@ -1,0 +1,43 @@
+"""The invariants of docs/job-lifecycle.md, each as the rules that prove it from the evidence of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from tests.faults.evidence import Evidence
+from tests.faults.rules.attempts import check_attempts
+from tests.faults.rules.ends import check_ends
+from tests.faults.rules.executions import check_completed_ran, check_none_started_after_completion
+from tests.faults.rules.leases import check_leases
+from tests.faults.rules.occurrences import check_occurrences
+from tests.faults.rules.pauses import check_pauses
+from tests.faults.rules.submits import check_submits
+from tests.faults.rules.transitions import check_transitions
+from tests.faults.violations import Violation
+
+
+def check_acknowledged(evidence: Evidence) -> Iterator[Violation]:
+    return chain(check_submits(evidence), check_ends(evidence))
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A promise, and the function that finds where it was certainly broken."""
+
+    number: str
+    promise: str
+    check: Callable[[Evidence], Iterable[Violation]]
+
+
+INVARIANTS = (
+    Invariant("I1", "every acknowledged submit ends once; none is lost, none doubled", check_acknowledged),
+    Invariant("I2", "at most one valid lease at a time", check_leases),
+    Invariant("I3", "attempts stay within their limit; no job dies undelivered", check_attempts),
+    Invariant("I4", "a COMPLETED job's handler ran", check_completed_ran),
+    Invariant("I5", "no handler starts after the completion", check_none_started_after_completion),
+    Invariant("I6", "each occurrence of a schedule makes exactly one job", check_occurrences),
+    Invariant("I7", "only legal transitions happen", check_transitions),
+    Invariant("I8", "nothing is claimed while dispatch is paused", check_pauses),
+)

@@ -1,0 +1,63 @@
+"""Does what a service manager does: a process that ends without having been told to is started again.
+
+A failpoint ends some of them, and stops others for a while. For anybody else to end by itself is a failure,
+except for a server that cannot reach the database when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+
+from tests.faults.cast import Replica
+from tests.faults.history import FREEZE
+from tests.faults.places import Ground, Life, Place
+
+_LOOK_SECONDS = 0.05
+_RESTART_SECONDS = 0.3
+_STOPPED_SECONDS = (0.3, 4.0)
+
+
+async def keep(places: Iterable[Place], ground: Ground) -> None:
+    """Look after the places until cancelled."""
+    random = Random(f"{ground.seed} keeping")
+    async with asyncio.TaskGroup() as tasks:
+        while True:
+            for place in places:
+                if place.has_ended_itself:
+                    tasks.create_task(_start_again(place, ground))
+                elif place.has_stopped_itself:
+                    tasks.create_task(_let_go_on(place, ground, random.uniform(*_STOPPED_SECONDS)))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _start_again(place: Place, ground: Ground) -> None:
+    process = place.process
+    assert process is not None
+    place.is_wanted = False  # nobody else is to start it again meanwhile
+    life, has_served = place.life, place.was_up
+    code = await process.ended()
+    place.bury()
+    ground.history.write("note", text=f"{process.name} ended by itself with {code}")
+    if not life.failpoints and not (isinstance(place, Replica) and not has_served):
+        ground.failures.append(f"{process.name} ended by itself with {code}.")
+    await asyncio.sleep(_RESTART_SECONDS)
+    if place.process is None:
+        place.begin(_unarmed(life))
+
+
+async def _let_go_on(place: Place, ground: Ground, seconds: float) -> None:
+    process = place.process
+    assert process is not None
+    place.is_frozen = True
+    ground.history.write("fault", kind=FREEZE, target=process.name, by="failpoint")
+    await asyncio.sleep(seconds)
+    ground.history.write("healed", kind=FREEZE, target=process.name)
+    if place.process is process:
+        place.thaw()
+
+
+def _unarmed(life: Life) -> Life:
+    return replace(life, failpoints="")

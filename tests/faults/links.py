@@ -1,0 +1,26 @@
+"""The links between the processes of a run: each a proxy of its own, that can be spoilt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.faults.cluster import OWNER
+from tests.faults.proxy import Proxy
+
+
+class Link(Proxy):
+    """A proxy to the database of the run, or to a server: for each life of a worker perhaps another."""
+
+    @property
+    def dsn(self) -> str:
+        """The database of the run behind it, for its owner."""
+        return f"postgresql://{OWNER}@{self.address}/{OWNER}?sslmode=disable"
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        await self.open()
+        try:
+            yield
+        finally:
+            await self.close()

@@ -1,0 +1,121 @@
+"""An application of a run, as a process of its own: `python -m tests.faults.load '{…}'`.
+
+It enqueues all the time, in every way the SDK has, and now and then acts on what it enqueued. Nothing is
+tried again after an error: what became of it is written down as unknown. It ends after SIGTERM, once every
+call has its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections import deque
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pulse
+from tests.faults.history import History, Operation
+from tests.faults.meddling import Meddler, pause
+from tests.faults.operating import REFUSALS, doors_open, in_words
+from tests.faults.orders import Order, draw_order
+
+# Many: each of them waits for as long as the door that it tried is shut.
+_PRODUCERS = 20
+_REMEMBERED = 300
+# Of those enqueued with an idempotency key so many are enqueued once more, whatever became of the first.
+_REPEATED_SHARE = 0.4
+_MEDDLE_SECONDS = 0.4
+# For what an operator asks: longer than most outages, so that most answers are known.
+_TIMEOUT = timedelta(seconds=10)
+
+
+class Producer:
+    """Enqueues one thing after the other, and remembers what was acknowledged."""
+
+    def __init__(self, history: History, doors: list[pulse.Pulse], random: Random) -> None:
+        self.acknowledged: deque[tuple[str, Order]] = deque(maxlen=_REMEMBERED)
+        self._history = history
+        self._doors = doors
+        self._random = random
+        self._numbers = count(1)
+
+    async def enqueue_on_and_on(self, jobs_per_second: float, is_over: asyncio.Event) -> None:
+        while not is_over.is_set():
+            order = draw_order(self._random, self._key)
+            await self._enqueue(order, is_repeat=False)
+            if order.has_key and self._random.random() < _REPEATED_SHARE:
+                await self._enqueue(order, is_repeat=True)
+            await pause(self._random.expovariate(jobs_per_second / len(order.errands)), is_over)
+
+    def _key(self) -> str:
+        return f"{self._history.who}-{next(self._numbers)}"
+
+    async def _enqueue(self, order: Order, *, is_repeat: bool) -> None:
+        submits = [
+            self._history.operation("submit", key=errand.key, topic=order.topic, expect=errand.expect)
+            for errand in order.errands
+        ]
+        try:
+            handles = await self._send(order)
+        except pulse.PartialFailure as failure:
+            for place, (submit, handle) in enumerate(zip(submits, failure.handles, strict=True)):
+                self._settle(submit, order, place, handle or failure.errors[place])
+        except pulse.PulseError as error:
+            for place, submit in enumerate(submits):
+                self._settle(submit, order, place, error)
+        else:
+            for place, (submit, handle) in enumerate(zip(submits, handles, strict=True)):
+                # However often it was sent again by itself: to its caller it is no duplicate.
+                assert is_repeat or not handle.duplicate, f"{handle} was there before"
+                self._settle(submit, order, place, handle)
+
+    async def _send(self, order: Order) -> list[pulse.JobHandle]:
+        door = self._random.choice(self._doors)
+        options: dict[str, Any] = {
+            "priority": order.priority,
+            "delay": order.delay,
+            "max_attempts": order.max_attempts,
+            "timeout": order.timeout,
+        }
+        if order.is_bulk:
+            return await door.enqueue_many(order.topic, order.errands, **options)
+        (errand,) = order.errands
+        key = errand.key if order.has_key else None
+        return [await door.enqueue(order.topic, errand, key=key, **options)]
+
+    def _settle(
+        self, submit: Operation, order: Order, place: int, outcome: pulse.JobHandle | pulse.PulseError
+    ) -> None:
+        if isinstance(outcome, pulse.JobHandle):
+            submit.done(job_id=outcome.id)
+            self.acknowledged.append((outcome.id, replace(order, errands=[order.errands[place]])))
+        elif isinstance(outcome, REFUSALS):
+            submit.refused(in_words(outcome))
+        else:
+            submit.unknown(in_words(outcome))
+
+
+async def main(name: str, addresses: list[str], history: str, seed: str, jobs_per_second: float) -> None:
+    is_over = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_over.set)
+    logging.info("The application runs.")
+    with History(Path(history), name) as events:
+        async with doors_open(addresses, _TIMEOUT) as doors:
+            producer = Producer(events, doors, Random(f"{seed} orders"))
+            meddler = Meddler(events, doors, Random(f"{seed} meddling"), producer.acknowledged)
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(_PRODUCERS):
+                    tasks.create_task(producer.enqueue_on_and_on(jobs_per_second / _PRODUCERS, is_over))
+                tasks.create_task(meddler.meddle(_MEDDLE_SECONDS, is_over))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(main(**json.loads(sys.argv[1])))

@@ -1,0 +1,90 @@
+"""Histories and audits written by hand, as a system that keeps its promises would leave them.
+
+A test tells a life, then breaks something in it, and sees the checker find it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.faults.audit import Audit
+from tests.faults.changes import JobChange, ScheduleChange, SwitchChange
+from tests.faults.evidence import Evidence
+from tests.faults.history import Event, ending, in_order
+
+STEP = 10_000
+# Where the clocks stand at the beginning: the history's in nanoseconds, the database's in microseconds.
+_BEGIN = 5_000_000_000
+AHEAD = 1_800_000_000_000_000 - _BEGIN // 1000
+
+
+@dataclass
+class MadeUpRun:
+    """Keeps the time, and collects what is written down. Each thing happens 10 ms after the one before it."""
+
+    events: list[Event] = field(default_factory=list)
+    changes: list[JobChange] = field(default_factory=list)
+    switches: list[SwitchChange] = field(default_factory=list)
+    schedules: list[ScheduleChange] = field(default_factory=list)
+    t: int = _BEGIN
+    _numbers: int = 0
+
+    def __post_init__(self) -> None:
+        reading = {"database_ns": self.at * 1000, "sent_ns": self.t - 50_000, "received_ns": self.t + 50_000}
+        self.write("run", "clock", **reading)
+
+    @property
+    def at(self) -> int:
+        """The database's time."""
+        return self.t // 1000 + AHEAD
+
+    def wait(self, microseconds: int = STEP) -> None:
+        self.t += microseconds * 1000
+
+    def wait_until(self, at: int) -> None:
+        self.wait(max(STEP, at - self.at))
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def write(self, who: str, what: str, **facts: Any) -> Event:
+        event = Event(self.t, who, what, facts)
+        self.events.append(event)
+        self.wait()
+        return event
+
+    def send(self, name: str, **facts: Any) -> str:
+        """Write down that an operation was sent. Returns its op."""
+        op = f"op-{self.number()}"
+        self.write("client", name, op=op, **facts)
+        return op
+
+    def answer(self, name: str, op: str, how: str | None = "done", **facts: Any) -> None:
+        """Write down what became of it. None: nobody ever hears of it."""
+        if how is not None:
+            self.write("client", ending(name, how), op=op, **facts)
+
+    def switch(self, topic: str, paused: bool) -> None:
+        self.switches.append(SwitchChange(self.number(), self.number(), self.at, self.at, topic, paused))
+        self.wait()
+
+    def pause(self, topic: str = "", how: str | None = "done", *, is_stored: bool = True) -> None:
+        op = self.send("pause", topic=topic)
+        if is_stored:
+            self.switch(topic, paused=True)
+        self.answer("pause", op, how, topic=topic)
+
+    def resume(self, topic: str = "") -> None:
+        self.switch(topic, paused=False)
+
+    def evidence(self) -> Evidence:
+        statuses: dict[str, str] = {}
+        for change in self.changes:
+            if change.new is None:
+                statuses.pop(change.job_id, None)
+            else:
+                statuses[change.job_id] = change.new.status
+        audit = Audit(list(self.changes), list(self.switches), list(self.schedules), statuses)
+        return Evidence(in_order(self.events), audit)

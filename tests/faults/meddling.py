@@ -1,0 +1,115 @@
+"""People who act on the queue while it works: on jobs that they see to, and on the schedules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+
+import pulse
+from tests.faults.history import History
+from tests.faults.operating import Operator
+from tests.faults.orders import Order
+
+_TOPIC = "tick"
+_SCHEDULES: dict[str, tuple[pulse.Every | pulse.Cron, pulse.CatchUp]] = {
+    "late-once": (pulse.Every(timedelta(seconds=1)), "one"),
+    "every-one": (pulse.Every(timedelta(seconds=1)), "all"),
+    "never-late": (pulse.Every(timedelta(seconds=2)), "skip"),
+    "minutely": (pulse.Cron("* * * * *"), "all"),
+}
+_CANCELLED_REMEMBERED = 50
+_RECENT = 30
+
+
+class Meddler:
+    """Does one thing after the other, to the jobs that were acknowledged and to the schedules."""
+
+    def __init__(
+        self,
+        history: History,
+        doors: list[pulse.Pulse],
+        random: Random,
+        acknowledged: Sequence[tuple[str, Order]],
+    ) -> None:
+        self._operator = Operator(history, doors, random)
+        self._random = random
+        self._acknowledged = acknowledged
+        self._cancelled: list[str] = []
+        self._schedules: list[pulse.ScheduleInfo] = []
+
+    async def meddle(self, every_seconds: float, is_over: asyncio.Event) -> None:
+        verbs = {
+            self._cancel: 4,
+            self._redrive: 3,
+            self._prioritize: 2,
+            self._delete: 1,
+            self._make_schedules: 2,
+            self._edit_schedule: 4,
+        }
+        await self._make_schedules()
+        while not is_over.is_set():
+            (verb,) = self._random.choices(list(verbs), weights=list(verbs.values()))
+            await verb()
+            await pause(self._random.expovariate(1 / every_seconds), is_over)
+
+    # ------------------------------------------------------------ jobs
+
+    async def _cancel(self) -> None:
+        recent = list(self._acknowledged)[-_RECENT:]
+        if recent:
+            job_id, _ = self._random.choice(recent)
+            if await self._operator.cancel(job_id):
+                self._cancelled = [*self._cancelled[-_CANCELLED_REMEMBERED:], job_id]
+
+    async def _redrive(self) -> None:
+        dead = [job_id for job_id, order in self._acknowledged if order.errands[0].expect == "discard"]
+        if candidates := dead + self._cancelled:
+            job_id = self._random.choice(candidates)
+            # Once only: for all that is known somebody else cancels it again while this is under way.
+            self._cancelled = [known for known in self._cancelled if known != job_id]
+            await self._operator.redrive(job_id)
+
+    async def _prioritize(self) -> None:
+        if self._acknowledged:
+            job_id, _ = self._random.choice(self._acknowledged)
+            await self._operator.prioritize(job_id, self._random.randrange(-9, 10))
+
+    async def _delete(self) -> None:
+        # A key is free again once its job is deleted, and a repeat would then make a second job.
+        candidates = [job_id for job_id, order in self._acknowledged if not order.has_key]
+        if candidates:
+            await self._operator.delete(self._random.choice(candidates))
+
+    # ------------------------------------------------------------ schedules
+
+    async def _make_schedules(self) -> None:
+        """Make sure of all of them; those that were edited since are refused."""
+        for name, (spec, catch_up) in _SCHEDULES.items():
+            await self._operator.create_schedule(name, _TOPIC, spec, catch_up)
+        self._schedules = await self._operator.schedules() or self._schedules
+
+    async def _edit_schedule(self) -> None:
+        if not self._schedules:
+            return
+        schedule = self._random.choice(self._schedules)
+        match self._random.choice(("edit", "edit", "pause", "resume", "resume", "fire", "delete")):
+            case "edit" if schedule.kind == "interval":
+                spec = pulse.Every(timedelta(seconds=self._random.choice((1, 1, 2, 3))))
+                await self._operator.edit_schedule(schedule.id, spec)
+            case "pause":
+                await self._operator.pause_schedule(schedule.id)
+            case "resume":
+                await self._operator.resume_schedule(schedule.id)
+            case "fire":
+                await self._operator.fire_schedule(schedule.id)
+            case "delete":
+                await self._operator.delete_schedule(schedule.id)
+
+
+async def pause(seconds: float, is_over: asyncio.Event) -> None:
+    """Wait for so long, or until it is over."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(is_over.wait(), seconds)

@@ -1,0 +1,106 @@
+"""Draws a plan of faults from a seed, before anything runs, and carries it out.
+
+The same seed and length give the same plan: what happens, to whom, when, for how long and how. How that meets
+what the processes do at the moment is up to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
+from tests.faults.faults import KINDS
+from tests.faults.faults.fault import ALL_WORK, Fault, Kind
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+# Faults come in stretches. At the end of each all is healed, and the work goes on undisturbed for a while.
+STRETCH_SECONDS = 15.0
+CALM_SECONDS = 2.5
+# From one fault to the next, on average. They overlap, as most of them last longer.
+_PAUSE_SECONDS = 0.9
+# So many of each may be struck at a time; the others work on.
+MOST_STRUCK = {REPLICAS: 2, WORKERS: 4, APPLICATIONS: 1}
+# Between two faults that stop all work.
+BREATHER_SECONDS = 1.5
+# Kinds are dealt from a deck, so that none is forgotten: the first of these cards that fits the moment.
+_CARDS_LOOKED_AT = 12
+
+
+def draw_plan(seed: int, seconds: float) -> list[Fault]:
+    """Draw the faults of a run of this length, in their order."""
+    random = Random(f"{seed} plan")
+    cards = [kind for kind in KINDS for _ in range(kind.cards)]
+    deck: list[Kind] = []
+    plan: list[Fault] = []
+    for begin, end in stretches(seconds):
+        at = begin
+        while (at := at + random.expovariate(1 / _PAUSE_SECONDS)) < end:
+            if len(deck) < _CARDS_LOOKED_AT:
+                deck += random.sample(cards, len(cards))
+            for place, kind in enumerate(deck[:_CARDS_LOOKED_AT]):
+                fault = _draw(kind, random, at)
+                if fault.over_at <= end and leaves_enough(fault, plan):
+                    plan.append(fault)
+                    del deck[place]
+                    break
+    return plan
+
+
+def stretches(seconds: float) -> Iterator[tuple[float, float]]:
+    """Where stretches of faults begin and end; what follows each is calm."""
+    begin = 0.0
+    while begin + CALM_SECONDS < seconds:
+        yield begin, min(begin + STRETCH_SECONDS, seconds) - CALM_SECONDS
+        begin += STRETCH_SECONDS
+
+
+def leaves_enough(fault: Fault, others: Sequence[Fault]) -> bool:
+    """Whether enough is left to work beside the others, and each of them has its target for itself."""
+    near = [other for other in others if _overlap(fault, other, 0.0)]
+    if any(other.target == fault.target for other in near):
+        return False
+    if fault.impairs == ALL_WORK:
+        return not any(
+            other.impairs == ALL_WORK and _overlap(fault, other, BREATHER_SECONDS) for other in others
+        )
+    impaired = fault.impairs.union(*(other.impairs for other in near))
+    return all(len(impaired & set(names)) <= most for names, most in MOST_STRUCK.items())
+
+
+def _draw(kind: Kind, random: Random, at: float) -> Fault:
+    return replace(kind.draw(random), kind=kind.name, at=at, aftermath_seconds=kind.aftermath_seconds)
+
+
+def _overlap(one: Fault, other: Fault, apart_seconds: float) -> bool:
+    return one.at < other.over_at + apart_seconds and other.at < one.over_at + apart_seconds
+
+
+async def carry_out(world: World, plan: Sequence[Fault]) -> None:
+    """Inflict each fault at its moment. Returns when all are healed."""
+    # A stop waits for calls to be answered, and on a busy machine a start takes its time: a fault may last
+    # longer than it was planned. Then the next one of that target has to wait.
+    turns = {fault.target: asyncio.Lock() for fault in plan}
+    inflict = {kind.name: kind.inflict for kind in KINDS}
+    now = asyncio.get_running_loop().time
+    began = now()
+
+    async def take_turn(fault: Fault) -> None:
+        async with turns[fault.target]:
+            try:
+                await inflict[fault.kind](world, fault)
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                # Postgres still recovers from the fault before: this one falls through.
+                world.history.write("note", text=f"{fault.kind} of {fault.target} fell through: {error!r}")
+
+    async with asyncio.TaskGroup() as faults:
+        for fault in plan:
+            await asyncio.sleep(began + fault.at - now())
+            faults.create_task(take_turn(fault), name=str(fault))

@@ -1,0 +1,71 @@
+"""How a run begins: five servers at once on an empty database, some of which die while they migrate it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from tests.faults.audit import install
+from tests.faults.cast import REPLICAS, Replica
+from tests.faults.cluster import OWNER
+from tests.faults.faults.lives import draw_life
+from tests.faults.keeping import keep
+from tests.faults.places import PLAIN, Life, Place
+from tests.faults.world import World
+from tests.system.stage import eventually
+
+MIGRATION = "migration"
+_PATIENCE_SECONDS = 180.0
+_POINTS = ("migration.applying", "migration.recording", "migration.applied")
+_MOST_PASSES = 4
+# The servers that are only there to migrate use the links of others.
+_GUESTS = {"pulsed-4": "pulsed-1~postgres", "pulsed-5": "pulsed-2~postgres"}
+
+
+async def open_the_run(world: World) -> None:
+    """Return once servers, workers and applications are at work, on a database that is audited."""
+    random = Random(f"{world.ground.seed} opening")
+    await _migrate(world, random)
+    async with world.cluster.session(OWNER) as owner:
+        await install(owner)
+    # Each server has its share of the workers.
+    for number, (name, worker) in enumerate(world.workers.items()):
+        life = draw_life(random, name)
+        worker.begin(Life(life.seconds_ahead, replica=REPLICAS[number % len(REPLICAS)], concurrency=4))
+    for name, application in world.applications.items():
+        application.begin(draw_life(random, name))
+    await _all_up([*world.places.values()])
+
+
+async def _migrate(world: World, random: Random) -> None:
+    guests = [Replica(name, world.ground, world.links[link]) for name, link in _GUESTS.items()]
+    five: list[Place] = [*guests, *world.replicas.values()]
+    unharmed = random.choice(five)
+    keeping = asyncio.create_task(keep(five, world.ground))
+    try:
+        with world.told(MIGRATION, "five servers at once"):
+            for place in five:
+                place.begin(PLAIN if place is unharmed else _mortal(random))
+            await _all_up(five)
+        for place in five:
+            place.disarm()
+        await asyncio.gather(*(guest.stop() for guest in guests))
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        for guest in guests:
+            guest.kill()  # if the run was called off: nobody else knows of them
+
+
+def _mortal(random: Random) -> Life:
+    """One that dies in the middle of a migration, if it is the one that gets to do it."""
+    return Life(failpoints=f"{random.choice(_POINTS)}=kill@{random.randint(1, _MOST_PASSES)}")
+
+
+async def _all_up(places: Sequence[Place]) -> None:
+    def are_up() -> bool:
+        return all(place.is_up for place in places)
+
+    names = ", ".join(place.name for place in places)
+    await eventually(are_up, f"{names} are up", _PATIENCE_SECONDS)

@@ -1,0 +1,133 @@
+"""The verbs of people who look after the queue, each written down when it is sent and when it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pulse
+from pulse.ids import uuid7
+from pulse.v1 import pulse_pb2 as pb
+from tests.faults.history import History
+
+# The server says these of what it did not do. After anything else it may have been done: an earlier try of
+# the same call may have got through.
+REFUSALS = (pulse.InvalidArgument, pulse.NotFound, pulse.AlreadyExists, pulse.InvalidTransition)
+
+
+class Operator:
+    """Acts through any of the doors. Each verb returns whether it is known to have been done."""
+
+    def __init__(self, history: History, doors: list[pulse.Pulse], random: Random) -> None:
+        self._history = history
+        self._doors = doors
+        self._random = random
+
+    # ------------------------------------------------------------ jobs
+
+    async def cancel(self, job_id: str) -> bool:
+        return await self._do("cancel", lambda p: p.cancel(job_id), job_id=job_id)
+
+    async def redrive(self, job_id: str) -> bool:
+        return await self._do("redrive", lambda p: p.retry(job_id), job_id=job_id)
+
+    async def prioritize(self, job_id: str, priority: int) -> bool:
+        return await self._do("prioritize", lambda p: p.prioritize(job_id, priority), job_id=job_id)
+
+    async def delete(self, job_id: str) -> bool:
+        return await self._do("delete", lambda p: p.delete(job_id), job_id=job_id)
+
+    # ------------------------------------------------------------ the switch; the topic "" is everything
+
+    async def pause(self, topic: str) -> bool:
+        return await self._do("pause", lambda p: p.pause("by the nemesis", topic or None), topic=topic)
+
+    async def resume(self, topic: str) -> bool:
+        return await self._do("resume", lambda p: p.resume(topic or None), topic=topic)
+
+    # ------------------------------------------------------------ schedules
+
+    async def create_schedule(
+        self, name: str, topic: str, spec: pulse.Every | pulse.Cron, catch_up: pulse.CatchUp
+    ) -> bool:
+        """Make sure of the schedule of this name, in the same way however often it is asked for."""
+        return await self._do(
+            "schedule_create",
+            lambda p: p.schedule(
+                topic, {"expect": "complete"}, spec, name=name, catch_up=catch_up, max_attempts=20
+            ),
+            name=name,
+        )
+
+    async def edit_schedule(self, schedule_id: str, spec: pulse.Every | pulse.Cron) -> bool:
+        return await self._do(
+            "schedule_edit", lambda p: p.schedules.update(schedule_id, spec=spec), schedule_id=schedule_id
+        )
+
+    async def pause_schedule(self, schedule_id: str) -> bool:
+        return await self._do(
+            "schedule_pause", lambda p: p.schedules.pause(schedule_id), schedule_id=schedule_id
+        )
+
+    async def resume_schedule(self, schedule_id: str) -> bool:
+        return await self._do(
+            "schedule_resume", lambda p: p.schedules.resume(schedule_id), schedule_id=schedule_id
+        )
+
+    async def delete_schedule(self, schedule_id: str) -> bool:
+        return await self._do(
+            "schedule_delete", lambda p: p.schedules.delete(schedule_id), schedule_id=schedule_id
+        )
+
+    async def fire_schedule(self, schedule_id: str) -> bool:
+        # The verb of the SDK makes the id of the job itself: a lost answer would leave it unknown.
+        request = pb.FireScheduleRequest(schedule_id=schedule_id, job_id=uuid7())
+        return await self._do(
+            "schedule_fire",
+            lambda p: p._caller.call(lambda stub: stub.FireSchedule, request, None),
+            schedule_id=schedule_id,
+            job_id=request.job_id,
+        )
+
+    async def schedules(self) -> list[pulse.ScheduleInfo]:
+        """Those that are there, none if nobody answers."""
+        try:
+            return list(await self._door().schedules.list())
+        except pulse.PulseError:
+            return []
+
+    # ------------------------------------------------------------ how
+
+    async def _do(self, verb: str, act: Callable[[pulse.Pulse], Awaitable[object]], **facts: Any) -> bool:
+        operation = self._history.operation(verb, **facts)
+        try:
+            await act(self._door())
+        except REFUSALS as error:
+            operation.refused(in_words(error))
+            return False
+        except pulse.PulseError as error:
+            operation.unknown(in_words(error))
+            return False
+        operation.done()
+        return True
+
+    def _door(self) -> pulse.Pulse:
+        return self._random.choice(self._doors)
+
+
+def in_words(error: pulse.PulseError) -> str:
+    return f"{type(error).__name__}: {error.message}"[:200]
+
+
+@asynccontextmanager
+async def doors_open(addresses: list[str], timeout: timedelta) -> AsyncIterator[list[pulse.Pulse]]:
+    """A client for each of the addresses, for the length of a block."""
+    doors = [pulse.Pulse(address, timeout=timeout) for address in addresses]
+    try:
+        yield doors
+    finally:
+        for door in doors:
+            await door.close()

@@ -1,0 +1,96 @@
+"""What an application enqueues, drawn at random: all expectations, sizes, priorities and ways to enqueue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+from tests.faults.worker_program import Errand
+
+# What handlers make of them, out of a hundred.
+_EXPECTATIONS = {
+    "complete": 66,
+    "fail_once": 6,
+    "retry_once": 6,
+    "flaky": 6,
+    "block": 1,
+    "discard": 5,
+    "fail": 4,
+    "any": 6,
+}
+# Enough that none runs out of them by bad luck: then only what a handler said can have ended it badly.
+_PLENTY = 20
+_SECONDS = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2)
+_BLOCKED_SECONDS = 0.3
+# Some outlast their lease several times, and live of their worker's beats.
+_LONG_SHARE, _LONG_SECONDS = 0.01, (1.0, 4.0)
+_BALLAST = {0: 60, 100: 25, 1_000: 10, 20_000: 4, 200_000: 1}
+_DELAYED_SHARE, _DELAY_SECONDS = 0.08, (0.05, 3.0)
+_PRIORITY_SHARE, _PRIORITIES = 0.25, range(-5, 6)
+_KEY_SHARE = 0.12
+_BULK_SHARE, _BULK_SIZES = 0.12, range(2, 16)
+# Most callers wait until it is done. Some give up while a fault lasts, and will never know.
+_IMPATIENT_SHARE, _IMPATIENT_SECONDS, _PATIENT_SECONDS = 0.25, (0.2, 1.5), 15.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """One call: a job, or several that share everything but their errand."""
+
+    topic: str
+    errands: list[Errand]
+    is_bulk: bool
+    has_key: bool
+    priority: int
+    max_attempts: int
+    delay: timedelta | None
+    timeout: timedelta
+
+
+def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
+    """Draw one. Each errand gets a key of its own."""
+    (expect,) = random.choices(list(_EXPECTATIONS), weights=list(_EXPECTATIONS.values()))
+    is_bulk = random.random() < _BULK_SHARE
+    size = random.choice(_BULK_SIZES) if is_bulk else 1
+    return Order(
+        # A handler that blocks its thread blocks nobody: those are to block the event loop.
+        topic=random.choice(("mail", "report")) if expect == "block" else _topic(random),
+        errands=[_errand(random, next_key(), expect) for _ in range(size)],
+        is_bulk=is_bulk,
+        has_key=not is_bulk and random.random() < _KEY_SHARE,
+        priority=random.choice(_PRIORITIES) if random.random() < _PRIORITY_SHARE else 0,
+        max_attempts=_max_attempts(random, expect),
+        delay=_some_seconds(random, _DELAY_SECONDS) if random.random() < _DELAYED_SHARE else None,
+        timeout=_some_seconds(random, _IMPATIENT_SECONDS)
+        if random.random() < _IMPATIENT_SHARE
+        else timedelta(seconds=_PATIENT_SECONDS),
+    )
+
+
+def _errand(random: Random, key: str, expect: str) -> Errand:
+    (ballast,) = random.choices(list(_BALLAST), weights=list(_BALLAST.values()))
+    return Errand(key, expect, _work_seconds(random, expect), "x" * ballast)
+
+
+def _work_seconds(random: Random, expect: str) -> float:
+    if expect == "block":
+        return _BLOCKED_SECONDS
+    if expect == "complete" and random.random() < _LONG_SHARE:
+        return random.uniform(*_LONG_SECONDS)
+    return random.choice(_SECONDS)
+
+
+def _max_attempts(random: Random, expect: str) -> int:
+    if expect == "any":
+        return random.choice((1, 2, 3))
+    return 2 if expect == "fail" else _PLENTY
+
+
+def _topic(random: Random) -> str:
+    return random.choices(("mail", "report", "thumbnail"), weights=(5, 3, 2))[0]
+
+
+def _some_seconds(random: Random, between: tuple[float, float]) -> timedelta:
+    return timedelta(seconds=random.uniform(*between))

@@ -1,0 +1,186 @@
+"""Places that processes take, one life after the other, to be killed, frozen and started again there."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pulse.failpoints import SEED_VARIABLE, VARIABLE
+from tests.faults.history import History
+from tests.system.stage import Process, eventually
+
+SKEW, FAILPOINTS = "skew", "failpoints"
+
+
+@dataclass(frozen=True)
+class Life:
+    """How a process begins."""
+
+    seconds_ahead: int = 0  # of its wall clock
+    failpoints: str = ""
+    replica: str = ""  # that a worker is led to
+    keeps_name: bool = False  # a worker's: it calls itself as the one before it did
+    concurrency: int = 3
+
+    def __str__(self) -> str:
+        told = [f"clock {self.seconds_ahead:+d} s"] if self.seconds_ahead else []
+        told += [f"at {self.replica}"] if self.replica else []
+        told += ["same name"] if self.keeps_name else []
+        told += [self.failpoints] if self.failpoints else []
+        return f"({', '.join(told)})" if told else "plain"
+
+    @property
+    def oddities(self) -> dict[str, dict[str, Any]]:
+        """What is wrong with it from the beginning, by the kind of the fault."""
+        odd: dict[str, dict[str, Any]] = {}
+        if self.seconds_ahead:
+            odd[SKEW] = {"seconds_ahead": self.seconds_ahead}
+        if self.failpoints:
+            odd[FAILPOINTS] = {"points": self.failpoints}
+        return odd
+
+
+PLAIN = Life()
+
+
+@dataclass
+class Ground:
+    """What all places share."""
+
+    directory: Path
+    history: History
+    seed: int
+    failures: list[str] = field(default_factory=list)  # what no process may do, whatever befalls it
+    attachments: dict[str, str] = field(default_factory=dict)  # which server each worker was led to
+
+    @property
+    def events(self) -> Path:
+        return self.directory / "history"
+
+
+class Place:
+    """Holds one process at a time."""
+
+    def __init__(self, name: str, ground: Ground) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.lives: list[Process] = []
+        self.is_wanted = False
+        self.is_frozen = False
+        self._ground = ground
+        self.life = PLAIN
+
+    # ------------------------------------------------------------ from life to life
+
+    def begin(self, life: Life = PLAIN) -> None:
+        """Start a process here. Returns at once."""
+        assert self.process is None, f"{self.name} is taken"
+        name = f"{self.name}.{len(self.lives) + 1}"
+        self.life = life
+        self.process = self._start(name, self._ground.directory / f"{name}.log", life)
+        self.lives.append(self.process)
+        self.is_wanted = True
+        for kind, facts in life.oddities.items():
+            self._ground.history.write("fault", kind=kind, target=name, **facts)
+
+    def kill(self) -> None:
+        """End the process at whatever instruction it is. If there is none, that is all right."""
+        self.is_wanted = False
+        if self.process is not None:
+            self.process.kill()
+            self.bury()
+
+    async def stop(self, patience_seconds: float = 30) -> None:
+        """Have the process end by itself. One that is told before it listens dies of it, and may."""
+        self.is_wanted = False
+        process = self.process
+        if process is None:
+            return
+        listens = self.is_up
+        process.signal(signal.SIGTERM)
+        try:
+            await eventually(lambda: not process.is_running, "it ends", patience_seconds)
+        except AssertionError:
+            self._ground.failures.append(f"{process.name} did not stop within {patience_seconds} s.")
+        code = await process.ended() if not process.is_running else None
+        if listens and code not in (0, None):
+            self._ground.failures.append(f"{process.name} was told to stop and exited with {code}.")
+        self.kill()
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+        self.is_frozen = False
+
+    def disarm(self) -> None:
+        """Take note that what was armed is passed for good."""
+        if self.life.failpoints:
+            self._ground.history.write("healed", kind=FAILPOINTS, target=self.present_name)
+            self.life = replace(self.life, failpoints="")
+
+    def bury(self) -> None:
+        """Take note that the process is gone."""
+        assert self.process is not None
+        assert not self.process.is_running
+        for kind in self.life.oddities:
+            self._ground.history.write("healed", kind=kind, target=self.process.name)
+        self.process = None
+        self.is_frozen = False
+
+    # ------------------------------------------------------------ how it is
+
+    @property
+    def present_name(self) -> str:
+        """The name of whoever is here, or was here last: that under which it writes."""
+        return f"{self.name}.{len(self.lives)}"
+
+    @property
+    def was_up(self) -> bool:
+        return self.process is not None and self._says_so(self.process)
+
+    @property
+    def is_armed(self) -> bool:
+        return self.process is not None and bool(self.life.failpoints)
+
+    @property
+    def has_ended_itself(self) -> bool:
+        return self.is_wanted and self.process is not None and not self.process.is_running
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the process listens to what it is told."""
+        return self.process is not None and self.process.is_running and self.was_up
+
+    @property
+    def has_stopped_itself(self) -> bool:
+        """Whether a failpoint sent it SIGSTOP."""
+        if self.process is None or self.is_frozen or not self.life.failpoints:
+            return False
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return False
+        return fields[0] == "T"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.signal(number)
+
+    def _start(self, name: str, log: Path, life: Life) -> Process:
+        raise NotImplementedError
+
+    def _says_so(self, process: Process) -> bool:
+        raise NotImplementedError
+
+    def _environment(self, life: Life) -> dict[str, str]:
+        if not life.failpoints:
+            return {}
+        return {
+            VARIABLE: life.failpoints,
+            SEED_VARIABLE: f"{self._ground.seed} {self.name} {len(self.lives)}",
+        }

@@ -1,0 +1,127 @@
+"""What a run says at its end, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
+from tests.faults.chaos import Result
+from tests.faults.invariants import INVARIANTS
+from tests.faults.recoveries import Recovery, orphan_seconds
+
+
+def as_text(result: Result, directory: str) -> str:
+    """The report. If something is wrong: what, with its stories, and how to see it again."""
+    return "\n".join([*_head(result), *_faults(result), *_verdict(result), *_wrongs(result, directory)])
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    verdict = result.verdict
+    return {
+        "seed": result.run.seed,
+        "seconds": result.run.seconds,
+        "is_good": result.is_good,
+        "counts": verdict.counts,
+        "faults": [
+            {
+                "kind": recovery.kind,
+                "target": recovery.target,
+                "count": recovery.count,
+                "median_seconds": recovery.median,
+                "longest_seconds": recovery.longest,
+            }
+            for recovery in result.recoveries
+        ],
+        "orphans_seconds": _median_and_longest(orphan_seconds(verdict.evidence)),
+        "lost": len(verdict.lost),
+        "doubled": len(verdict.doubled),
+        "illegal": len(verdict.illegal),
+        "invariants": {number: len(found) for number, found in verdict.by_invariant().items()},
+        "failures": result.failures,
+    }
+
+
+def _head(result: Result) -> Iterator[str]:
+    run, counts = result.run, result.verdict.counts
+    yield ""
+    yield (
+        f"  seed {run.seed}, {run.seconds:g} s, {len(REPLICAS)} servers, {len(WORKERS)} workers, "
+        f"{len(APPLICATIONS)} applications, up to {run.jobs_per_second:g} jobs/s"
+    )
+    yield ""
+    answers = ", ".join(f"{counts[name]:,} {name}" for name in ("unknown", "refused"))
+    yield f"  submits       {counts['acked']:>8,} acknowledged, {answers}"
+    yield f"  jobs          {counts['jobs']:>8,} stored, of which schedules made {_scheduled(result):,}"
+    lapsed = f"{counts['reaped']:,} leases lapsed"
+    yield f"  executions    {counts['executions']:>8,} in {counts['attempts']:,} attempts; {lapsed}"
+    yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
+
+
+def _scheduled(result: Result) -> int:
+    return sum(life[0].change.schedule_id is not None for life in result.verdict.evidence.lives.values())
+
+
+def _faults(result: Result) -> Iterator[str]:
+    total = sum(recovery.count for recovery in result.recoveries)
+    yield ""
+    yield f"  {total:,} faults, and how soon work went on after each"
+    yield ""
+    yield f"    {'kind':<12} {'of':<24} {'times':>5}  {'median':>8}  {'longest':>8}"
+    for recovery in result.recoveries:
+        yield _line(recovery)
+    if orphans := orphan_seconds(result.verdict.evidence):
+        yield ""
+        yield (
+            f"  {len(orphans):,} handlers died with their worker; their jobs ran again after "
+            f"{median(orphans):.2f} s (median), {max(orphans):.2f} s (longest)"
+        )
+
+
+def _line(recovery: Recovery) -> str:
+    return (
+        f"    {recovery.kind:<12} {recovery.target:<24} {recovery.count:>5}"
+        f"  {_seconds(recovery.median):>8}  {_seconds(recovery.longest):>8}"
+    )
+
+
+def _seconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.2f} s"
+
+
+def _verdict(result: Result) -> Iterator[str]:
+    verdict = result.verdict
+    found = verdict.by_invariant()
+    yield ""
+    for invariant in INVARIANTS:
+        number = len(found[invariant.number])
+        yield f"  {invariant.number}  {'holds ' if not number else 'BROKEN'}  {invariant.promise}" + (
+            f": {number:,} times" if number else ""
+        )
+    yield ""
+    yield f"  lost {len(verdict.lost):,}, doubled {len(verdict.doubled):,}, illegal {len(verdict.illegal):,}"
+
+
+def _wrongs(result: Result, directory: str) -> Iterator[str]:
+    if result.is_good:
+        return
+    if result.failures:
+        yield ""
+        yield "  What should not have happened:"
+        yield from (f"    {failure}" for failure in result.failures)
+    if not result.verdict.is_good:
+        yield ""
+        yield str(result.verdict)
+    yield ""
+    yield f"  Everything that was written down is in {directory}"
+    yield f"  The same faults again: {replay(result)}"
+
+
+def replay(result: Result) -> str:
+    run = result.run
+    return f"python3 dev.py chaos --seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
+
+
+def _median_and_longest(seconds: list[float]) -> list[float] | None:
+    return [median(seconds), max(seconds)] if seconds else None

@@ -1,0 +1,111 @@
+"""I4 and I5: what is COMPLETED was run, and nothing is run any more once it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.changes import COMPLETE, DELETE, JobChange
+from tests.faults.evidence import Evidence, Execution, Step
+from tests.faults.history import COMPLETED, FREEZE, Event
+from tests.faults.violations import Violation
+
+RAN_AT_ALL = "a COMPLETED job's handler was started before"
+RAN_TO_ITS_END = "a COMPLETED job's handler returned"
+NO_START_AFTER_END = "no handler starts after the completion"
+
+# A process that goes on after a freeze starts first what it was about to start. On a busy machine it may wait
+# some hundred milliseconds until it has a core for that.
+_FIRST_THING_NS = 500_000_000
+
+
+def check_completed_ran(evidence: Evidence) -> Iterator[Violation]:
+    """I4."""
+    for job_id, life in evidence.lives.items():
+        for verb, change in life:
+            if verb != COMPLETE:
+                continue
+            before = [
+                execution
+                for execution in evidence.executions.get(job_id, ())
+                if evidence.clock.earliest(execution.t) <= change.at
+            ]
+            if not before:
+                rule, what = RAN_AT_ALL, "The job was completed, and no handler had been started for it."
+            elif not any(
+                _returned_before(evidence, execution, change.at) for execution in _of_holder(before, change)
+            ):
+                rule, what = RAN_TO_ITS_END, "The job was completed, and its handler had not come to its end."
+            else:
+                continue
+            yield Violation("I4", rule, what, job_id, at=change.at, seq=change.seq)
+
+
+def _of_holder(executions: list[Execution], change: JobChange) -> list[Execution]:
+    """Those of the claim that was completed; a zombie's do not count. All, if that one was never started."""
+    assert change.old is not None
+    holder = (change.old.locked_by, change.old.attempts)
+    return [each for each in executions if (each.worker, each.attempt) == holder] or executions
+
+
+def _returned_before(evidence: Evidence, execution: Execution, at: int) -> bool:
+    if execution.ended is None or execution.outcome != COMPLETED:
+        return False
+    return evidence.clock.earliest(execution.ended) <= at
+
+
+def check_none_started_after_completion(evidence: Evidence) -> Iterator[Violation]:
+    """I5. The completion counts from its statement on: a lease that another one has followed was over then,
+    and a worker that starts under it has no excuse but the one of `_explained`."""
+    late = [
+        (execution, completed_at)
+        for job_id, executions in evidence.executions.items()
+        for execution in executions
+        if (completed_at := _completed_before(evidence, evidence.lives.get(job_id, []), execution))
+    ]
+    explained = _explained(evidence.events, [execution for execution, _ in late])
+    for execution, completed_at in late:
+        if execution not in explained:
+            moment = evidence.clock.earliest(execution.t)
+            what = f"{execution.worker} started attempt {execution.attempt} at least "
+            what += f"{(moment - completed_at) / 1e6:.6f} s after the job was completed."
+            yield Violation("I5", NO_START_AFTER_END, what, execution.job_id, at=moment)
+
+
+def _completed_before(evidence: Evidence, life: list[Step], execution: Execution) -> int | None:
+    """When the job had been completed, if it certainly was when the handler started."""
+    completed_at = None
+    for verb, change in life:
+        if verb == COMPLETE and change.at < evidence.clock.earliest(execution.t):
+            completed_at = change.at
+        elif verb == DELETE and change.at <= evidence.clock.latest(execution.t):
+            completed_at = None  # what comes after is another life
+    return completed_at
+
+
+def _explained(events: list[Event], late: list[Execution]) -> set[Execution]:
+    """Leave out what no worker can help: one that is frozen between its last look at the lease and the start.
+
+    Handlers start one after the other, so that can befall one execution in each freeze, the first after it.
+    """
+    explained = set()
+    for begin, end, target in _freezes(events):
+        of_worker = [
+            execution
+            for execution in late
+            if execution.who == target and begin <= execution.t <= end + _FIRST_THING_NS
+        ]
+        if of_worker:
+            explained.add(min(of_worker, key=lambda execution: execution.t))
+    return explained
+
+
+def _freezes(events: list[Event]) -> Iterator[tuple[int, int, str]]:
+    frozen: dict[str, int] = {}
+    for event in events:
+        if event.what not in ("fault", "healed") or event.facts["kind"] != FREEZE:
+            continue
+        target = event.facts["target"]
+        if event.what == "fault":
+            frozen[target] = event.t
+        elif target in frozen:
+            yield frozen.pop(target), event.t, target

@@ -1,0 +1,143 @@
+"""I2: at most one valid lease at a time, and only its holder is listened to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.faults.changes import BEAT, CANCEL, CLAIMS, COMPLETE, FAIL, REAP, RELEASE, TOUCH, JobChange
+from tests.faults.evidence import Evidence, Execution, Step
+from tests.faults.history import COMPLETED
+from tests.faults.violations import Violation
+
+ONE_LEASE = "a lease begins after the one before it is over"
+SAME_HOLDER = "a lease stays with its holder and its attempt"
+NOT_BEFORE_IT_LAPSED = "a lease is reaped after it lapsed"
+REPORT_OF_HOLDER = "a report is taken from the holder alone"
+HOLDER_STARTED = "a report is taken for an attempt that its worker started"
+HOLDER_FAILED = "a failure is taken for an attempt whose handler had failed"
+STARTED_UNDER_LEASE = "a handler starts with a claim of its own"
+STARTED_ONCE = "a claim starts one handler"
+
+# The holder gives it up, or it is taken away for good. A reap does neither: it has to wait for the end.
+_ENDS = frozenset({COMPLETE, FAIL, RELEASE, CANCEL})
+
+
+def check_leases(evidence: Evidence) -> Iterator[Violation]:
+    for job_id, life in evidence.lives.items():
+        executions = evidence.executions.get(job_id, [])
+        yield from _check_intervals(life)
+        for verb, change in life:
+            if verb in (COMPLETE, FAIL):
+                yield from _check_report(evidence, verb, change, executions)
+        yield from _check_starts(evidence, job_id, life, executions)
+    for job_id in evidence.executions.keys() - evidence.lives.keys():
+        what = f"A handler was started for job {job_id}, which never was in the table."
+        yield Violation("I2", STARTED_UNDER_LEASE, what, job_id)
+
+
+def _check_intervals(life: list[Step]) -> Iterator[Violation]:
+    """A lease is valid from its claim until its holder ends it, a cancel ends it, or it lapses."""
+    valid_until, holder = 0, ""
+    for verb, change in life:
+        old, new = change.old, change.new
+        if verb in CLAIMS:
+            if change.at < valid_until:
+                what = f"{_name(change)} got a lease while that of {holder} was valid for another "
+                what += f"{(valid_until - change.at) / 1e6:.3f} s."
+                yield _violation(ONE_LEASE, what, change)
+        elif verb in (BEAT, TOUCH) and old is not None and new is not None:
+            if (old.locked_by, old.attempts) != (new.locked_by, new.attempts):
+                what = (
+                    f"The lease of {old.locked_by}, attempt {old.attempts}, became that of {_name(change)}."
+                )
+                yield _violation(SAME_HOLDER, what, change)
+        elif verb == REAP:
+            assert old is not None
+            if old.lease_until is not None and change.statement_at <= old.lease_until:
+                what = f"{holder} was reaped {(old.lease_until - change.statement_at) / 1e6:.3f} s too early."
+                yield _violation(NOT_BEFORE_IT_LAPSED, what, change)
+        elif verb in _ENDS:
+            valid_until = 0
+        if new is not None and new.lease_until is not None:
+            valid_until, holder = new.lease_until, _name(change)
+
+
+def _check_report(
+    evidence: Evidence, verb: str, change: JobChange, executions: list[Execution]
+) -> Iterator[Violation]:
+    assert change.old is not None
+    assert change.new is not None
+    worker, attempt = change.old.locked_by, change.old.attempts
+    if change.new.finished_by not in (None, worker):
+        what = f"{change.new.finished_by} ended the job, which {worker} held."
+        yield _violation(REPORT_OF_HOLDER, what, change)
+    started = [
+        execution
+        for execution in executions
+        if (execution.worker, execution.attempt) == (worker, attempt)
+        and evidence.clock.earliest(execution.t) <= change.at
+    ]
+    if not started:
+        what = f"A report was taken for attempt {attempt} of {worker}, which had not started it."
+        yield _violation(HOLDER_STARTED, what, change)
+    elif verb == FAIL and not any(_failed_before(evidence, execution, change.at) for execution in started):
+        what = f"A failure was taken for attempt {attempt} of {worker}, whose handler had not failed."
+        yield _violation(HOLDER_FAILED, what, change)
+
+
+def _failed_before(evidence: Evidence, execution: Execution, at: int) -> bool:
+    if execution.ended is None or execution.outcome == COMPLETED:
+        return False
+    return evidence.clock.earliest(execution.ended) <= at
+
+
+def _check_starts(
+    evidence: Evidence, job_id: str, life: list[Step], executions: list[Execution]
+) -> Iterator[Violation]:
+    claims = [
+        (change.new.locked_by, change.new.attempts, change.at)
+        for verb, change in life
+        if verb in CLAIMS and change.new is not None
+    ]
+    for execution in executions:
+        moment = evidence.clock.latest(execution.t)
+        if not any(
+            (worker, attempt) == (execution.worker, execution.attempt) and at <= moment
+            for worker, attempt, at in claims
+        ):
+            what = f"{execution.worker} started attempt {execution.attempt}, which it had never claimed."
+            yield Violation("I2", STARTED_UNDER_LEASE, what, job_id, at=moment)
+    yield from _check_repeats(evidence, job_id, life, executions)
+
+
+def _check_repeats(
+    evidence: Evidence, job_id: str, life: list[Step], executions: list[Execution]
+) -> Iterator[Violation]:
+    """An attempt that was given back may be claimed again under its number, by the same worker too. What is
+    started after the completion is another rule's."""
+    claims = Counter(
+        (change.new.locked_by, change.new.attempts)
+        for verb, change in life
+        if verb in CLAIMS and change.new is not None
+    )
+    completed_at = next((change.at for verb, change in life if verb == COMPLETE), None)
+    starts: Counter[tuple[str, int]] = Counter()
+    for execution in executions:
+        moment = evidence.clock.latest(execution.t)
+        if completed_at is not None and moment > completed_at:
+            continue
+        claim = (execution.worker, execution.attempt)
+        starts[claim] += 1
+        if 0 < claims[claim] < starts[claim]:
+            what = f"{execution.worker} started attempt {execution.attempt} for the {starts[claim]}. time, "
+            what += f"and had claimed it {claims[claim]} times."
+            yield Violation("I2", STARTED_ONCE, what, job_id, at=moment)
+
+
+def _name(change: JobChange) -> str:
+    return "nobody" if change.new is None else f"{change.new.locked_by}, attempt {change.new.attempts},"
+
+
+def _violation(rule: str, what: str, change: JobChange) -> Violation:
+    return Violation("I2", rule, what, change.job_id, at=change.at, seq=change.seq)

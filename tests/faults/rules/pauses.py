@@ -1,0 +1,90 @@
+"""I8: nothing is claimed while dispatch is paused.
+
+A claim whose statement began before the pause was committed may still take its batch. So a claim is accused
+only if its statement began after somebody had been told that the pause is on, and was done before the one
+that lifted it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tests.faults.changes import CLAIMS, SwitchChange
+from tests.faults.evidence import Evidence, Request
+from tests.faults.violations import Violation
+
+NOTHING_WHILE_PAUSED = "nothing is claimed while dispatch is paused"
+PAUSE_IS_KEPT = "an acknowledged pause is stored"
+
+_FOR_EVER = 1 << 62
+
+
+class Pause(NamedTuple):
+    """A span in which the switch was certainly seen as off by every statement that began in it."""
+
+    begin: int
+    end: int
+
+
+def check_pauses(evidence: Evidence) -> Iterator[Violation]:
+    turns: defaultdict[str, list[SwitchChange]] = defaultdict(list)
+    for change in evidence.audit.switches:
+        turns[change.topic].append(change)
+    asked: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in evidence.requests["pause"]:
+        asked[request.facts["topic"]].append(request)
+    pauses: dict[str, list[Pause]] = {}
+    for topic, requests in asked.items():
+        begun = []
+        for request in requests:
+            if request.how != "done":
+                continue
+            pause = _span(evidence, request, turns[topic])
+            if pause is None:
+                what = f"The pause of {topic or 'everything'} was acknowledged, and the switch never turned."
+                yield Violation("I8", PAUSE_IS_KEPT, what, switch=topic)
+            elif pause.begin < pause.end:
+                begun.append(pause)
+        pauses[topic] = sorted(begun)
+    yield from _check_claims(evidence, pauses)
+
+
+def _span(evidence: Evidence, request: Request, turns: list[SwitchChange]) -> Pause | None:
+    """From the answer to the request, by when it was committed, until the switch is turned on again.
+
+    If several turns may be the one that the request made, the first of them was committed in any case: the
+    turns of one switch wait for each other.
+    """
+    assert request.ended is not None
+    sent, answered = evidence.clock.earliest(request.sent), evidence.clock.latest(request.ended)
+    for place, turn in enumerate(turns):
+        if turn.paused and sent <= turn.at <= answered:
+            end = next((later.at for later in turns[place:] if not later.paused), _FOR_EVER)
+            return Pause(answered, end)
+    return None
+
+
+def _check_claims(evidence: Evidence, pauses: dict[str, list[Pause]]) -> Iterator[Violation]:
+    for job_id, life in evidence.lives.items():
+        for verb, change in life:
+            if verb not in CLAIMS:
+                continue
+            for topic in {"", change.topic} & pauses.keys():
+                pause = _covering(pauses[topic], change.statement_at)
+                if pause is not None and change.at < pause.end:
+                    holder = change.new and change.new.locked_by
+                    what = f"{holder} got a {change.topic} job by a statement that began "
+                    what += f"{(change.statement_at - pause.begin) / 1e6:.3f} s after the pause of "
+                    what += f"{topic or 'everything'} was acknowledged."
+                    yield Violation(
+                        "I8", NOTHING_WHILE_PAUSED, what, job_id, switch=topic, at=change.at, seq=change.seq
+                    )
+
+
+def _covering(pauses: list[Pause], moment: int) -> Pause | None:
+    """The pause that had begun last at the moment."""
+    place = bisect_right(pauses, (moment - 1, _FOR_EVER))
+    return pauses[place - 1] if place else None

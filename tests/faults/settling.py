@@ -1,0 +1,64 @@
+"""How a run ends: everything is healed, everybody stops, and all that was asked for gets done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.faults.audit import Connection, record_clock
+from tests.faults.world import World
+from tests.system.stage import eventually
+
+_PATIENCE_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+_LATE_SECONDS = 3
+
+# Time flies: a job whose leases lapsed four times would wait for 16 s before it runs again.
+_HURRY = """
+UPDATE pulse.jobs SET next_run_at = clock_timestamp()
+WHERE status IN ('PENDING', 'RETRYING') AND NOT ready AND next_run_at > clock_timestamp()
+"""
+_LATE = f"""
+SELECT count(*) FROM pulse.schedules
+WHERE NOT paused AND next_run_at < clock_timestamp() - interval '{_LATE_SECONDS} seconds'
+"""
+
+
+async def settle(world: World) -> None:
+    """Return once nothing is left to do, or the patience is at its end: the checker says what was left."""
+    await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in world.applications.values()))
+    async with world.cluster.session() as session:
+        await _expect(world, "schedules fire in time again", lambda: _is_zero(session, _LATE))
+        await _expect(world, "the schedules can be deleted", lambda: _has_no_schedules(world, session))
+        await _expect(world, "all jobs are finished", lambda: _is_finished(session))
+        world.history.write("settled")
+        await record_clock(session, world.history)
+
+
+async def stop_everybody(world: World) -> None:
+    """SIGTERM for everybody at once: each drains and exits with 0."""
+    await asyncio.gather(*(place.stop() for place in world.places.values()))
+
+
+async def _expect(world: World, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
+    try:
+        await eventually(condition, what, _PATIENCE_SECONDS)
+    except AssertionError as error:
+        world.ground.failures.append(f"After everything was healed, {error}.")
+
+
+async def _has_no_schedules(world: World, session: Connection) -> bool:
+    ids = [row["id"] for row in await session.fetch("SELECT id::text FROM pulse.schedules")]
+    for schedule_id in ids:
+        await world.operator.delete_schedule(schedule_id)
+    return not ids
+
+
+async def _is_finished(session: Connection) -> bool:
+    await session.execute(_HURRY)
+    await asyncio.sleep(0.1)
+    return await _is_zero(session, "SELECT count(*) FROM pulse.jobs WHERE finished_at IS NULL")
+
+
+async def _is_zero(session: Connection, count: str) -> bool:
+    return not await session.fetchval(count)

@@ -1,0 +1,126 @@
+"""A disk of the database is full: callers are told, nothing is lost, and all goes on once there is room."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+import pulse
+from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
+from tests.faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres
+from tests.system.stage import Stage, Worker, all_completed, eventually, table_of
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+
+RUNNING = 40
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[SmallDiskPostgres]:
+    try:
+        database = SmallDiskPostgres(tmp_path / "cluster")
+    except NoSmallDisk as error:
+        pytest.skip(f"this machine forbids the namespaces in which a small disk could be mounted: {error}")
+    with database:
+        asyncio.run(apply_migrations(database.dsn))
+        yield database
+
+
+@pytest.fixture
+def stage(database: SmallDiskPostgres, tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(database.dsn, tmp_path)
+    yield stage
+    stage.close()
+
+
+async def test_full_disks_are_said_so_and_cost_nothing(stage: Stage, database: SmallDiskPostgres) -> None:
+    """What runs meanwhile goes on, and has its end counted once. What was acknowledged is there."""
+    server = await stage.pulsed(**PATIENT)
+    gate = stage.gate("full")
+    worker = await stage.worker(server.address, "gated", concurrency=RUNNING)
+    async with pulse.Pulse(server.address) as p:
+        handles = await p.enqueue_many("gated", [Errand(gate=gate)] * RUNNING)
+        await eventually(lambda: len(stage.executions()) == RUNNING, "all of them run")
+        handles += await _fill_data_disk(stage, database, p, worker)
+        await _leases_live(stage)
+        handles += await _fill_log_disk(stage, database, p)
+        await _leases_live(stage)
+        stage.open(gate)
+        await stage.worker(server.address, "work")
+        handles.append(await p.enqueue("work", Errand("there is room again")))
+    async with _table(stage) as table:
+        await all_completed(table, handles)
+        assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
+        assert await table.count() - len(handles) in (0, 1), (
+            "the one under way when the log was full may be there"
+        )
+    assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
+
+
+async def _fill_data_disk(
+    stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse, worker: Worker
+) -> list[pulse.JobHandle]:
+    """The tables cannot grow: whoever submits is told so at once, and no beat is taken for several leases."""
+    acknowledged: list[pulse.JobHandle] = []
+    async with _table(stage) as table:
+        # Somebody reads for long, so that no room comes free in the pages there are.
+        await table.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pulse.jobs")
+        with database.full("base"):
+            for size in (20_000, 2_000, 1):  # down to the last bit of room
+                refusal = await _enqueue_until_refused(p, acknowledged, size)
+                assert isinstance(refusal, pulse.ResourceExhausted)
+                assert refusal.message == "The database has no room left. Nothing was changed."
+            await eventually(lambda: "has no room left" in worker.log, "a beat is refused")
+            await asyncio.sleep(SEVERAL_LEASES_SECONDS)
+    async with _table(stage) as table:
+        assert await table.count("topic = 'work'") == len(acknowledged), "what was refused is not there"
+    return acknowledged
+
+
+async def _fill_log_disk(stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse) -> list[pulse.JobHandle]:
+    """Postgres cannot go on without its log: it gives up, and nobody gets an answer until it is back."""
+    acknowledged: list[pulse.JobHandle] = []
+    with database.full("pg_wal"):
+        async with _table(stage) as table:
+            with suppress(asyncpg.PostgresError, OSError):
+                await table.connection.execute("SELECT pg_switch_wal()")  # the next segment is yet to be made
+        refusal = await _enqueue_until_refused(p, acknowledged, 50_000, timeout=timedelta(seconds=1))
+        assert isinstance(refusal, pulse.Unavailable)
+    assert "PANIC" in database.log
+    database.restart()
+    return acknowledged
+
+
+async def _enqueue_until_refused(
+    p: pulse.Pulse, acknowledged: list[pulse.JobHandle], size: int, timeout: timedelta | None = None
+) -> pulse.PulseError:
+    """Enqueue jobs of about this size while the database takes them. Returns what it says then."""
+    while True:
+        try:
+            acknowledged.append(await p.enqueue("work", Errand(os.urandom(size // 2).hex()), timeout=timeout))
+        except pulse.PulseError as error:
+            return error
+
+
+async def _leases_live(stage: Stage) -> None:
+    async with _table(stage) as table:
+
+        async def are_live() -> bool:
+            return await table.count("status = 'RUNNING' AND lease_until > now()") == RUNNING
+
+        await eventually(are_live, "each job that runs is beaten again")
+
+
+@asynccontextmanager
+async def _table(stage: Stage) -> AsyncIterator[JobsTable]:
+    table = await table_of(stage.dsn)
+    try:
+        yield table
+    finally:
+        table.connection.terminate()

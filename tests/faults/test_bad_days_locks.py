@@ -1,0 +1,90 @@
+"""Somebody else's transaction holds locks for several leases: calls are answered, and no job is taken."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from pulse_server import tuning
+from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
+from tests.system.stage import Stage, all_completed, eventually
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+
+RUNNING = 30
+NO_JOB = "0190f3a0-0000-7000-8000-00000000dead"
+# Of each kind: all of them together are far more than the connections.
+AT_ONCE = tuning.HOT_CONNECTIONS
+
+
+async def test_locks_of_others_are_unavailable_and_take_no_job_from_a_living_worker(
+    stage: Stage, table: JobsTable
+) -> None:
+    """First on a single job: all of a worker's jobs are beaten with one statement, which waits for that one.
+    Then on the whole table: every connection of the server waits, and calls wait for connections."""
+    server = stage.start_pulsed(program="tests.faults.bad_days.hasty_pulsed", **PATIENT)
+    await stage.serving(server)
+    gate = stage.gate("locked")
+    await stage.worker(server.address, "gated", concurrency=RUNNING)
+    async with pulse.Pulse(server.address) as p, grpc.aio.insecure_channel(server.address) as channel:
+        handles = await p.enqueue_many("gated", [Errand(gate=gate)] * RUNNING)
+        await eventually(lambda: len(stage.executions()) == RUNNING, "all of them run")
+
+        async with table.connection.transaction():
+            await table.connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", handles[0].id)
+            await asyncio.sleep(SEVERAL_LEASES_SECONDS)
+        await _all_leases_live(table)
+
+        async with table.connection.transaction():
+            await table.connection.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+            answers = await asyncio.gather(*map(_answer_of, _calls(PulseServiceStub(channel))))
+        assert {code for code, _ in answers} == {grpc.StatusCode.UNAVAILABLE}
+        assert {said for _, said in answers if not _asks_to_try_again(said)} == set()
+        await _all_leases_live(table)
+
+        stage.open(gate)
+        await stage.worker(server.address, "work")
+        late = await p.enqueue("work", Errand("the way is free"))
+        await all_completed(table, [*handles, late])
+    assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
+    assert await table.count() == RUNNING + 1, "what was unavailable has not happened later"
+    assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
+
+
+def _calls(stub: Any) -> Iterator[Any]:
+    for _ in range(AT_ONCE):
+        yield stub.SubmitJob(pb.SubmitJobRequest(topic="locked"), timeout=20)
+        yield stub.GetJob(pb.GetJobRequest(job_id=NO_JOB), timeout=20)
+        yield stub.ListJobs(pb.ListJobsRequest(limit=10), timeout=20)
+        yield stub.CancelJob(pb.CancelJobRequest(job_id=NO_JOB), timeout=20)
+        yield stub.RetryJob(pb.RetryJobRequest(job_id=NO_JOB), timeout=20)
+        yield stub.DeleteJob(pb.DeleteJobRequest(job_id=NO_JOB), timeout=20)
+        yield stub.ReportResult(
+            pb.ReportResultRequest(job_id=NO_JOB, worker_id="w", attempt=1, success=True), timeout=20
+        )
+        claims = [pb.Claim(job_id=NO_JOB, attempt=1)]
+        yield stub.Heartbeats(pb.HeartbeatsRequest(worker_id="w", claims=claims), timeout=20)
+        yield stub.Release(pb.ReleaseRequest(worker_id="w", claims=claims), timeout=20)
+
+
+async def _answer_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or ""
+    return grpc.StatusCode.OK, ""
+
+
+def _asks_to_try_again(said: str) -> bool:
+    return said.startswith("The database") and said.endswith("Try again.")
+
+
+async def _all_leases_live(table: JobsTable) -> None:
+    async def live() -> bool:
+        return await table.count("status = 'RUNNING' AND lease_until > now()") == RUNNING
+
+    await eventually(live, "each job that runs is beaten again")

@@ -1,0 +1,45 @@
+"""A report is committed, and its answer is lost on the way: the worker repeats it, and it counts once."""
+
+import pulse
+from tests.faults.proxy import proxy_to
+from tests.server.http_caller import get
+from tests.system.stage import Stage, eventually, free_port
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+
+ENDS = {"work": "COMPLETED", "discard": "DEAD_LETTERED"}
+METRICS = {"work": "pulse_jobs_completed_total", "discard": "pulse_jobs_dead_lettered_total"}
+
+
+async def test_report_whose_answer_is_lost_is_repeated_and_counts_once(
+    stage: Stage, table: JobsTable
+) -> None:
+    """A success and a failure, each from a worker of its own."""
+    http_address = f"127.0.0.1:{free_port()}"
+    server = await stage.pulsed(PULSE_HTTP_ADDR=http_address)
+
+    async def reports_answered(count: int) -> None:
+        async def are_answered() -> bool:
+            return await _metric(http_address, 'pulse_rpcs_total{method="ReportResults",code="OK"}') == count
+
+        await eventually(are_answered, f"{count} reports are answered")
+
+    async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
+        workers = [stage.start_worker(proxy.address, topic) for topic in ENDS]
+        await eventually(lambda: all(worker.is_connected for worker in workers), "both workers connect")
+        for number, (topic, status) in enumerate(ENDS.items()):
+            losing = proxy.lose_answers(after=b"ReportResults")
+            handle = await (p.enqueue(topic, Errand()) if topic == "work" else p.enqueue(topic))
+            committed = await table.wait_until(handle.id, status=status)
+            await reports_answered(2 * number + 1)
+            losing.heal()  # the worker hears that the connection is gone, and nothing else
+            await reports_answered(2 * number + 2)
+            assert await table.row(handle.id) == committed
+            assert len(stage.executions(handle.id)) == 1
+            assert await _metric(http_address, f'{METRICS[topic]}{{topic="{topic}"}}') == 1
+    assert not any("refused" in worker.log for worker in workers)
+
+
+async def _metric(http_address: str, series: str) -> float:
+    lines = (await get(http_address, "/metrics")).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{series} "))

@@ -1,0 +1,69 @@
+"""Everything at once: five servers that start on an empty database, and all processes told to stop."""
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+
+import asyncpg
+
+from pulse_server.postgres.migrations.runner import known_migrations
+from tests.faults.bad_days.producer_program import acknowledged_by_all, start_producer
+from tests.system.journal import started_after_completion
+from tests.system.stage import Process, Stage, all_finished, eventually, free_port
+from tests.transport.jobs_table import JobsTable
+
+
+async def test_five_servers_that_start_on_an_empty_database_migrate_it_once(
+    empty_database_dsn: str, tmp_path: Path
+) -> None:
+    """Two of them go on to serve; the others only migrate, as a job that runs before a deployment does."""
+    stage = Stage(empty_database_dsn, tmp_path)
+    try:
+        servers = [stage.start_pulsed(None, "--migrate") for _ in range(2)]
+        migrating = [stage.start_pulsed(None, "migrate") for _ in range(3)]
+        await asyncio.gather(*map(stage.serving, servers))
+        assert [await process.ended() for process in migrating] == [0, 0, 0]
+        connection = await asyncpg.connect(empty_database_dsn)
+        applied = await connection.fetch("SELECT name FROM pulse.schema_migrations ORDER BY name")
+        await connection.close()
+        assert [row["name"] for row in applied] == [migration.name for migration in known_migrations()]
+    finally:
+        stage.close()
+
+
+async def test_everything_that_is_told_to_stop_at_once_goes_on_where_it_was(
+    stage: Stage, table: JobsTable
+) -> None:
+    """Servers, workers and an application, in the middle of their work. What the application was told is
+    stored is done in the end. What no worker had at that moment has lost nothing, not even an attempt."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    everything: list[Process] = [stage.start_pulsed(address) for address in addresses]
+    for address in addresses:
+        everything.append(stage.start_worker(address, "work", "sync-work", concurrency=2))
+    everything.append(start_producer(stage, addresses[0]))
+    pids = {process.pid for process in everything[2:4]}
+    await eventually(lambda: {start.pid for start in stage.executions()} == pids, "both workers are at work")
+    await eventually(
+        lambda: len(acknowledged_by_all(stage)) > len(stage.executions()) + 20, "and have a backlog"
+    )
+    for process in everything:
+        process.signal(signal.SIGTERM)
+    codes = [await process.ended() for process in everything]
+    assert codes == [0, 0, 0, 0, -signal.SIGTERM]
+    stored = await table.connection.fetch("SELECT id, status, attempts FROM pulse.jobs")
+    waiting = {str(row["id"]): row["attempts"] for row in stored if row["status"] in ("PENDING", "RETRYING")}
+    assert set(waiting.values()) == {0}
+
+    await stage.pulsed(addresses[0])
+    await stage.worker(addresses[0], "work", "sync-work")
+    await all_finished(table)
+    rows = {str(row["id"]): row for row in await table.connection.fetch("SELECT * FROM pulse.jobs")}
+    assert set(acknowledged_by_all(stage)) <= rows.keys()
+    assert {row["status"] for row in rows.values()} == {"COMPLETED"}
+    assert {rows[job_id]["attempts"] for job_id in waiting} == {1}
+    # One more of those that a worker had, and could not hand back or report for want of a server.
+    assert {row["attempts"] for row in rows.values()} <= {1, 2}
+    starts = Counter(start.job_id for start in stage.executions())
+    assert all(1 <= starts[job_id] <= row["attempts"] for job_id, row in rows.items())
+    assert not await started_after_completion(table, stage.executions())

@@ -1,0 +1,20 @@
+"""A minute of trouble for everything that takes part, with faults that are the same each time."""
+
+from pathlib import Path
+
+from tests.faults.chaos import Run, carry_out_run
+from tests.faults.report import as_text
+
+# It shares the machine with three other workers of the test command: few jobs, but every kind of them.
+RUN = Run(seed=886, seconds=60.0, jobs_per_second=40.0)
+
+
+async def test_no_promise_is_broken_by_a_minute_of_faults(tmp_path: Path) -> None:
+    result = await carry_out_run(RUN, tmp_path, print)
+    report = as_text(result, str(tmp_path))
+    print(report)
+    assert result.is_good, report
+    # The run was one in which something could have gone wrong.
+    counts = result.verdict.counts
+    assert min(counts["acked"], counts["executions"], counts["reaped"]) > 0
+    assert {fault.kind for fault in result.plan} <= {recovery.kind for recovery in result.recoveries}

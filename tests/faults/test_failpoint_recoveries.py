@@ -1,0 +1,196 @@
+"""Servers and workers that die at each point of a job's life: those that come after them lose nothing.
+
+What a kill before a statement leaves is what a kill between two calls leaves, so servers are killed behind
+the statements. The points before them are seen to raise errors that the server can live with.
+"""
+
+import asyncio
+import re
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+
+import asyncpg
+import grpc
+import pytest
+
+import pulse
+from pulse import failpoints
+from tests.faults.deaths import (
+    HASTY,
+    LATER,
+    OF_A_JOB,
+    OF_LOOPS_AND_OPERATORS,
+    PATIENCE,
+    SOON,
+    Death,
+    Succession,
+    stub_of,
+)
+from tests.system.journal import started_after_completion
+from tests.system.stage import Process, Stage, all_completed, eventually
+from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
+from tests.transport.streaming_worker import StreamingWorker
+
+BEFORE_A_STATEMENT = {name for name in failpoints.names() if name.endswith("ing")} - {
+    "stream.writing",
+    "wakeup.sending",
+}
+
+
+def test_every_point_of_the_server_is_met_here() -> None:
+    others = ("worker.", "client.", "migration.")
+    servers = {name for name in failpoints.names() if not name.startswith(others)}
+    assert servers - BEFORE_A_STATEMENT == OF_A_JOB.keys() | OF_LOOPS_AND_OPERATORS.keys()
+
+
+@pytest.mark.parametrize("deaths", [OF_A_JOB, OF_LOOPS_AND_OPERATORS], ids=["job", "loops-and-operators"])
+async def test_servers_that_die_behind_a_statement_lose_nothing(
+    stage: Stage, table: JobsTable, deaths: dict[str, Death]
+) -> None:
+    """Each server has to live with what the one before it left. The last one is there to stay."""
+    succession = Succession(stage, table)
+    async with succession.clients:
+        for point, death in deaths.items():
+            await succession.live_and_die(point, death)
+        await stage.pulsed(succession.address, **HASTY)
+        p = await succession.client()
+        await succession.repeat_reports()
+        if deaths is OF_LOOPS_AND_OPERATORS:
+            assert list((await p.dispatch_status()).topics) == ["switch.turned"]
+            await p.resume("switch.turned")
+        worker = await stage.worker(succession.address, *(f"{topic}=work" for topic in deaths))
+        handles = await asyncio.gather(*succession.enqueues)
+        await all_completed(table, handles)
+    rows = await table.connection.fetch("SELECT * FROM pulse.jobs")
+    # Not one more than was asked for, whoever asked twice: of the schedule its one occurrence, and of the two
+    # that were cancelled the one that was brought back. The other was forgotten.
+    enqueued = {handle.id for handle in handles}
+    others = sorted(row["topic"] for row in rows if str(row["id"]) not in enqueued)
+    assert others == (["jobs.cancelled", "schedules.fired"] if deaths is OF_LOOPS_AND_OPERATORS else [])
+    assert {row["status"] for row in rows} == {"COMPLETED"}
+    assert all(row["attempts"] <= row["max_attempts"] for row in rows)
+    started = {start.job_id for start in stage.executions()}
+    for row in rows:
+        assert row["finished_by"] != worker.name or str(row["id"]) in started
+    assert not await started_after_completion(table, stage.executions())
+
+
+async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: JobsTable) -> None:
+    """Each point raises once. Callers are asked to try again, loops go on, and every job ends well."""
+    points = {
+        name
+        for name in failpoints.names()
+        # At the start, an error of these ends the server; jobs are forgotten every five minutes.
+        if not name.startswith(("worker.", "client.", "migration.", "gate.", "jobs.forgotten"))
+    }
+    armed = ";".join(["gate.reading=error@2", *(f"{name}=error@1" for name in sorted(points))])
+    points.add("gate.reading")
+    server = await stage.pulsed(**HASTY, PULSE_FAILPOINTS=armed)
+    async with pulse.Pulse(server.address, timeout=PATIENCE) as p:
+        stored = await p.enqueue("work", Errand("stored"), delay=SOON)
+        await table.connection.execute(
+            """INSERT INTO pulse.schedules
+                (id, next_run_at, run_at, max_attempts, kind, catch_up, topic, payload)
+            VALUES (gen_random_uuid(), now(), now(), 5, 'once', 'all', 'work', '{}')"""
+        )
+        await p.pause(topic="nothing")
+        await p.resume(topic="nothing")
+        worker = await stage.worker(server.address, "work", "discard")
+        await p.enqueue("discard")  # which fails, whatever attempt it is
+        handles = [stored, *[await p.enqueue("work", Errand("taken")) for _ in range(5)]]
+        handles.append(await p.enqueue("work", Errand("beaten", seconds=1)))
+        await p.cancel((await p.enqueue("work", Errand("cancelled"), delay=LATER)).id)
+        cancelled = await p.list_jobs(status="CANCELED")
+        with pytest.raises(pulse.Unavailable, match=r"The failpoint jobs\.retried says so"):
+            await p.retry(cancelled.jobs[0].id)
+
+        async def is_handed_over() -> bool:  # as soon as the worker waits for more
+            handles.append(await p.enqueue("work", Errand("handed over")))
+            return {"handover.storing", "handover.stored"} <= _hit(server)
+
+        await eventually(is_handed_over, "a job is handed over")
+        released = await p.enqueue("released")
+        async with stub_of(server.address) as stub, StreamingWorker(stub, "raw", topics=["released"]) as raw:
+            job = await raw.take_one()
+            for _ in range(2):
+                with suppress(grpc.aio.AioRpcError):
+                    await raw.release(job)
+        await p.cancel(released.id)
+        await eventually(lambda: not points - _hit(server), "every point raises")
+        await all_completed(table, handles)
+    assert worker.is_running
+
+
+def _hit(process: Process) -> set[str]:
+    return set(re.findall(r"failpoint_hit: ([a-z.]+)=", process.log))
+
+
+async def test_workers_that_die_at_each_point_lose_nothing(stage: Stage, table: JobsTable) -> None:
+    """Each has a topic of its own, and another worker finishes what they leave behind."""
+    server = await stage.pulsed(**HASTY)
+    points = [name for name in failpoints.names() if name.startswith("worker.")]
+    # One that stops has a handler that runs until it is told to.
+    topics = {point: f"{point}={'patient' if point == 'worker.releasing' else 'work'}" for point in points}
+    doomed = {
+        point: stage.start_worker(server.address, topic, PULSE_FAILPOINTS=f"{point}=kill@1")
+        for point, topic in topics.items()
+    }
+    await eventually(lambda: all(worker.is_connected for worker in doomed.values()), "all are connected")
+    async with pulse.Pulse(server.address) as p:
+        handles = {
+            point: await p.enqueue(
+                point,
+                Errand(point, seconds=1 if point == "worker.beating" else 0),
+                # A last attempt is confirmed before it is started.
+                max_attempts=1 if point == "worker.confirming" else 5,
+            )
+            for point in points
+        }
+        await stage.started(handles["worker.releasing"].id)
+        doomed["worker.releasing"].signal(signal.SIGTERM)
+        for worker in doomed.values():
+            assert await worker.ended() == -signal.SIGKILL
+        other = await stage.worker(server.address, *topics.values())
+        await all_completed(table, handles.values())
+    rows = {point: await table.row(handle.id) for point, handle in handles.items()}
+    taken = rows.pop("worker.reported")
+    assert (taken["finished_by"], taken["attempts"]) == (doomed["worker.reported"].name, 1)
+    assert {row["finished_by"] for row in rows.values()} == {other.name}
+    # Never confirmed, so it cost nothing. The others were taken as delivered, or were.
+    assert rows.pop("worker.confirming")["attempts"] == 1
+    assert all(row["attempts"] > 1 for row in rows.values())
+    assert not await started_after_completion(table, stage.executions())
+
+
+async def test_migrations_that_die_at_each_point_go_on_where_they_were(
+    empty_database_dsn: str, stage: Stage, table: JobsTable
+) -> None:
+    applied: Sequence[tuple[str, int]] = (
+        ("migration.applying=kill@1", 0),
+        ("migration.recording=kill@2", 1),
+        ("migration.applied=kill@3", 4),
+    )
+    for number, (armed, count) in enumerate(applied):
+        process = _migrate(stage, empty_database_dsn, number, PULSE_FAILPOINTS=armed)
+        assert await process.ended() == -signal.SIGKILL
+        assert await _applied(empty_database_dsn) == count
+    assert await _migrate(stage, empty_database_dsn, len(applied)).ended() == 0
+    assert await _applied(empty_database_dsn) == await _applied(stage.dsn)
+
+
+def _migrate(stage: Stage, dsn: str, number: int, **variables: str) -> Process:
+    log = stage.directory / f"migrate-{number}.log"
+    arguments = ["-m", "pulse_server.main", "migrate"]
+    process = Process(f"migrate-{number}", log, arguments, {"DB_HOST": dsn, **variables})
+    stage.processes.append(process)
+    return process
+
+
+async def _applied(dsn: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM pulse.schema_migrations"))
+    finally:
+        await connection.close()

@@ -1,0 +1,125 @@
+"""The plan of the nemesis: the same for the same seed, of every kind, and never more than one can bear."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulse import failpoints
+from tests.faults.faults import KINDS
+from tests.faults.faults.fault import ALL_WORK, Fault
+from tests.faults.nemesis import (
+    BREATHER_SECONDS,
+    CALM_SECONDS,
+    MOST_STRUCK,
+    STRETCH_SECONDS,
+    draw_plan,
+)
+from tests.faults.places import FAILPOINTS
+
+ROOT = Path(__file__).resolve().parents[2]
+# Plans of long runs have more to be wrong about, and are drawn within milliseconds.
+SECONDS = 120.0
+
+seeds = given(seed=st.integers(0, 2**32 - 1))
+
+
+def impaired(plan: Sequence[Fault], at: float) -> Counter[str]:
+    return Counter(name for fault in plan if fault.at <= at < fault.over_at for name in fault.impairs)
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_same_seed_draws_same_plan(seed: int) -> None:
+    assert list(map(str, draw_plan(seed, SECONDS))) == list(map(str, draw_plan(seed, SECONDS)))
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_other_seed_draws_other_plan(seed: int) -> None:
+    assert draw_plan(seed, SECONDS) != draw_plan(seed + 1, SECONDS)
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_some_of_each_are_left_to_work_at_every_moment(seed: int) -> None:
+    plan = draw_plan(seed, SECONDS)
+    for fault in plan:
+        struck = impaired(plan, fault.at)
+        for names, most in MOST_STRUCK.items():
+            assert len([name for name in names if struck[name]]) <= most < len(names)
+        assert max(struck.values(), default=0) <= 2  # a process and its link, never twice the same
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_faults_that_stop_all_work_leave_time_to_breathe(seed: int) -> None:
+    stops = [fault for fault in draw_plan(seed, SECONDS) if fault.impairs == ALL_WORK]
+    assert all(later.at - earlier.over_at >= BREATHER_SECONDS for earlier, later in pairwise(stops))
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_every_stretch_ends_with_a_calm_in_which_all_is_healed(seed: int) -> None:
+    for fault in draw_plan(seed, SECONDS):
+        into_stretch = fault.at % STRETCH_SECONDS
+        assert into_stretch + fault.over_at - fault.at <= STRETCH_SECONDS - CALM_SECONDS
+
+
+@settings(max_examples=20, deadline=None)
+@seeds
+def test_target_has_one_fault_at_a_time(seed: int) -> None:
+    last: dict[str, Fault] = {}
+    for fault in draw_plan(seed, SECONDS):
+        assert fault.target not in last or last[fault.target].over_at <= fault.at
+        last[fault.target] = fault
+
+
+def test_minutes_bring_every_kind() -> None:
+    """The deck holds each kind: some ten minutes deal it several times over."""
+    assert {fault.kind for fault in draw_plan(1, 600.0)} == {kind.name for kind in KINDS}
+
+
+def test_kind_says_how_it_is_inflicted() -> None:
+    """A plan names its faults by their kind alone."""
+    inflicted = {(kind.name, kind.inflict) for kind in KINDS}
+    assert len(inflicted) == len({kind.name for kind in KINDS})
+
+
+def test_points_that_are_armed_exist() -> None:
+    """A name that no point bears would end the process at its start."""
+    for fault in draw_plan(2, 1200.0):
+        if fault.kind == FAILPOINTS:
+            assert failpoints.read(fault.how["armed"].failpoints)
+
+
+def test_skewed_clock_shows_another_time_and_measures_the_same_durations() -> None:
+    here, there = clocks(""), clocks("from tests.faults import skewed_clock; skewed_clock.shift(3000)")
+    # The second look was later, by as long as a process takes to start.
+    assert all(3000 < after - before < 3500 for before, after in zip(here[:-1], there[:-1], strict=True))
+    assert 0 < there[-1] - here[-1] < 500
+
+
+def clocks(preparation: str) -> list[float]:
+    """What the clocks of another process show; the last of them measures durations."""
+    program = "print(time.time(), time.time_ns() / 1e9, d.datetime.now(d.UTC).timestamp(), time.monotonic())"
+    lines = [preparation, "import time, datetime as d", program]
+    output = subprocess.check_output([sys.executable, "-c", "\n".join(lines)], text=True, cwd=ROOT)
+    return [float(word) for word in output.split()]
+
+
+def test_skewed_clock_leaves_the_deadlines_of_grpc_alone() -> None:
+    """They are compared with the clock of the machine: an hour behind, every call would be late at once."""
+    lines = [
+        "from tests.faults import skewed_clock; skewed_clock.shift(-3600)",
+        "import time",
+        "from grpc import _channel; from grpc.aio import _utils",
+        "print(_channel._deadline(5) - time.time(), _utils._timeout_to_deadline(5) - time.time())",
+    ]
+    output = subprocess.check_output([sys.executable, "-c", "\n".join(lines)], text=True, cwd=ROOT)
+    assert all(3600 < float(word) < 3700 for word in output.split())

@@ -1,0 +1,97 @@
+"""Everything that takes part in a run: Postgres, servers, workers, applications, and the links between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import asyncpg
+
+from tests.faults.audit import record_clock
+from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS, Application, Replica, WorkerPlace
+from tests.faults.cluster import Cluster
+from tests.faults.history import History
+from tests.faults.links import Link
+from tests.faults.operating import Operator, doors_open
+from tests.faults.places import Ground, Place
+
+# For what the nemesis asks of the servers: after that it turns to another one.
+_OPERATOR_TIMEOUT = timedelta(seconds=2)
+_CLOCK_SECONDS = 10.0
+
+
+class World:
+    """Nothing of it runs yet, but the cluster and the links."""
+
+    def __init__(
+        self, ground: Ground, cluster: Cluster, links: dict[str, Link], jobs_per_second: float
+    ) -> None:
+        self.ground = ground
+        self.history = ground.history
+        self.cluster = cluster
+        self.links = links
+        self.replicas = {name: Replica(name, ground, links[f"{name}~postgres"]) for name in REPLICAS}
+        addresses = {name: replica.address for name, replica in self.replicas.items()}
+        self.workers = {
+            name: WorkerPlace(name, ground, links[f"{name}~pulsed"], addresses) for name in WORKERS
+        }
+        self.applications: dict[str, Application] = {}
+        for name in APPLICATIONS:
+            doors = [links[f"{name}~{replica}"] for replica in REPLICAS]
+            for door, replica in zip(doors, self.replicas.values(), strict=True):
+                door.lead_to(replica.address)
+            self.applications[name] = Application(name, ground, doors, jobs_per_second / len(APPLICATIONS))
+        self.places: dict[str, Place] = {**self.replicas, **self.workers, **self.applications}
+        self.operator: Operator  # from the moment on in which there is somebody to ask
+
+    @contextmanager
+    def told(self, kind: str, target: str, **facts: Any) -> Iterator[None]:
+        """Write down a fault for the length of a block."""
+        self.history.write("fault", kind=kind, target=target, **facts)
+        try:
+            yield
+        finally:
+            self.history.write("healed", kind=kind, target=target)
+
+    async def read_clock_on_and_on(self) -> None:
+        while True:
+            # The database may be away: then the next reading has to do.
+            with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                async with asyncio.timeout(1), self.cluster.session() as session:
+                    await record_clock(session, self.history)
+            await asyncio.sleep(_CLOCK_SECONDS)
+
+
+@asynccontextmanager
+async def world_open(directory: Path, seed: int, jobs_per_second: float) -> AsyncIterator[World]:
+    """A world in this directory for the length of a block; at its end all that still runs is killed."""
+    (directory / "history").mkdir()
+    async with AsyncExitStack() as stack:
+        history = stack.enter_context(History(directory / "history", "nemesis"))
+        cluster = Cluster(directory / "cluster")
+        stack.push_async_callback(cluster.close)
+        await cluster.open()
+        links = {
+            **{f"{name}~postgres": Link(str(cluster.socket), seed) for name in REPLICAS},
+            **{f"{name}~pulsed": Link("", seed) for name in WORKERS},
+            **{f"{name}~{replica}": Link("", seed) for name in APPLICATIONS for replica in REPLICAS},
+        }
+        for link in links.values():
+            await stack.enter_async_context(link.opened())
+        world = World(Ground(directory, history, seed), cluster, links, jobs_per_second)
+        doors = await stack.enter_async_context(
+            doors_open([replica.address for replica in world.replicas.values()], _OPERATOR_TIMEOUT)
+        )
+        world.operator = Operator(history, doors, Random(f"{seed} operator"))
+        stack.callback(_kill_all, world)
+        yield world
+
+
+def _kill_all(world: World) -> None:
+    for place in world.places.values():
+        place.kill()
