@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, Work, fire_id
 from pulse_server.domain.timetables import (
     MISSED_AFTER,
@@ -82,6 +83,17 @@ def test_upcoming_begins_with_the_cursor(timetable: Timetable) -> None:
 
 def test_upcoming_of_once_is_one_however_many_are_asked_for() -> None:
     assert upcoming(Once(CURSOR), CURSOR, 5) == [CURSOR]
+
+
+@pytest.mark.parametrize(
+    ("timetable", "count"), [(Cron("0 0 29 2 */7"), 6), (Every(timedelta(days=3650)), 17)], ids=str
+)
+def test_upcoming_ends_where_nobody_plans(timetable: Timetable, count: int) -> None:
+    """A leap day that is a Sunday comes every 28 years. A hundred of them would be a second of computing."""
+    found = upcoming(timetable, first_run(timetable, CURSOR), 100)
+
+    assert len(found) == count
+    assert LAST_MOMENT - timedelta(days=40 * 366) < found[-1] <= LAST_MOMENT
 
 
 @settings(deadline=None)

@@ -1,0 +1,101 @@
+"""The programs and commands of the how-to pages run, and print what the pages say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.cli.serving import serving
+from tests.docs.pages import ROOT, Page
+from tests.docs.reader import Reader
+from tests.transport.streaming_worker import wire_duration
+
+HOW_TO = ROOT / "docs" / "how-to"
+
+
+def follow(page: str, directory: Path, **variables: str) -> None:
+    """Do all that the page asks for, in an empty directory."""
+    reader = Reader(directory, directory, **variables)
+    try:
+        for block in Page(HOW_TO / page).blocks:
+            if block.language != "sql":
+                reader.follow(block)
+    finally:
+        reader.close()
+
+
+def test_idempotent_handlers_make_one_effect(tmp_path: Path, address: str) -> None:
+    follow("idempotent-handlers.md", tmp_path, PULSE_ADDR=address)
+
+
+def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -> None:
+    # Of all plugins that may be installed the page needs none.
+    follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+
+
+# ---------------------------------------------------------------- a stuck job
+
+
+@pytest.fixture
+def stuck(database_dsn: str) -> Iterator[str]:
+    """Where a pulsed serves whose jobs are stuck for every reason that the page knows a command for.
+
+    The jobs are stored in the order in which the page lists them, the newest first.
+    """
+    with (
+        serving(database_dsn, PULSE_LEASE_TTL="10m") as address,  # longer than the test: nobody beats
+        pulse.SyncPulse(address) as p,
+        grpc.insecure_channel(address) as channel,
+    ):
+        stub = PulseServiceStub(channel)
+        p.enqueue("import-file", {"file": "a.csv"})
+        with holding(stub, "importer-1", "import-file"):
+            pass  # and now it is gone
+        p.enqueue("resize-photo", {"number": 1})
+        with holding(stub, "photos-1", "resize-photo"):
+            p.enqueue("resize-photo", {"number": 2})
+            p.enqueue("make-report")
+            p.enqueue("charge-card")
+            with holding(stub, "cards-1", "charge-card") as job:
+                fail(stub, "cards-1", job, "TimeoutError: the bank does not answer", timedelta(minutes=4))
+            p.pause("the mail server is down", topic="send-invoice")
+            p.enqueue("send-invoice")
+            yield address
+
+
+@contextmanager
+def holding(stub: PulseServiceStub, worker_id: str, topic: str) -> Iterator[pb.JobAssignment]:
+    """Be a worker that takes one job and does nothing, for the length of a block."""
+    stream = stub.StreamJobs(
+        pb.StreamJobsRequest(topics=[topic], worker_id=worker_id, capacity=1), timeout=120
+    )
+    job = next(message.assignments[0] for message in stream if message.assignments)
+    # Once this is answered the server knows that the job has left. What had not, it would take back.
+    stub.Heartbeat(pb.HeartbeatRequest(job_id=job.job_id, worker_id=worker_id))
+    yield job
+    stream.cancel()
+
+
+def fail(stub: PulseServiceStub, worker_id: str, job: pb.JobAssignment, error: str, wait: timedelta) -> None:
+    """Report a failure, and when the job is to be tried again."""
+    stub.ReportResult(
+        pb.ReportResultRequest(
+            job_id=job.job_id,
+            attempt=job.attempt,
+            worker_id=worker_id,
+            error=error,
+            retry_after=wire_duration(wait),
+        )
+    )
+
+
+def test_reason_why_a_job_is_stuck_is_found_with_the_commands_of_the_page(tmp_path: Path, stuck: str) -> None:
+    follow("debug-a-stuck-job.md", tmp_path, PULSE_ADDR=stuck)

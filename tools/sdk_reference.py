@@ -1,0 +1,221 @@
+"""Writes docs/reference/sdk.md from the public names of `pulse`, their signatures and their docstrings."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pulse
+import pulse.errors
+from pulse import acting, enqueuing, operating, options, overseeing, schedule_models, scheduling, specs, tls
+from tools import sdk_source as source
+from tools.markdown import code, generated_from, prose, table
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "sdk.md"
+
+INTRODUCTION = """\
+# The SDK: `pulse`
+
+Everything that `import pulse` offers, with its signature and what it does. What is not on this page is not
+meant for applications and may change. [The tutorial](../tutorial.md) shows most of it at work;
+[`examples/`](../../examples/) has programs to start from. `p` stands for a `Pulse`.
+
+"""
+
+
+class Section(NamedTuple):
+    title: str
+    introduction: str
+    names: tuple[str, ...]
+
+
+SECTIONS = (
+    Section(
+        "The clients",
+        "`Pulse` for asyncio, `SyncPulse` for everything else.",
+        ("Pulse", "SyncPulse"),
+    ),
+    Section(
+        "Handlers",
+        "A handler is a function that serves a topic: `async def`, or a plain `def`, which runs in a thread. "
+        "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
+        "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
+        "What it raises is a failure, and the job is tried again; three exceptions say more.",
+        ("Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
+    ),
+    Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),
+    Section(
+        "Many jobs",
+        "",
+        ("JobFilter", "JobCount", "Batch"),
+    ),
+    Section(
+        "Schedules",
+        "When a schedule fires is one of `At`, `After`, `Every` and `Cron`.",
+        (
+            *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
+            *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "SchedulerStatus"),
+        ),
+    ),
+    Section(
+        "The whole at a glance",
+        "",
+        (
+            *("TopicInfo", "Rates", "Latency", "WorkerInfo", "HeldJob", "ServerInfo", "Statistics", "Minute"),
+            *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
+            *("DispatchStatus", "TopicPause", "Identity"),
+        ),
+    ),
+)
+# What applications construct themselves. The rest is made by the SDK, and how is nobody's business.
+CONSTRUCTED = {"Pulse", "Context", "Retry", "Discard", "At", "After", "Every", "Cron"}
+# The blocking twin of each class, whose parameters are the same.
+TWINS: dict[str, type] = {
+    "SyncPulse": pulse.Pulse,
+    "SyncJob": pulse.Job,
+    "SyncSchedules": pulse.Schedules,
+}
+# The classes that a `Pulse` consists of, and what each is about.
+PARTS = {
+    enqueuing.Enqueuing: "Storing jobs",
+    operating.Operating: "Looking at a job, acting on it, and the pause switch",
+    acting.Acting: "Many jobs at once",
+    overseeing.Overseeing: "The whole at a glance",
+    scheduling.Scheduling: "Making schedules",
+    pulse.Pulse: "Handlers, running, closing",
+}
+
+
+def page() -> str:
+    """Return the page as it should be. Raises LookupError if a public name has no place on it."""
+    errors = [*_errors()]
+    told = {name for section in SECTIONS for name in section.names} | {error.__name__ for error in errors}
+    if told != set(pulse.__all__):
+        raise LookupError(f"tools/sdk_reference.py and pulse.__all__ differ in {told ^ set(pulse.__all__)}")
+    parts = [generated_from("src/pulse"), INTRODUCTION]
+    for section in SECTIONS:
+        parts.append(f"## {section.title}\n\n")
+        parts.append(f"{section.introduction}\n\n" if section.introduction else "")
+        parts += [_entry(name) for name in section.names]
+    parts += [_section_of_errors(errors), _section_of_types()]
+    return "".join(parts).rstrip() + "\n"
+
+
+def _entry(name: str) -> str:
+    value = getattr(pulse, name)
+    heading = f"### `{name}`\n\n"
+    if name == "CatchUp":
+        known = source.alias(schedule_models, name)
+        return f"{heading}{_block(known.type)}{known.meaning}\n\n"
+    if inspect.isfunction(value):
+        return f"{heading}{_block(source.signature(name, value))}{prose(value.__doc__)}\n\n"
+    return heading + "".join(_class(name, value))
+
+
+def _class(name: str, cls: Any) -> Iterator[str]:
+    if name in CONSTRUCTED:
+        yield _block(source.signature(name, cls).removesuffix(" -> None"))
+    for part in reversed(_parts_of(cls)):
+        if part is cls or part.__name__.startswith("_"):
+            yield f"{prose(part.__doc__)}\n\n"
+    if name in TWINS:
+        yield _twin(name, cls)
+    elif name == "Pulse":
+        yield _without_first_paragraph(cls.__init__.__doc__)
+        for part, title in PARTS.items():
+            yield f"#### {title}\n\n"
+            yield _without_first_paragraph(part.__doc__) if part is not cls else ""
+            yield _properties(part, [])
+            yield from _methods("p", part, "#####")
+    else:
+        attributes = [] if name in CONSTRUCTED else [*source.attributes(cls)]
+        yield _properties(cls, attributes)
+        for part in _parts_of(cls):
+            yield from _methods(name, part, "####")
+
+
+def _parts_of(cls: type) -> list[type]:
+    """Return the classes of the SDK that this one consists of, the most general one first."""
+    return [part for part in reversed(cls.__mro__) if part.__module__.startswith("pulse.")]
+
+
+def _properties(cls: type, attributes: list[source.Attribute]) -> str:
+    """Return the table of what can be read: the attributes, and what is computed."""
+    for member in source.members(cls):
+        if member.is_property:
+            returned, about = source.returned_by(member.function), prose(member.function.__doc__)
+            attributes.append(source.Attribute(member.name, returned, about))
+    if not attributes:
+        return ""
+    return table(["", "type", ""], [[code(a.name), code(a.type), a.meaning] for a in attributes]) + "\n"
+
+
+def _methods(subject: str, cls: type, level: str) -> Iterator[str]:
+    for member in source.members(cls):
+        if not member.is_property:
+            name = f"{subject}.{member.name}"
+            text = source.signature(name, member.function)
+            yield f"{level} `{name}`\n\n{_block(text)}{prose(member.function.__doc__)}\n\n"
+
+
+def _twin(name: str, cls: Any) -> str:
+    """Return the table of a blocking class. Raises LookupError if it takes other parameters than its twin."""
+    twin = TWINS[name]
+    order = [member.name for part in _ordered_parts(twin) for member in source.members(part)]
+    members = {member.name: member for part in _parts_of(cls) for member in source.members(part)}
+    rows = []
+    for member in sorted(members.values(), key=lambda member: order.index(member.name)):
+        same = inspect.getattr_static(twin, member.name)
+        if not member.is_property and source.parameters_of(member.function) != source.parameters_of(same):
+            raise LookupError(f"{name}.{member.name} takes other parameters than {twin.__name__}'s")
+        about = prose(member.function.__doc__).split("\n\n")[0]
+        called = member.name if member.is_property else f"{member.name}(…)"
+        rows.append([code(called), code(source.returned_by(member.function)), about])
+    return f"Parameters are those of `{twin.__name__}`.\n\n{table(['', 'gives', ''], rows)}\n"
+
+
+def _ordered_parts(cls: type) -> list[type]:
+    return [*PARTS] if cls is pulse.Pulse else _parts_of(cls)
+
+
+def _without_first_paragraph(docstring: str | None) -> str:
+    _, _, rest = prose(docstring).partition("\n\n")
+    return f"{rest}\n\n" if rest else ""
+
+
+def _errors() -> Iterator[type[pulse.PulseError]]:
+    for name in pulse.__all__:
+        value = getattr(pulse, name)
+        if isinstance(value, type) and issubclass(value, pulse.PulseError):
+            yield value
+
+
+def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:
+    tree, *rest = (pulse.errors.__doc__ or "").split("\n\n")[1:]
+    rows = [[code(error.__name__), code(error.code), prose(error.__doc__)] for error in errors]
+    return (
+        f"## Errors\n\nWhat the verbs raise, as one tree:\n\n{_block(tree)}"
+        f"{' '.join(' '.join(rest).split())}\n\n"
+        "The text of an error is a sentence for people, also in `message`; `code` is the name of the gRPC "
+        "status.\n\n" + table(["error", "`code`", ""], rows) + "\n"
+    )
+
+
+def _section_of_types() -> str:
+    aliases = [source.alias(specs, "Spec"), source.alias(tls, "File"), source.alias(tls, "ClientCertificate")]
+    rows = [[code(alias.name), code(alias.type)] for alias in aliases]
+    keys = ", ".join(map(code, options.EnqueueOptions.__annotations__))
+    rows.append(["`EnqueueOptions`", f"keyword arguments of `enqueue`: {keys}"])
+    rows.append(
+        [
+            "`JobDecorator`, `SyncJobDecorator`",
+            "what `p.job(…)` returns, and what makes a `Job` of the function",
+        ]
+    )
+    return "## Names in signatures\n\nThey are not exported; they say what may be given.\n\n" + table(
+        ["", ""], rows
+    )
+
+
+def _block(text: str) -> str:
+    return f"```\n{text}\n```\n\n"

@@ -1,0 +1,102 @@
+"""Writes docs/reference/settings.md from the tables of options of the server and of the command line."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from pulse_cli.settings import DEFAULT_ADDRESS, FIELDS
+from pulse_server.settings import OPTIONS, Option
+from tools.markdown import code, generated_from, table
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
+
+INTRODUCTION = """\
+# Settings
+
+What can be set, and what it is unless it is set. [Settings by
+concern](../operations.md#settings-by-concern) tells what to choose and why.
+
+## The server: `pulsed`
+
+From the environment, or as a flag; the flag wins. What holds a secret has no flag, since a command line can
+be read by everyone on the machine. An empty value counts as unset. Durations are written `500ms`, `30s`,
+`5m`, `1h` or `7d`, switches `on` or `off`. `pulsed check` lists every setting with where it comes from, and
+says what is wrong with them together; `pulsed --help` prints this table.
+
+"""
+TITLES = {
+    "database": "The database",
+    "doors": "Where it listens, and who gets in",
+    "running": "How it runs",
+    "leases": "Leases",
+    "retention": "How long finished jobs are kept",
+}
+CLIENTS = """\
+## Clients: the SDK and `pulse`
+
+The SDK takes what its client is made with (`Pulse(address, user=…)`), else the variable. `pulse`, the command
+line, takes the flag, else the variable, else what `pulse save creds` has saved
+([more](../cli.md#where-it-connects-to)). The address is `{address}` unless it is set.
+
+"""
+# By the name that a field has in the CLI's table: the parameter of `Pulse`, and what it is for.
+PARAMETERS = {
+    "address": ("address", "where `pulsed` is: `host`, `host:port` or `:port`"),
+    "user": ("user", "who calls; with a password, or not at all"),
+    "password": ("password", "never a flag: `--password-stdin` reads it from standard input"),
+    "tls": ("tls", "speak TLS, and trust what this machine trusts"),
+    "tls_ca": ("ca", "PEM file of the authority that signed the server's certificate; turns TLS on"),
+    "tls_cert": ("cert", "PEM file of one's own certificate, for mutual TLS; turns TLS on"),
+    "tls_key": ("cert", "PEM file of its key, if it is not in the same file"),
+    "tls_server_name": ("server_name", "the name that the server's certificate has to bear; turns TLS on"),
+    "context": ("", "which of the saved contexts to use; the command line only"),
+}
+OTHERS = """\
+
+## The dashboard: `pulse-ui`
+
+Its settings (`PULSE_UI_…`) are in [The dashboard](../dashboard.md#settings); how it reaches `pulsed` is set
+as for any client.
+
+## Traces
+
+OpenTelemetry's own variables (`OTEL_…`) count for `pulsed` and for applications:
+[Traces](../operations.md#traces).
+"""
+
+
+def page() -> str:
+    """Return the page as it should be. Raises LookupError if something can be set that it does not tell."""
+    if unknown := {option.group for option in OPTIONS} ^ TITLES.keys() | FIELDS.keys() ^ PARAMETERS.keys():
+        raise LookupError(f"tools/settings_reference.py differs from the settings in {unknown}")
+    sources = "pulse_server.settings and pulse_cli.settings"
+    return "".join(
+        [
+            generated_from(sources),
+            INTRODUCTION,
+            *_server(),
+            CLIENTS.format(address=DEFAULT_ADDRESS),
+            _clients(),
+            OTHERS,
+        ]
+    )
+
+
+def _server() -> Iterator[str]:
+    for group, options in groupby(OPTIONS, key=lambda option: option.group):
+        rows = [_row(option) for option in options]
+        yield f"### {TITLES[group]}\n\n{table(['variable', 'flag', 'default', ''], rows)}\n"
+
+
+def _row(option: Option) -> list[str]:
+    flag = "none: a secret" if option.flag is None else code(f"{option.flag} {option.metavar}")
+    return [code(option.variable), flag, code(option.default) or "none", option.help]
+
+
+def _clients() -> str:
+    rows = [
+        [code(field.variable or ""), code(parameter), code(field.flag), about]
+        for field in FIELDS.values()
+        for parameter, about in [PARAMETERS[field.name]]
+    ]
+    return table(["variable", "parameter of `Pulse`", "flag of `pulse`", ""], rows)
