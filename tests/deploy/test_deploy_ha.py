@@ -14,6 +14,7 @@ from tests.faults.ha import templates
 
 RECIPE = DEPLOY / "ha"
 README = (RECIPE / "README.md").read_text(encoding="utf-8")
+PROSE = " ".join(README.split())  # wherever its lines end
 NODE = templates.assignments((RECIPE / "node.example").read_text(encoding="utf-8"))
 SECRETS = templates.assignments((RECIPE / "secrets.example").read_text(encoding="utf-8"))
 ADDRESSES = [address for _, _, address in (part.partition("//") for part in NODE["ETCD_MEMBERS"].split(","))]
@@ -66,7 +67,7 @@ def test_no_password_is_in_the_recipe() -> None:
 def test_a_slow_round_trip_to_etcd_costs_no_failover() -> None:
     """Patroni's own rule; it would change the values in silence."""
     assert dcs()["loop_wait"] + 2 * dcs()["retry_timeout"] <= dcs()["ttl"]
-    assert f"`ttl` ({dcs()['ttl']} s)" in README
+    assert f"`ttl` ({dcs()['ttl']} s)" in PROSE
 
 
 def test_etcd_speaks_the_language_that_patroni_does() -> None:

@@ -9,8 +9,8 @@ from tests.system.stage import QUICK
 IS_FULL = os.environ.get("PULSE_BAD_DAYS") == "full"
 
 # Where no living worker may lose a job: on a busy machine a beat takes a while, and one or the other fails.
-PATIENT = QUICK | {"PULSE_LEASE_TTL": "3s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
-SEVERAL_LEASES_SECONDS = 6.5
+PATIENT = QUICK | {"PULSE_LEASE_TTL": "4s", "PULSE_HEARTBEAT_INTERVAL": "1500ms"}
+SEVERAL_LEASES_SECONDS = 8.5
 # What a server has that nobody tuned.
 DEFAULT_LEASES = {
     "PULSE_LEASE_TTL": "30s",
@@ -51,7 +51,7 @@ class Block:
 BLOCK = (
     Block(DEFAULT_LEASES, lease_seconds=30, seconds=60, patience_seconds=120)
     if IS_FULL
-    else Block(QUICK, lease_seconds=2, seconds=6.1, patience_seconds=50)
+    else Block(PATIENT, lease_seconds=4, seconds=SEVERAL_LEASES_SECONDS, patience_seconds=50)
 )
 
 # What happens to the servers that follow one another. Before them one has died with jobs that it handed over.
