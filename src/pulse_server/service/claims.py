@@ -44,6 +44,10 @@ class Claims:
         """Have this called when beats could not be stored: leases end though their workers live."""
         self._beats_failed = callback
 
+    def note_failed_beats(self) -> None:
+        """Beats that arrived were given up: for those who wait for leases to end they have failed."""
+        self._beats_failed()
+
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
         sent_at = time_ns()

@@ -138,6 +138,7 @@ class Consumer:
             async with asyncio.timeout(patience):
                 lost = await self._claims.beat(claims)
         except TimeoutError:
+            self._claims.note_failed_beats()
             # The worker has to hear it from us: of a server that says nothing it must assume the worst, and
             # gives up its jobs when their leases end.
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
