@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from pulse_cli.config_file import TEXTS
-from pulse_cli.declaring import CONNECTION_OPTIONS, OUTPUT_OPTIONS, Command, Group
+from pulse_cli.commands.declaring import Command, Group
+from pulse_cli.connection.config_file import TEXTS
+from pulse_cli.connection.settings import FIELDS
+from pulse_cli.inputs.shared_options import CONNECTION_OPTIONS, OUTPUT_OPTIONS
 from pulse_cli.program import pulse
-from pulse_cli.settings import FIELDS
 from tools.cli_shapes import PLAIN, SHAPES
 from tools.markdown import generated_from
 

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli import shapes, tailing
-from pulse_cli.bulk import Counted
-from pulse_cli.dead_letter_views import dead_letter_view
-from pulse_cli.job_views import job_view
-from pulse_cli.overview_views import topic_view, worker_view
-from pulse_cli.schedule_views import fire_view, preview_view, schedule_view
-from pulse_cli.snapshots import Snapshot
+from pulse_cli.views import shapes, transitions
+from pulse_cli.views.dead_letters import dead_letter_view
+from pulse_cli.views.jobs import job_view
+from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
+from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.views.topics import topic_view
+from pulse_cli.views.workers import worker_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
@@ -147,7 +147,7 @@ SHAPES: dict[str, Any] = {
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
     "`matched` were counted at first, or is `null` for COMPLETED ones, which are not counted; `changed` were "
     "changed; it is not `complete` if it was interrupted or only a dry run": (
-        shapes.bulk_shape(Counted(10_000, _NINE), 10_000, is_complete=True, is_dry_run=False)
+        shapes.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False)
     ),
 }
 
@@ -156,7 +156,7 @@ PLAIN = {
     "`jobs cancel`, `retry`, `prioritize` with ids": ("id", "status"),
     "`jobs delete` with ids": ("id",),
     "`dead-letters`": dead_letter_view().fields,
-    "`jobs tail`": tailing.FIELDS,
+    "`jobs tail`": transitions.FIELDS,
     "`topics`": topic_view().fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),

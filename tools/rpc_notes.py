@@ -5,7 +5,6 @@ Refusals that any call may meet are not here. tests/docs/test_rpc_refusals.py pr
 
 from typing import NamedTuple
 
-from pulse_server import tuning
 from pulse_server.domain import limits
 
 NO_JOB = ("NOT_FOUND", "there is no such job")
@@ -27,8 +26,8 @@ NOTES = {
         (("ALREADY_EXISTS", "the id or the key belongs to a job with another topic or payload"),),
     ),
     "SubmitJobs": Note(
-        f"Stores up to {tuning.JOBS_PER_SUBMIT:,} jobs. Each is judged on its own, and has the answer that "
-        "`SubmitJob` would have given."
+        f"Stores up to {limits.MAX_JOBS_PER_SUBMIT:,} jobs. Each is judged on its own, and has the answer "
+        "that `SubmitJob` would have given."
     ),
     "StreamSubmits": Note("Carries many `SubmitJobs` over one stream."),
     # --- anyone
@@ -80,13 +79,13 @@ NOTES = {
         (NO_JOB, ("FAILED_PRECONDITION", "the claim does not hold any more: the job is somebody else's")),
     ),
     "ReportResults": Note(
-        f"Tells how up to {tuning.RESULTS_PER_REPORT:,} attempts ended. Each is judged on its own; those "
+        f"Tells how up to {limits.MAX_RESULTS_PER_REPORT:,} attempts ended. Each is judged on its own; those "
         "that `ReportResult` would have refused are listed."
     ),
     "StreamReports": Note("Carries many `ReportResults` over one stream, as `StreamSubmits` does."),
     "Heartbeat": Note("Extends the lease on one job, or says that it is lost."),
     "Heartbeats": Note(
-        f"Extends the leases on up to {tuning.CLAIMS_PER_HEARTBEAT:,} jobs, and tells which are lost."
+        f"Extends the leases on up to {limits.MAX_CLAIMS_PER_HEARTBEAT:,} jobs, and tells which are lost."
     ),
     "Release": Note(
         "Gives jobs back that were not started, with their attempts. Claims that do not hold are passed over."

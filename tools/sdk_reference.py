@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 
 import pulse
 import pulse.errors
-from pulse import acting, enqueuing, operating, options, overseeing, schedule_models, scheduling, specs, tls
+from pulse.client import enqueuing, operating, options, overseeing, pausing, scheduling, selecting
+from pulse.client.job import Registered
+from pulse.models import schedules, specs
+from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
 
@@ -78,8 +81,9 @@ TWINS: dict[str, type] = {
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
     enqueuing.Enqueuing: "Storing jobs",
-    operating.Operating: "Looking at a job, acting on it, and the pause switch",
-    acting.Acting: "Many jobs at once",
+    operating.Operating: "Looking at jobs, and acting on one",
+    selecting.Selecting: "Many jobs at once",
+    pausing.Pausing: "The pause switch",
     overseeing.Overseeing: "The whole at a glance",
     scheduling.Scheduling: "Making schedules",
     pulse.Pulse: "Handlers, running, closing",
@@ -105,7 +109,7 @@ def _entry(name: str) -> str:
     value = getattr(pulse, name)
     heading = f"### `{name}`\n\n"
     if name == "CatchUp":
-        known = source.alias(schedule_models, name)
+        known = source.alias(schedules, name)
         return f"{heading}{_block(known.type)}{known.meaning}\n\n"
     if inspect.isfunction(value):
         return f"{heading}{_block(source.signature(name, value))}{prose(value.__doc__)}\n\n"
@@ -116,7 +120,7 @@ def _class(name: str, cls: Any) -> Iterator[str]:
     if name in CONSTRUCTED:
         yield _block(source.signature(name, cls).removesuffix(" -> None"))
     for part in reversed(_parts_of(cls)):
-        if part is cls or part.__name__.startswith("_"):
+        if part in (cls, Registered):
             yield f"{prose(part.__doc__)}\n\n"
     if name in TWINS:
         yield _twin(name, cls)

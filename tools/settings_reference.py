@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from pulse_cli.settings import DEFAULT_ADDRESS, FIELDS
+from pulse_cli.connection.settings import DEFAULT_ADDRESS, FIELDS
 from pulse_server.settings import OPTIONS, Option
 from tools.markdown import code, generated_from, table
 
@@ -69,7 +69,7 @@ def page() -> str:
     """Return the page as it should be. Raises LookupError if something can be set that it does not tell."""
     if unknown := {option.group for option in OPTIONS} ^ TITLES.keys() | FIELDS.keys() ^ PARAMETERS.keys():
         raise LookupError(f"tools/settings_reference.py differs from the settings in {unknown}")
-    sources = "pulse_server.settings and pulse_cli.settings"
+    sources = "pulse_server.settings and pulse_cli.connection.settings"
     return "".join(
         [
             generated_from(sources),

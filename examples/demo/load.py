@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pulse
 from examples.demo.scene import Scene
-from pulse.options import EnqueueOptions
+from pulse.client.options import EnqueueOptions
 
 _SECONDS_BETWEEN_REPORTS = 15
 _IMAGES_IN_A_BURST = 40

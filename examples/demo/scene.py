@@ -9,7 +9,7 @@ import pulse
 from examples.demo.facts import read_jobs, until
 from examples.demo.narrator import Narrator
 from examples.demo.stage import Progress, Stage
-from pulse.options import EnqueueOptions
+from pulse.client.options import EnqueueOptions
 
 
 class Scene:

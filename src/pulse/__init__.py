@@ -16,10 +16,14 @@
 """
 
 from pulse import quiet  # noqa: F401 - before everything that imports grpc
-from pulse.client import Pulse
-from pulse.context import Context, current
-from pulse.declarations import Declaration
-from pulse.dispatch import DispatchStatus, TopicPause
+from pulse.blocking.client import SyncPulse
+from pulse.blocking.job import SyncJob
+from pulse.blocking.schedules import SyncSchedules
+from pulse.client.client import Pulse
+from pulse.client.declarations import Declaration
+from pulse.client.filters import JobFilter
+from pulse.client.job import Job
+from pulse.client.schedules import Schedules
 from pulse.errors import (
     AlreadyExists,
     ClientClosed,
@@ -36,27 +40,13 @@ from pulse.errors import (
     Unauthenticated,
     Unavailable,
 )
-from pulse.identity import Identity
-from pulse.jobs import Job, SyncJob
-from pulse.models import Attempt, JobHandle, JobInfo, JobStatus, Page
-from pulse.outcomes import Cancelled, Discard, Retry
-from pulse.overview import (
-    Batch,
-    DeadLetterGroup,
-    DeadLetters,
-    HeldJob,
-    JobCount,
-    Latency,
-    Minute,
-    Rates,
-    ServerInfo,
-    Statistics,
-    TopicInfo,
-    Transition,
-    Transitions,
-    WorkerInfo,
-)
-from pulse.schedule_models import (
+from pulse.handlers.context import Context, current
+from pulse.job_handle import JobHandle
+from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
+from pulse.models.dispatch import DispatchStatus, TopicPause
+from pulse.models.identity import Identity
+from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
+from pulse.models.schedules import (
     CatchUp,
     FirePage,
     ScheduleFire,
@@ -64,11 +54,13 @@ from pulse.schedule_models import (
     SchedulePage,
     SchedulerStatus,
 )
-from pulse.schedules import Schedules
-from pulse.selecting import JobFilter
-from pulse.specs import After, At, Cron, Every
-from pulse.sync import SyncPulse
-from pulse.sync_schedules import SyncSchedules
+from pulse.models.selections import Batch, JobCount
+from pulse.models.specs import After, At, Cron, Every
+from pulse.models.statistics import Latency, Minute, Statistics
+from pulse.models.topics import Rates, TopicInfo
+from pulse.models.transitions import Transition, Transitions
+from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
+from pulse.outcomes import Cancelled, Discard, Retry
 
 __all__ = [
     "After",

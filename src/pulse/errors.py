@@ -22,10 +22,9 @@ PulseError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from pulse.models import JobHandle
+from pulse.job_handle import JobHandle
 
 
 class PulseError(Exception):

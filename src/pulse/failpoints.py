@@ -23,7 +23,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -84,7 +83,7 @@ _SDK = {
     "worker.releasing": "before a worker that stops gives jobs back, if it has any",
 }
 
-_ENTRY = re.compile(
+_ENTRY = (
     r"(?P<name>[a-z.]+)=(?P<action>kill|stop|error|delay:(?P<seconds>\d+(\.\d+)?))"
     r"(@((?P<nth>[1-9]\d*)|1/(?P<one_in>[1-9]\d*)))?"
 )
@@ -142,7 +141,7 @@ def read(text: str, seed: str = "") -> dict[str, Armed]:
     """
     points: dict[str, Armed] = {}
     for entry in filter(None, map(str.strip, text.split(";"))):
-        match = _ENTRY.fullmatch(entry)
+        match = re.fullmatch(_ENTRY, entry)
         if match is None:
             raise BadFailpoints(
                 f"{VARIABLE} has {entry!r}: write NAME=ACTION or NAME=ACTION@WHEN, several with ; between "
@@ -151,6 +150,8 @@ def read(text: str, seed: str = "") -> dict[str, Armed]:
             )
         name = match["name"]
         if name not in names():
+            from difflib import get_close_matches  # here: nobody else who imports this needs it
+
             close = get_close_matches(name, names(), n=1)
             meant = f"Did you mean {close[0]}?" if close else "pulse.failpoints.names() has those there are."
             raise BadFailpoints(f"{VARIABLE} has {entry!r}: there is no failpoint {name}. {meant}")

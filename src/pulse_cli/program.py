@@ -7,6 +7,7 @@ import click
 from pulse_cli.commands.completion import completion
 from pulse_cli.commands.config import config
 from pulse_cli.commands.dead_letters import dead_letters
+from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.overview import top, topics, workers
@@ -17,7 +18,6 @@ from pulse_cli.commands.submit import submit
 from pulse_cli.commands.version import version
 from pulse_cli.commands.whoami import whoami
 from pulse_cli.commands.worker import worker
-from pulse_cli.declaring import Group
 
 COMMANDS = (
     *(submit, jobs, dead_letters, schedules, dispatch, topics, workers, top),

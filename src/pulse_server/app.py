@@ -1,25 +1,22 @@
-"""The composition root: wires adapters to services to transport, serves, and stops in order."""
+"""The composition root: wires adapters to services to transport, starts them, and stops them in order."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from functools import partial
 
 from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.status import JobStatus
-from pulse_server.doors import access_of, doors, warn_of_open_doors
+from pulse_server.doors import access_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
-from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -47,8 +44,6 @@ from pulse_server.service.topics import Topics
 from pulse_server.service.transitions import Transitions
 from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Retention, Settings
-from pulse_server.supervisor import Lifeline, longest_drain
-from pulse_server.telemetry.exporting import traces_exported
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.consumer import Consumer
@@ -61,10 +56,7 @@ from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.grpc.server import grpc_server, listen
-from pulse_server.transport.grpc.statistician import Statistician
 from pulse_server.transport.tls import Certificates
-
-log = logging.getLogger(__name__)
 
 
 class App:
@@ -109,11 +101,11 @@ class App:
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=tuning.STATISTICS_INTERVAL)
-        self.servers = Servers(overview, _name(), self.hub.connected, interval=tuning.SERVERS_INTERVAL)
+        self.servers = Servers(overview, _name(), self.hub.roster.connected, interval=tuning.SERVERS_INTERVAL)
         jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
         self.access = access_of(settings, metrics)
-        self.observation = Observation(settings, self._database, self.gate, self.hub, metrics)
+        self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
         self._lines = Lines(metrics)
         self._server = grpc_server(
             Producer(Submissions(repo, signals, metrics, transitions, Handover(claims, self.hub))),
@@ -124,19 +116,17 @@ class App:
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(jobs, PauseControl(switches, self.gate, signals)),
-            Planner(Schedules(schedules, signals, metrics)),
+            Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals)),
+            Planner(Schedules(schedules, signals, metrics), jobs),
             Overseer(
-                jobs,
-                Selections(repo, jobs),
                 Topics(overview),
+                Minutes(overview),
                 DeadLetters(PostgresDeadLetterRepo(self._database)),
                 self.servers,
                 transitions,
                 self.gate,
             ),
             Introduction(self.access.authenticator if self.access is not None else None),
-            Statistician(Minutes(overview), self.servers),
             self._lines,
             metrics=metrics,
             interceptors=_doorkeepers(self.access, metrics),
@@ -169,7 +159,7 @@ class App:
         self._lines.end()
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         # A submit that was under way may have handed a job over to a worker that is gone by now.
-        await self.hub.released(tuning.STREAM_GOODBYE)
+        await self.hub.releases.finish(tuning.STREAM_GOODBYE)
         for loop in self._loops():
             loop.stop()
         *loops, line = self._tasks
@@ -235,49 +225,5 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
-async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
-    """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain.
-
-    The schema has to be right already. With a lifeline this is one process of several: it says to its
-    supervisor that it serves, and drains as well when that is gone.
-    """
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    if lifeline is not None:
-        await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
-        lifeline.when_abandoned(
-            partial(loop.call_soon_threadsafe, stopping.set), within=longest_drain(settings)
-        )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping)
-    async with traces_exported(os.environ), running_app(settings, dsn) as (app, address):
-        loop.add_signal_handler(signal.SIGHUP, app.read_again)
-        log.info(
-            "serving" if lifeline is None else "process_serving",
-            extra={
-                "address": address,
-                "http_address": app.observation.http_address,
-                "pid": os.getpid(),
-                "lease_ttl_seconds": settings.lease_ttl.total_seconds(),
-                "embedded": settings.database_url is None,
-                **doors(settings),
-            },
-        )
-        if lifeline is None:
-            warn_of_open_doors(settings)
-        else:
-            lifeline.say_serving(address)
-        await stopping.wait()
-        log.info("draining")
-    log.info("stopped")
-
-
 def _doorkeepers(access: Access | None, metrics: Metrics) -> tuple[Doorkeeper, ...]:
     return () if access is None else (Doorkeeper(access.authenticator, access.directory, metrics),)
-
-
-def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
-    if stopping.is_set():
-        log.warning("stopped_at_once", extra={"signal": number.name})
-        os._exit(1)
-    stopping.set()

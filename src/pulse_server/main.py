@@ -8,28 +8,23 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
+from pulse_server import tuning
 from pulse_server.access.users import BadUsers
-from pulse_server.arguments import environment, given_flags, parser
 from pulse_server.domain.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres
 from pulse_server.logs import configure_logging, silence_grpc_core
-from pulse_server.ports import PortInUse
 from pulse_server.settings import BadSettings, Settings, read_settings
+from pulse_server.settings.arguments import environment, given_flags, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
+from pulse_server.transport.addresses import PortInUse
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-# Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
-_LEAST_CONNECTIONS = 100
-_YOUNG_OBJECTS = 20_000
-_SPARE_CONNECTIONS = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +72,7 @@ def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> 
     with _database(settings) as dsn:
         _run(lambda: _prepare(dsn, migrate=migrate))
         if settings.processes > 1:
-            return supervise(settings, environ, dsn, serve_http=_serve_http)
+            return supervise(settings, environ, dsn)
         _serve_here(settings, dsn)
     return 0
 
@@ -90,21 +85,13 @@ def _serve_beside_others(settings: Settings, lifeline: Lifeline) -> int:
 
 
 def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
-    from pulse_server.app import serve
+    from pulse_server.serving import serve
 
     # What was imported lives as long as the process: keep the collector from walking it again and again.
     gc.collect()
     gc.freeze()
-    # And let it look less often: a batch of a thousand jobs alone would have it come twice.
-    gc.set_threshold(_YOUNG_OBJECTS)
+    gc.set_threshold(tuning.YOUNG_OBJECTS)
     _run(lambda: serve(settings, dsn, lifeline))
-
-
-def _serve_http(settings: Settings, child_sockets: Sequence[Path]) -> AbstractContextManager[None]:
-    """Answer on settings.http_address for all processes, asking each on its socket, while the block lasts."""
-    from pulse_server.gathered import gathered_http
-
-    return gathered_http(settings, child_sockets)
 
 
 def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
@@ -126,9 +113,9 @@ def _check_key_pair(settings: Settings) -> None:
 
 async def _prepare(dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
-    from pulse_server import tuning
-    from pulse_server.postgres.database import wait_until_reachable
-    from pulse_server.postgres.migrations.runner import apply_migrations, require_current_schema
+    from pulse_server.postgres.migrations.runner import apply_migrations
+    from pulse_server.postgres.migrations.schema import require_current_schema
+    from pulse_server.postgres.reachability import wait_until_reachable
 
     await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
     if migrate:
@@ -138,9 +125,9 @@ async def _prepare(dsn: str, *, migrate: bool) -> None:
 
 
 def _migrate(settings: Settings, *, show_only: bool) -> int:
-    from pulse_server import tuning
-    from pulse_server.postgres.database import wait_until_reachable
-    from pulse_server.postgres.migrations.runner import apply_migrations, migration_status
+    from pulse_server.postgres.migrations.runner import apply_migrations
+    from pulse_server.postgres.migrations.schema import migration_status
+    from pulse_server.postgres.reachability import wait_until_reachable
 
     with _database(settings) as dsn:
         _run(lambda: wait_until_reachable(dsn, tuning.STARTUP_PATIENCE))
@@ -162,7 +149,9 @@ def _database(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
-    connections = max(_LEAST_CONNECTIONS, settings.most_connections + _SPARE_CONNECTIONS)
+    connections = max(
+        tuning.EMBEDDED_LEAST_CONNECTIONS, settings.most_connections + tuning.EMBEDDED_SPARE_CONNECTIONS
+    )
     with EmbeddedPostgres(settings.data_directory, settings={"max_connections": str(connections)}) as cluster:
         yield cluster.dsn
 

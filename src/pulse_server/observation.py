@@ -9,7 +9,7 @@ from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.schema_check import require_usable_schema
+from pulse_server.postgres.migrations.schema import require_usable_schema
 from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.service.gate import Gate
 from pulse_server.service.horizon import Horizon
@@ -20,9 +20,10 @@ from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.health import Health
-from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.http.login import behind_login
-from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages
+from pulse_server.transport.http.pages import METRICS_PATH
+from pulse_server.transport.http.process_pages import ProcessPages
 from pulse_server.transport.http.server import HttpServer
 from pulse_server.transport.tls import Certificates
 
@@ -34,7 +35,7 @@ class Observation:
     there is a port to tell them on."""
 
     def __init__(
-        self, settings: Settings, database: Database, gate: Gate, hub: Hub, metrics: Metrics
+        self, settings: Settings, database: Database, gate: Gate, roster: Roster, metrics: Metrics
     ) -> None:
         repo = PostgresVitalsRepo(database)
         self._settings = settings
@@ -54,7 +55,7 @@ class Observation:
         )
         self._http: HttpServer | None = None
         self.http_address: str | None = None
-        _read_gauges(metrics, database, gate, hub, self.readiness)
+        _read_gauges(metrics, database, gate, roster, self.readiness)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -87,7 +88,9 @@ class Observation:
             await self._http.stop()
 
 
-def _read_gauges(metrics: Metrics, database: Database, gate: Gate, hub: Hub, readiness: Readiness) -> None:
+def _read_gauges(
+    metrics: Metrics, database: Database, gate: Gate, roster: Roster, readiness: Readiness
+) -> None:
     def connections() -> dict[Labels, float]:
         return {
             (pool, state): float(number)
@@ -101,7 +104,7 @@ def _read_gauges(metrics: Metrics, database: Database, gate: Gate, hub: Hub, rea
 
     metrics.connections.read = connections
     metrics.dispatch_paused.read = paused
-    metrics.workers.read = lambda: {(): hub.census().workers}
-    metrics.workers_capacity.read = lambda: {(): hub.census().capacity}
-    metrics.workers_held.read = lambda: {(): hub.census().held}
+    metrics.workers.read = lambda: {(): roster.census().workers}
+    metrics.workers_capacity.read = lambda: {(): roster.census().capacity}
+    metrics.workers_held.read = lambda: {(): roster.census().held}
     metrics.ready_to_serve.read = lambda: {(): float(readiness.is_ready)}

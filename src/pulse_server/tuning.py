@@ -1,6 +1,7 @@
 """Every interval, batch size and bound of the server, with its reason.
 
-What an operator may change is a setting of the same name in settings.py; the values here are its default.
+What an operator may change is an option in settings/options.py; the value here is its default. What a caller
+may ask for is bounded in domain/limits.py.
 """
 
 from __future__ import annotations
@@ -70,24 +71,12 @@ HEARTBEAT_BATCH = 5000
 SUBMIT_LANES = 2
 REPORT_LANES = 2
 
-# --- what a request may hold ---
+# --- what is answered ---
 
-JOBS_PER_SUBMIT = 10_000
-RESULTS_PER_REPORT = 10_000
-CLAIMS_PER_HEARTBEAT = 20_000
-# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
-# under way; who sends a job in each can still have that many share a commit.
-LINE_MESSAGES = 32
-PAGE_SIZE = 50
 # Errors and metadata of one page; a default gRPC client receives 4 MiB.
 PAGE_BYTES = 3 * 1024 * 1024
-# 1,000 jobs of 10 kB each fit; a single job is held to MAX_PAYLOAD_BYTES.
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-
-# --- jobs ---
-
-# attempts² seconds between them: five attempts outlast half a minute of trouble.
-DEFAULT_MAX_ATTEMPTS = 5
+# Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
+JOBS_FOUND = 10
 
 # --- who gets in (docs/adr/0019) ---
 
@@ -148,6 +137,9 @@ CONNECT_TIMEOUT = timedelta(seconds=5)
 HOST_TIMEOUT = timedelta(seconds=2)
 # How long a server that starts waits for a database that does not answer yet.
 STARTUP_PATIENCE = timedelta(seconds=6)
+# Of that, for one try to connect, and between two of them.
+STARTUP_TRY = timedelta(seconds=2)
+STARTUP_PAUSE = timedelta(milliseconds=200)
 # And how long `pulsed check` does: somebody looks on.
 CHECK_PATIENCE = timedelta(seconds=2)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
@@ -164,6 +156,9 @@ READ_CONNECTIONS = 4
 WATCH_CONNECTIONS = 1
 # Whether the database answers must be known while a sample takes its time.
 PROBE_CONNECTIONS = 1
+# Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
+EMBEDDED_LEAST_CONNECTIONS = 100
+EMBEDDED_SPARE_CONNECTIONS = 20
 
 # --- migrations (docs/adr/0016, 0022) ---
 
@@ -211,14 +206,22 @@ HTTP_GATHER_BYTES = 64 * 1024 * 1024
 
 # --- what one connection of the gRPC port may take ---
 
+# 1,000 jobs of 10 kB each fit; a single job is held to MAX_PAYLOAD_BYTES.
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
-MAX_METADATA_BYTES = 16 * 1024
+MAX_HEADER_BYTES = 16 * 1024
 # The SDK pings twice as rarely. More often than this is taken for an attack.
 PING_INTERVAL = timedelta(seconds=10)
+# And the server pings who says nothing: a worker whose host vanished hangs up no more.
+KEEPALIVE_INTERVAL = timedelta(seconds=30)
+KEEPALIVE_TIMEOUT = timedelta(seconds=10)
 # A worker has a stream and is never idle; a producer that had nothing to say connects again unnoticed.
 CONNECTION_IDLE = timedelta(minutes=15)
 # Calls at once on one connection; a client that has more lets them wait, on its own side.
 CONNECTION_STREAMS = 1000
+# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
+# under way; who sends a job in each can still have that many share a commit.
+LINE_MESSAGES = 32
 # A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
 # leased already, and has to go to somebody else before the lease is over. No less than the SDK's
 # STALE_DELIVERY: a worker that reads the message after all asks first whether the jobs are still its own.
@@ -254,12 +257,8 @@ TOPICS_SAMPLE_AGE = timedelta(seconds=1)
 # So many questions about minutes, each for a topic and a length, have an answer that is kept; a day of one
 # topic takes 0.5 MB.
 SPANS_REMEMBERED = 32
-# Groups of dead letters that are told unless more are asked for.
-DEAD_LETTER_GROUPS = 100
 # So many counts, each of a topic or of all, are kept; one takes PAGE_BYTES at the most.
 DEAD_LETTER_COUNTS_REMEMBERED = 8
-# Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
-JOBS_FOUND = 10
 # Somebody who watches is told for this long after the last reminder from their server.
 WATCH_REMINDER = timedelta(seconds=5)
 WATCH_INTEREST = timedelta(seconds=15)
@@ -272,6 +271,12 @@ WATCHER_BACKLOG = 1000
 TRANSITIONS_RELAYED = 100
 TRANSITIONS_WAITING = 1000
 TRANSITION_ERROR_CHARACTERS = 120
+
+# --- the interpreter ---
+
+# New objects after which the collector looks at them. With the default a batch of a thousand jobs alone would
+# have it come twice.
+YOUNG_OBJECTS = 20_000
 
 # --- stopping ---
 

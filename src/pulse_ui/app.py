@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pulse_ui.pages import (
+    confirmations,
     dead_letters,
     dispatch,
     job,
@@ -84,7 +85,7 @@ class Dashboard:
             # --- jobs
             get("/jobs", shown(jobs.show, needs="ListJobs")),
             get("/find", shown(jobs.find, needs="FindJobs")),
-            get("/jobs/confirm", shown(selections.confirm, needs="ListJobs")),
+            get("/jobs/confirm", shown(confirmations.show, needs="ListJobs")),
             post("/jobs/cancel", changed(selections.cancel, needs="CancelJobs")),
             post("/jobs/retry", changed(selections.retry, needs="RetryJobs")),
             post("/jobs/delete", changed(selections.delete, needs="DeleteJobs")),

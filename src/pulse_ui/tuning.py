@@ -1,6 +1,7 @@
 """Every interval, size and limit of the dashboard, with its reason.
 
-What counts as trouble is in views/attention.py; how charts and timelines are drawn, in their views.
+What counts as trouble is in views/attention.py, what pulsed takes is in views/limits.py; how charts and
+timelines are drawn, in their views.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import pulse as sdk
-from pulse_cli.bulk import Action, go_through
+from pulse_cli.loops.bulk import Action, go_through
 from tests.cli.command_line import CommandLine, ended, plain_text
 from tests.cli.conftest import TASKS
 from tools.cli_shapes import SHAPES

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.overview_views import describe_held, gone_first, topic_table, worker_row
-from pulse_cli.snapshots import Snapshot
-from pulse_cli.tables import Line, line_width
-from pulse_cli.top_screen import frame
+from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.views.tables import Line, line_width
+from pulse_cli.views.top_screen import frame
+from pulse_cli.views.topics import topic_table
+from pulse_cli.views.workers import describe_held, gone_first, worker_row
 from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving

@@ -14,10 +14,8 @@ import bcrypt
 import click
 import pytest
 
-import pulse as sdk
 from pulse_cli import main
-from pulse_cli.declaring import Command, Group
-from pulse_cli.job_views import STATUSES
+from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.program import pulse as program
 from tests.cli.command_line import SOURCES, CommandLine, ended
 from tools import cli_reference
@@ -102,10 +100,6 @@ def test_mistyped_command_is_told_the_nearest(alone: CommandLine) -> None:
     assert "Did you mean 'jobs'?" in alone("jbos").err
     assert "Did you mean 'list'?" in alone("jobs", "lits").err
     assert alone("jbos").code == 2
-
-
-def test_statuses_are_those_of_the_sdk() -> None:
-    assert set(STATUSES) == set(sdk.JobStatus)
 
 
 def test_reference_page_is_in_step_with_the_commands() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pulse_cli.config_file import ConfigFile, config_path
+from pulse_cli.connection.config_file import ConfigFile, config_path
+from pulse_cli.connection.settings import FIELDS, Origin, resolve
 from pulse_cli.failures import Misuse
-from pulse_cli.settings import FIELDS, Origin, resolve
 from tests.cli.command_line import CommandLine
 
 FILE = Path("/home/op/.config/pulse/config.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.noticing import Notice
+from pulse_cli.loops.notice import Notice
 from tests.cli.command_line import CommandLine, ended
 
 

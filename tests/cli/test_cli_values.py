@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_cli import printable
-from pulse_cli.durations import format_duration, format_exact, parse_duration
-from pulse_cli.moments import age, ago, iso, now, parse_moment, past_moment
-from pulse_cli.numbers import bar, compact, sparkline
-from pulse_cli.output import plain
-from pulse_cli.reloading import changed
-from pulse_cli.shapes import payload_shape
-from pulse_cli.tables import Cell, Column, cut, cut_line, lay_out, line_width
+from pulse_cli.inputs.times import past_moment
+from pulse_cli.text import printable
+from pulse_cli.text.durations import format_duration, format_exact, parse_duration
+from pulse_cli.text.moments import age, ago, iso, now, parse_moment
+from pulse_cli.text.numbers import bar, compact, sparkline
+from pulse_cli.views.output import plain
+from pulse_cli.views.shapes import payload_shape
+from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width
+from pulse_cli.worker.reloading import changed
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 

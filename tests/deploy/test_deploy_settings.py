@@ -12,7 +12,7 @@ from tests.deploy.deployment_files import DEPLOY, KUBERNETES, ROOT, assignments,
 OF_THE_SERVER = {option.variable for option in OPTIONS}
 OF_THE_SDK = {
     name
-    for path in (ROOT / "src" / "pulse").glob("*.py")
+    for path in (ROOT / "src" / "pulse").rglob("*.py")
     for name in re.findall(r"\bPULSE_[A-Z_]+\b", path.read_text(encoding="utf-8"))
 }
 OF_THE_DASHBOARD = {option.variable for option in pulse_ui.settings.OPTIONS}

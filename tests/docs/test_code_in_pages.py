@@ -15,11 +15,11 @@ import click
 import pytest
 
 from pulse import failpoints
-from pulse_cli.declaring import Command
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
-from pulse_cli.settings import FIELDS
-from pulse_server.arguments import parser as pulsed_parser
 from pulse_server.settings import OPTIONS
+from pulse_server.settings.arguments import parser as pulsed_parser
 from pulse_server.telemetry.instruments import Counter
 from pulse_server.telemetry.metrics import Metrics
 from pulse_ui.settings import OPTIONS as DASHBOARD_OPTIONS

@@ -221,7 +221,7 @@ class InMemoryJobRepo:
             replace(job, payload=b"", history=())
             for job in self.jobs.values()
             if _matches(job, wanted)
-            and (after is None or (job.submitted_at, job.id) < (after.submitted_at, after.job_id))
+            and (after is None or (job.submitted_at, job.id) < (after.moment, after.id))
         ]
         found.sort(key=lambda job: (job.submitted_at, job.id), reverse=True)
         return found[offset : offset + limit]

@@ -31,7 +31,7 @@ class InMemoryRetentionRepo:
             job
             for job in walk
             if job.finished_at is not None
-            and (after is None or (job.submitted_at, job.id) > (after.submitted_at, after.job_id))
+            and (after is None or (job.submitted_at, job.id) > (after.moment, after.id))
             and job.submitted_at < now - min(kept.values())
         ][:limit]
         deleted: Counter[JobStatus] = Counter()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Report, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots
@@ -19,7 +19,7 @@ LEASE = timedelta(minutes=10)  # no test waits for it: leases lapse by the time 
 def a_job(topic: str = "email", **changes: Any) -> NewJob:
     """A job with the defaults that a test does not care about."""
     fields: dict[str, Any] = {"payload": b"{}", "priority": 0, "max_attempts": 5}
-    return NewJob(id=changes.pop("id", new_job_id()), topic=topic, **{**fields, **changes})
+    return NewJob(id=changes.pop("id", new_id()), topic=topic, **{**fields, **changes})
 
 
 def room(worker_id: str, count: int, *, confirms: bool = False) -> Slots:

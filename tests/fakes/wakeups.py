@@ -21,25 +21,16 @@ class FakeWakeupLine:
         self.transitions: list[Transition] = []
         self._heard: list[Callable[[Wakeup], None]] = []
 
-    def announce(
-        self,
-        *,
-        topics: Collection[str] = (),
-        ended: Collection[Claim] = (),
-        lapsed: Collection[Claim] = (),
-        gate_changed: bool = False,
-        watching: bool = False,
-        transitions: Collection[Transition] = (),
-    ) -> None:
-        self.watching += watching
-        self.transitions.extend(transitions)
-        self.gate_changes += gate_changed
-        if lapsed:
-            self.lapsed.append(set(lapsed))
-        if topics:
-            self.topics.append(set(topics))
-        if ended:
-            self.ended.append(set(ended))
+    def announce(self, wakeup: Wakeup) -> None:
+        self.watching += wakeup.watching
+        self.transitions.extend(wakeup.transitions)
+        self.gate_changes += wakeup.gate_changed
+        if wakeup.lapsed:
+            self.lapsed.append(set(wakeup.lapsed))
+        if wakeup.topics:
+            self.topics.append(set(wakeup.topics))
+        if wakeup.ended:
+            self.ended.append(set(wakeup.ended))
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
         self._heard.append(heard)

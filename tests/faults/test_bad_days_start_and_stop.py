@@ -7,7 +7,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pulse_server.postgres.migrations.runner import known_migrations
+from pulse_server.postgres.migrations.schema import known_migrations
 from tests.faults.bad_days.producer_program import acknowledged_by_all, start_producer
 from tests.system.journal import started_after_completion
 from tests.system.stage import Process, Stage, all_finished, eventually, free_port

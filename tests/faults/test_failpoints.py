@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pulse import failpoints
-from pulse.reporting import Reporter
-from pulse.running import Runners
+from pulse.worker.reporter import Reporter
+from pulse.worker.runners import Runners
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.transport.grpc.consumer import Consumer

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Fired, Once, Schedule, Timetable, Work
 from pulse_server.domain.timetables import first_run
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Definition, Schedules
@@ -30,6 +32,7 @@ class RecordingScheduleRepo(PostgresScheduleRepo):
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        self.database = database
         self.batches: list[list[Fired]] = []
 
     async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
@@ -59,6 +62,7 @@ class Planning:
         signals = Signals(FakeWakeupLine())
         signals.attach(self.dispatcher)
         self.service = Schedules(self.repo, signals)
+        self._jobs = PostgresJobRepo(self.repo.database)
         self.scheduler = Scheduler(self.repo, signals, interval=NEVER)
 
     async def now(self) -> datetime:
@@ -77,7 +81,7 @@ class Planning:
         now = await self.now()
         cursor = first_run(timetable, now) if overdue is None else now - overdue
         wanted = Schedule(
-            new_job_id(),
+            new_id(),
             changes.pop("name", None),
             timetable,
             work(topic, **changes),
@@ -101,6 +105,10 @@ class Planning:
             "UPDATE pulse.schedules SET cron_expr = 'at tea time' WHERE id = ANY($1::uuid[])", ids
         )
         return ids
+
+    async def jobs_of(self, schedule: Schedule) -> list[Job]:
+        """The jobs that the schedule made, newest first."""
+        return await self._jobs.list_jobs(JobFilter(schedule_id=schedule.id), limit=10)
 
     async def current(self, schedule: Schedule) -> Schedule:
         stored = await self.repo.get_schedule(schedule.id)

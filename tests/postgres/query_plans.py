@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.statements import statements
 from tests.postgres.sessions import Connection
 
@@ -82,6 +83,17 @@ async def explain(connection: Connection, name: str, *args: str) -> Plan:
         await connection.execute("DEALLOCATE planned")
 
 
+async def explain_listing(connection: Connection, listing: Listing, statement: str) -> Plan:
+    """Run a list or a count as listing.py puts it together. Returns its plan."""
+    literals = ["'" + str(argument).replace("'", "''") + "'" for argument in listing.arguments]
+    for number in range(len(literals), 0, -1):
+        is_number = isinstance(listing.arguments[number - 1], int)
+        statement = statement.replace(
+            f"${number}", literals[number - 1].strip("'") if is_number else literals[number - 1]
+        )
+    return await explain_text(connection, statement)
+
+
 async def explain_text(connection: Connection, statement: str) -> Plan:
     """Run a statement. Returns its plan, with what really happened, and leaves no other trace."""
     transaction = connection.transaction()
@@ -91,3 +103,10 @@ async def explain_text(connection: Connection, statement: str) -> Plan:
     finally:
         await transaction.rollback()
     return Plan(json.loads(told)[0]["Plan"])
+
+
+async def settle_on(connection: Connection, plans: dict[str, str]) -> None:
+    """Plan from here on as one of the server's pools does."""
+    await connection.execute("RESET ALL")
+    for name, value in plans.items():
+        await connection.execute(f"SET {name} = {value}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from tests.postgres.sessions import Connection
 
 INSERT = """
@@ -21,7 +21,7 @@ DONE = {**FREE, "finished_at": "now()"}
 
 
 async def insert(connection: Connection, row: dict[str, str]) -> None:
-    await connection.execute(INSERT.format(**row), new_job_id())
+    await connection.execute(INSERT.format(**row), new_id())
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ async def test_key_cannot_be_used_twice_in_a_topic(connection: Connection) -> No
     keyed = INSERT.replace("attempts)\nVALUES", "attempts, idempotency_key)\nVALUES").replace(
         "{attempts})", "{attempts}, 'k')"
     )
-    await connection.execute(keyed.format(**row), new_job_id())
+    await connection.execute(keyed.format(**row), new_id())
 
     with pytest.raises(asyncpg.UniqueViolationError) as refusal:
-        await connection.execute(keyed.format(**row), new_job_id())
+        await connection.execute(keyed.format(**row), new_id())
     assert refusal.value.constraint_name == "jobs_key"

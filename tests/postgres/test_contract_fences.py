@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -63,7 +63,7 @@ async def test_other_attempt_is_not_heard(store: Store, verb: Verb, attempt: int
 
 @ends_or_keeps
 async def test_unknown_job_is_not_held(store: Store, verb: Verb) -> None:
-    assert not await verb(store, Claim(new_job_id(), "A", 1))
+    assert not await verb(store, Claim(new_id(), "A", 1))
 
 
 @ends_or_keeps

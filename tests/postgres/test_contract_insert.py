@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pulse_server.domain.errors import AlreadyExists
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import JobFilter, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import Store, a_job
 
 
 async def test_job_comes_back_as_it_was_submitted(store: Store) -> None:
-    schedule_id = new_job_id()
+    schedule_id = new_id()
     job = a_job(
         "mail/out",
         payload=b"\x00\xff raw",

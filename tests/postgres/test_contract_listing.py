@@ -69,7 +69,7 @@ async def test_every_combination_of_filters_lists_and_counts_what_matches(store:
         keys = await store.repo.matching_jobs(wanted, limit=100)
 
         assert [job.id for job in listed] == expected, wanted
-        assert [key.job_id for key in keys] == expected, wanted
+        assert [key.id for key in keys] == expected, wanted
         assert await store.repo.count_matching_jobs(wanted) == len(expected), wanted
 
 
@@ -84,7 +84,7 @@ async def test_pages_and_offsets_together_are_the_whole_list(
     by_key: list[str] = []
     after = None
     while keys := await store.repo.matching_jobs(wanted, limit=5, after=after):
-        by_key += [key.job_id for key in keys]
+        by_key += [key.id for key in keys]
         after = keys[-1]
     by_offset = []
     for offset in range(0, len(expected) + 5, 5):
@@ -143,7 +143,7 @@ async def test_metadata_that_is_asked_for_is_among_the_jobs(store: Store) -> Non
 
     async def found(**metadata: str) -> list[str]:
         wanted = JobFilter(metadata=metadata)
-        keys = [key.job_id for key in await store.repo.matching_jobs(wanted, limit=9)]
+        keys = [key.id for key in await store.repo.matching_jobs(wanted, limit=9)]
         assert await store.repo.count_matching_jobs(wanted) == len(keys)
         assert [job.id for job in await store.repo.list_jobs(wanted, limit=9)] == keys
         return keys
@@ -168,7 +168,7 @@ async def test_dead_letters_are_found_by_their_group(store: Store) -> None:
         assert await store.repo.count_matching_jobs(wanted) == len(
             await store.repo.list_jobs(wanted, limit=9)
         )
-        return [grouped.index(key.job_id) for key in await store.repo.matching_jobs(wanted, limit=9)]
+        return [grouped.index(key.id) for key in await store.repo.matching_jobs(wanted, limit=9)]
 
     assert await found("aa") == [3, 0]
     assert await found("bb", "sms") == [4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -69,8 +69,8 @@ async def test_cancelled_job_is_never_claimed(store: Store) -> None:
 async def test_unknown_jobs_are_passed_over(store: Store) -> None:
     job_id = await store.reach(JobStatus.PENDING)
 
-    assert await store.repo.retry_jobs([new_job_id()], 1) == []
-    cancelled = await store.repo.cancel_jobs([new_job_id(), job_id], "")
+    assert await store.repo.retry_jobs([new_id()], 1) == []
+    cancelled = await store.repo.cancel_jobs([new_id(), job_id], "")
     assert [cancellation.job.id for cancellation in cancelled] == [job_id]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.latencies import Buckets
 from pulse_server.domain.overview import (
     ALL_TOPICS,
@@ -251,7 +251,7 @@ WORKER = ConnectedWorker("w1", ("email", "sms"), 7, datetime(2030, 1, 1, 12, 30,
 
 
 async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
-    first, second = new_job_id(), new_job_id()
+    first, second = new_id(), new_id()
     await glance.repo.record_server(first, "b:1", [WORKER])
     await glance.repo.record_server(second, "a:1", [WORKER])
     await glance.repo.record_server(second, "a:1", [])
@@ -264,7 +264,7 @@ async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
 
 
 async def test_server_started_when_it_first_told(glance: Glance) -> None:
-    server_id = new_job_id()
+    server_id = new_id()
     await glance.repo.record_server(server_id, "a:1", [])
     ((*_, started_at),) = await glance.repo.list_servers(MINUTE)
     await glance.repo.record_server(server_id, "a:1", [WORKER])
@@ -274,7 +274,7 @@ async def test_server_started_when_it_first_told(glance: Glance) -> None:
 
 
 async def test_server_that_fell_silent_is_not_listed_and_comes_back_when_it_speaks(glance: Glance) -> None:
-    server_id = new_job_id()
+    server_id = new_id()
     await glance.repo.record_server(server_id, "a:1", [])
     await glance.elapse(2 * MINUTE)
     assert await glance.repo.list_servers(MINUTE) == []
@@ -284,7 +284,7 @@ async def test_server_that_fell_silent_is_not_listed_and_comes_back_when_it_spea
 
 
 async def test_server_that_leaves_takes_those_along_that_died_long_ago(glance: Glance) -> None:
-    dead, alive, leaving = new_job_id(), new_job_id(), new_job_id()
+    dead, alive, leaving = new_id(), new_id(), new_id()
     await glance.repo.record_server(dead, "dead", [])
     await glance.elapse(2 * HOUR)
     await glance.repo.record_server(alive, "alive", [])

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.status import LIVE, TERMINAL, WAITING, JobStatus
 from tests.fakes.store import Store, a_job, failure
 
@@ -77,7 +77,7 @@ async def test_prioritise_takes_only_those_in_the_statuses_it_names(store: Store
 async def test_finished_job_is_deleted_with_its_id_and_its_key(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status, idempotency_key="k")
 
-    assert await store.repo.delete_jobs([job_id, new_job_id()]) == {job_id: status}
+    assert await store.repo.delete_jobs([job_id, new_id()]) == {job_id: status}
 
     assert await store.repo.get_job(job_id) is None
     await store.submit(a_job(id=job_id, idempotency_key="k"))

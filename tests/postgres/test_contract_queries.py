@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Job, JobFilter, PageKey
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import Store, a_job, failure
@@ -15,8 +15,8 @@ def key_of(job: Job) -> PageKey:
 
 
 async def test_unknown_job_is_none(store: Store) -> None:
-    assert await store.repo.get_job(new_job_id()) is None
-    assert await store.repo.look_up_jobs([new_job_id()]) == {}
+    assert await store.repo.get_job(new_id()) is None
+    assert await store.repo.look_up_jobs([new_id()]) == {}
 
 
 async def test_look_up_tells_the_state_and_the_history_but_not_the_payload(store: Store) -> None:
@@ -24,7 +24,7 @@ async def test_look_up_tells_the_state_and_the_history_but_not_the_payload(store
     await store.repo.fail_jobs([failure(claim)])
     whole = await store.job(claim.job_id)
 
-    looked_up = (await store.repo.look_up_jobs([claim.job_id, new_job_id()]))[claim.job_id]
+    looked_up = (await store.repo.look_up_jobs([claim.job_id, new_id()]))[claim.job_id]
 
     assert looked_up.payload == b""
     assert (looked_up.status, looked_up.attempts, looked_up.locked_by) == (JobStatus.RETRYING, 1, None)
@@ -107,7 +107,7 @@ async def test_current_claims_are_those_that_hold(store: Store) -> None:
         held._replace(attempt=2),
         held._replace(worker_id="B"),
         held._replace(attempt=None),
-        Claim(new_job_id(), "A", 1),
+        Claim(new_id(), "A", 1),
     ]
 
     assert await store.repo.current_claims(asked) == {held}

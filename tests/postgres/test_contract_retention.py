@@ -106,7 +106,7 @@ async def test_walk_goes_on_where_it_stopped_and_ends_where_jobs_are_too_young(k
 
     second = await keeping.sweep(after=first.reached, limit=2)
     assert second.reached is not None
-    assert second.reached.job_id == ids[3]
+    assert second.reached.id == ids[3]
 
     last = await keeping.sweep(after=second.reached, limit=2)
     assert (last.looked_at, last.deleted) == (1, {JobStatus.COMPLETED: 1})

@@ -14,11 +14,11 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.migrations import runner
-from pulse_server.postgres.migrations.runner import (
+from pulse_server.postgres.migrations import runner, schema
+from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.postgres.migrations.schema import (
     Migration,
     SchemaMismatch,
-    apply_migrations,
     known_migrations,
     migration_status,
     require_current_schema,
@@ -122,7 +122,7 @@ async def test_failing_migration_leaves_nothing_of_itself_and_keeps_those_before
 async def test_changed_migration_is_refused(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (first, *others) = known_migrations()
     changed = [replace(first, sql=first.sql + "\n-- a change\n"), *others]
-    monkeypatch.setattr(runner, "known_migrations", lambda: changed)
+    monkeypatch.setattr(schema, "known_migrations", lambda: changed)
 
     for attempt in (apply_migrations(database_dsn), require_current_schema(database_dsn)):
         with pytest.raises(SchemaMismatch, match=f"{first.name} was applied with other content"):
@@ -156,7 +156,7 @@ async def test_status_tells_of_each_migration_whether_it_is_applied(
 ) -> None:
     await apply_migrations(empty_database_dsn, [FIRST, SECOND])
     third = Migration(3, "0003_third", "SELECT 1;")
-    monkeypatch.setattr(runner, "known_migrations", lambda: [replace(FIRST, sql="SELECT 2;"), third])
+    monkeypatch.setattr(schema, "known_migrations", lambda: [replace(FIRST, sql="SELECT 2;"), third])
 
     status = await migration_status(empty_database_dsn)
 

@@ -104,6 +104,13 @@ def test_statement_tells_its_name_to_whoever_watches_the_database(file: str) -> 
         assert "--" not in statement
 
 
+def test_every_fragment_stands_in_a_statement() -> None:
+    sent = " ".join(statement for file in FILES for statement in statements(file).values())
+
+    for fragment in statements("fragments.sql").values():
+        assert fragment.rpartition("*/ ")[2] in sent
+
+
 def test_only_transitions_change_rows() -> None:
     for statement in statements("queries.sql").values():
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())

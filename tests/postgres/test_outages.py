@@ -13,9 +13,10 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.jobs import Submitted
-from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.service.submissions import Submissions
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job

@@ -20,7 +20,7 @@ from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.listing import Listing
 from tests.postgres import large_tables
 from tests.postgres.large_tables import DEAD, GROUPS, RUNNING, TOPICS
-from tests.postgres.query_plans import Plan, explain, explain_text
+from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
 
@@ -104,16 +104,6 @@ SECTIONS = {
 Explained = dict[tuple[str, str, str], Plan]
 
 
-async def explain_listing(connection: Connection, listing: Listing, statement: str) -> Plan:
-    literals = ["'" + str(argument).replace("'", "''") + "'" for argument in listing.arguments]
-    for number in range(len(literals), 0, -1):
-        is_number = isinstance(listing.arguments[number - 1], int)
-        statement = statement.replace(
-            f"${number}", literals[number - 1].strip("'") if is_number else literals[number - 1]
-        )
-    return await explain_text(connection, statement)
-
-
 @pytest.fixture(scope="module")
 def explained(databases: Databases, template_database: str) -> Explained:
     plans: Explained = {}
@@ -144,12 +134,6 @@ def explained(databases: Databases, template_database: str) -> Explained:
     with databases.temporary(template_database) as dsn:
         databases.run(collect, dsn)
     return plans
-
-
-async def settle_on(connection: Connection, plans: dict[str, str]) -> None:
-    await connection.execute("RESET ALL")
-    for name, value in plans.items():
-        await connection.execute(f"SET {name} = {value}")
 
 
 under_any_statistics = pytest.mark.parametrize("statistics", list(STATISTICS))

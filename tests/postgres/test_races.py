@@ -9,7 +9,8 @@ import pytest
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres.jobs import _SQL, _insert_columns
+from pulse_server.postgres.inserts import insert_columns
+from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import claim_columns
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
@@ -235,7 +236,7 @@ async def test_submit_that_waited_for_its_twin_is_a_duplicate_or_refused(
     postgres: Store, connection: Connection, rival: Connection, payload: bytes
 ) -> None:
     job = a_job()
-    await run(rival, "insert_jobs", *_insert_columns([job]))
+    await run(rival, "insert_jobs", *insert_columns([job]))
 
     submitting = await blocked(
         connection, postgres.repo.insert_jobs([job._replace(payload=payload), a_job()])
@@ -254,7 +255,7 @@ async def test_submit_whose_twin_was_rolled_back_is_inserted(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     job = a_job(idempotency_key="k")
-    await run(rival, "insert_jobs", *_insert_columns([job._replace(id=a_job().id)]))
+    await run(rival, "insert_jobs", *insert_columns([job._replace(id=a_job().id)]))
 
     submitting = await blocked(connection, postgres.repo.insert_jobs([job]))
     await rival.execute("ROLLBACK")

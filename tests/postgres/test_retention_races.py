@@ -26,7 +26,7 @@ from tests.postgres_cluster import Databases
 DAY = timedelta(days=1)
 KEPT = {JobStatus.DEAD_LETTERED: 30 * DAY}
 # The arguments of the statement for these: from the beginning, ten jobs.
-ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, _THE_BEGINNING.submitted_at, _THE_BEGINNING.job_id, 10)
+ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, _THE_BEGINNING.moment, _THE_BEGINNING.id, 10)
 LOCK = "pg_try_advisory_xact_lock(482973020531)"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from tests.postgres.sessions import Connection
 
 INSERT = """
@@ -20,7 +20,7 @@ CRON = {**NOTHING, "kind": "cron", "cron_expr": "'@daily'"}
 
 
 async def insert(connection: Connection, row: dict[str, str]) -> None:
-    await connection.execute(INSERT.format(**row), new_job_id())
+    await connection.execute(INSERT.format(**row), new_id())
 
 
 @pytest.mark.parametrize("row", [ONCE, INTERVAL, CRON], ids=lambda row: row["kind"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import asyncpg
 import pytest
 
-from pulse_server.postgres.database import HOT_PLANS
-from tests.postgres.query_plans import Plan, explain
+from pulse_server.domain.jobs import JobFilter, PageKey
+from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
+from pulse_server.postgres.jobs import _SQL
+from pulse_server.postgres.listing import Listing
+from tests.postgres.query_plans import Plan, explain, explain_listing, settle_on
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
 
@@ -58,7 +62,6 @@ CASES: dict[str, tuple[str, ...]] = {
         array(lambda number: "2126-02-01 00:00:00+00"),
         array(lambda number: f"0190f3a2-7b1c-7000-8002-{number:012x}"),
     ),
-    "list_schedule_jobs": (ONE_ID, DEEP_IN_TIME, ONE_ID, "50"),
     "list_schedules": (DEEP_IN_TIME, ONE_ID, "50"),
     "get_schedule": (ONE_ID,),
     "find_schedule": ("'schedule-77'",),
@@ -67,6 +70,8 @@ CASES: dict[str, tuple[str, ...]] = {
     "scheduler_status": (),
     "read_gate": (),
 }
+OF_ONE_SCHEDULE = JobFilter(schedule_id=ONE_ID.strip("'"))
+DEEP = PageKey(datetime.fromisoformat(DEEP_IN_TIME.strip("'")), ONE_ID.strip("'"))
 Explained = dict[tuple[str, str], Plan]
 
 
@@ -76,13 +81,19 @@ def explained(databases: Databases, template_database: str) -> Explained:
     plans: Explained = {}
 
     async def collect(dsn: str) -> None:
-        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60, server_settings=HOT_PLANS)
+        connection = await asyncpg.connect(dsn, timeout=10, command_timeout=60)
         try:
             await connection.execute(FILL)
             for statistics, bring_about in STATISTICS.items():
                 await bring_about(connection)
+                await settle_on(connection, HOT_PLANS)
                 for name, args in CASES.items():
                     plans[statistics, name] = await explain(connection, name, *args)
+                await settle_on(connection, READ_PLANS)
+                listing = Listing(_SQL["list_jobs"], OF_ONE_SCHEDULE, DEEP)
+                plans[statistics, "list_jobs"] = await explain_listing(
+                    connection, listing, listing.page(limit=50)
+                )
         finally:
             connection.terminate()
 
@@ -122,7 +133,7 @@ def test_step_reaches_each_schedule_by_its_primary_key_and_no_job_but_those_it_m
 def test_page_of_a_schedules_jobs_is_read_off_its_own_index_from_where_the_last_one_ended(
     explained: Explained, statistics: str
 ) -> None:
-    plan = explained[statistics, "list_schedule_jobs"]
+    plan = explained[statistics, "list_jobs"]
 
     assert plan.root["Actual Rows"] == 50
     assert plan.indexes_of("jobs") == ["jobs_schedule"], plan

@@ -204,7 +204,7 @@ async def test_update_that_waited_for_a_fire_is_made_on_what_the_fire_left(
 
     assert (updated.work.topic, updated.next_run_at) == ("new", schedule.next_run_at + HOUR)
     assert updated.last_run_at == schedule.next_run_at
-    (job,) = await planning.repo.list_schedule_jobs(schedule.id, limit=5)
+    (job,) = await planning.jobs_of(schedule)
     assert job.topic == "old"
 
 

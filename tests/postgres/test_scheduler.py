@@ -22,7 +22,7 @@ async def test_due_schedule_makes_an_ordinary_job_and_moves_on(planning: Plannin
 
     await planning.scheduler.tick()
 
-    (job,) = await planning.repo.list_schedule_jobs(schedule.id, limit=10)
+    (job,) = await planning.jobs_of(schedule)
     assert job.id == fire_id(schedule.id, schedule.next_run_at)
     assert (job.topic, job.priority, job.max_attempts, dict(job.metadata)) == ("report", 7, 3, {"a": "ü"})
     assert (job.status, job.ready, job.schedule_id) == ("PENDING", True, schedule.id)
@@ -56,8 +56,8 @@ async def test_once_is_gone_after_its_fire_and_its_job_keeps_the_lineage(plannin
     await planning.scheduler.tick()
 
     assert await planning.repo.get_schedule(schedule.id) is None
-    page = await planning.service.jobs(schedule.id, limit=10, token="")
-    assert [(job.id, job.schedule_id) for job in page.entries] == [
+    jobs = await planning.jobs_of(schedule)
+    assert [(job.id, job.schedule_id) for job in jobs] == [
         (fire_id(schedule.id, schedule.next_run_at), schedule.id)
     ]
 
@@ -68,7 +68,7 @@ async def test_deleted_schedule_leaves_its_jobs(planning: Planning) -> None:
 
     await planning.service.delete(schedule.id)
 
-    assert len((await planning.service.jobs(schedule.id, limit=10, token="")).entries) == 1
+    assert len(await planning.jobs_of(schedule)) == 1
 
 
 # --- steps

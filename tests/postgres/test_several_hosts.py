@@ -13,8 +13,9 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector, NoHostTakesWrites, Session
-from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.hosts import Host, hosts_in
+from pulse_server.postgres.reachability import wait_until_reachable
 
 SHORT = timedelta(seconds=0.2)
 # For a silent host and for one that answers alike, which on a busy machine may take its time.

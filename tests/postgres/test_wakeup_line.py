@@ -46,7 +46,7 @@ async def test_other_replica_hears_of_topics_and_ended_claims(replicas: tuple[Re
     here, there = replicas
     claim = Claim("j", "wörker", 3)
 
-    here.line.announce(topics={"email", "sms"}, ended=[claim])
+    here.line.announce(Wakeup(frozenset({"email", "sms"}), (claim,)))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email", "sms"}), (claim,))
 
@@ -56,16 +56,16 @@ async def test_other_replica_hears_that_the_pause_switch_was_turned(
 ) -> None:
     here, there = replicas
 
-    here.line.announce(gate_changed=True)
+    here.line.announce(Wakeup(gate_changed=True))
 
     assert await there.next_wakeup() == Wakeup(gate_changed=True)
 
 
 async def test_replica_does_not_hear_itself(replicas: tuple[Replica, Replica]) -> None:
     here, there = replicas
-    here.line.announce(topics={"from-here"})
+    here.line.announce(Wakeup(frozenset({"from-here"})))
     await there.next_wakeup()
-    there.line.announce(topics={"from-there"})
+    there.line.announce(Wakeup(frozenset({"from-there"})))
 
     assert await here.next_wakeup() == Wakeup(frozenset({"from-there"}))
 
@@ -74,7 +74,7 @@ async def test_announcements_of_a_moment_go_out_as_one(replicas: tuple[Replica, 
     here, there = replicas
 
     for number in range(5):
-        here.line.announce(topics={f"t{number}"})
+        here.line.announce(Wakeup(frozenset({f"t{number}"})))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"t0", "t1", "t2", "t3", "t4"}))
     assert there.heard.empty()
@@ -83,21 +83,21 @@ async def test_announcements_of_a_moment_go_out_as_one(replicas: tuple[Replica, 
 async def test_message_that_would_not_fit_means_everywhere(replicas: tuple[Replica, Replica]) -> None:
     """A payload of 8,000 bytes is an error to Postgres, and would take the line down."""
     here, there = replicas
-    topics = {f"{number:0255}" for number in range(40)}
-    ended = [Claim(f"{number:036}", "ü" * 255, 1000) for number in range(100)]
+    topics = frozenset(f"{number:0255}" for number in range(40))
+    ended = tuple(Claim(f"{number:036}", "ü" * 255, 1000) for number in range(100))
 
-    here.line.announce(topics=topics)
+    here.line.announce(Wakeup(topics))
     assert await there.next_wakeup() == EVERYWHERE
-    here.line.announce(ended=ended)
+    here.line.announce(Wakeup(ended=ended))
     assert await there.next_wakeup() == EVERYWHERE
-    here.line.announce(topics={"email"})
+    here.line.announce(Wakeup(frozenset({"email"})))
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
 
 
 async def test_nothing_announced_is_nothing_sent(replicas: tuple[Replica, Replica]) -> None:
     here, there = replicas
-    here.line.announce()
-    here.line.announce(topics={"email"})
+    here.line.announce(Wakeup())
+    here.line.announce(Wakeup(frozenset({"email"})))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
 
@@ -108,7 +108,7 @@ async def test_foreign_message_is_passed_over(
 ) -> None:
     here, there = replicas
     await connection.execute("SELECT pg_notify($1, $2)", tuning.NOTIFY_CHANNEL, payload)
-    here.line.announce(topics={"email"})
+    here.line.announce(Wakeup(frozenset({"email"})))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
 
@@ -121,7 +121,7 @@ async def test_line_that_was_cut_comes_back_and_looks_everywhere(
 
     for _ in range(5):  # the end of a session may be noticed before, while or after a message is sent
         await cut_sessions(connection, "pulsed wakeups")
-        here.line.announce(topics={"email"})
+        here.line.announce(Wakeup(frozenset({"email"})))
         for replica in (here, there):
             async with asyncio.timeout(20):
                 while await replica.next_wakeup() != AFTER_A_BREAK:

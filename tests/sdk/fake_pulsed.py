@@ -17,9 +17,9 @@ from typing import Any
 
 import grpc
 
-from pulse.connection import SAID_BY_PULSED
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
+from pulse.wire.failures import SAID_BY_PULSED
 
 PATIENCE_SECONDS = 20.0
 

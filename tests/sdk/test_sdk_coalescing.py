@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulse.coalescing import Coalescer
+from pulse.wire.coalescing import Coalescer
 
 
 class Wire:

@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 import pulse
-from pulse.handlers import Handler
+from pulse.handlers.handler import Handler
 from pulse.payload import UndecodableArgs, decode_json, encode
 
 if TYPE_CHECKING:

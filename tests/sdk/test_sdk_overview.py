@@ -274,7 +274,7 @@ async def test_interrupted_watch_ends_at_the_server_too(
         with pulse.SyncPulse(server.address) as p:
             news = p.watch()
             next(news)
-            thread = p._blocking._thread
+            thread = p._bridge._thread
             assert thread is not None
             run = thread.run
 

@@ -14,11 +14,11 @@ import pytest
 
 import pulse
 from pulse import tuning
-from pulse.executing import Executor
-from pulse.handlers import Registry
-from pulse.held import HeldJob, LeaseTerms
+from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
-from pulse.window import Window
+from pulse.worker.executor import Executor
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.window import Window
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed, eventually
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import pulse
-from pulse.specs import spec_fields
+from pulse.models.specs import spec_fields
 
 NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

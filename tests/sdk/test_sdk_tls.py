@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse import connection, tls, tuning
-from pulse.endpoint import make_endpoint
+from pulse import tuning
+from pulse.wire import channels, connection, tls
+from pulse.wire.endpoint import make_endpoint
 from pulse_server.transport.key_pair import KeyPair
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed, eventually
@@ -361,7 +362,7 @@ def test_variables_that_cannot_be_used_are_named(
 async def test_password_in_plain_text_is_warned_of_once_per_address(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_warned_of", set())
+    monkeypatch.setattr(channels, "_warned_of", set())
     known = {"user": "ann", "password": "canary-secret"}
     for address, options in (
         ("192.0.2.1:1", known),

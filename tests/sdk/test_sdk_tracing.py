@@ -15,7 +15,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 
 import pulse
 from pulse import tuning
-from pulse.carrying import ADDED, add_context, without_context
+from pulse.tracing.carrier import ADDED, add_context, without_context
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from tests.sdk.conftest import Running

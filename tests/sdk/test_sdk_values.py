@@ -15,13 +15,13 @@ import pytest
 
 import pulse
 from pulse import errors, tuning
-from pulse.backoff import Backoff
-from pulse.clock import ServerClock
-from pulse.connection import translate
-from pulse.endpoint import make_endpoint
 from pulse.ids import uuid7
 from pulse.outcomes import clean, failure
-from pulse.window import Window
+from pulse.wire.backoff import Backoff
+from pulse.wire.endpoint import make_endpoint
+from pulse.wire.failures import translate
+from pulse.worker.clock import ServerClock
+from pulse.worker.window import Window
 from tests.sdk.scripts import run_script
 
 
@@ -219,7 +219,7 @@ def _after_fast_jobs(window: Window, count: int) -> int:
 
 def test_age_of_a_message_is_told_by_the_fastest_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
-    monkeypatch.setattr("pulse.clock.lease_clock", lambda: now)
+    monkeypatch.setattr("pulse.worker.clock.lease_clock", lambda: now)
     clock = ServerClock()
     assert clock.age_seconds(1000.0) == 0
     now = 60.0

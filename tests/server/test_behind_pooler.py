@@ -16,12 +16,8 @@ from pulse_server.postgres.database import HOT_PLANS, Database
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.migrations import runner
-from pulse_server.postgres.migrations.runner import (
-    SchemaMismatch,
-    apply_migrations,
-    migration_status,
-    require_current_schema,
-)
+from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.postgres.migrations.schema import SchemaMismatch, migration_status, require_current_schema
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
 from tests.server.pooler import PROGRAM, pgbouncer

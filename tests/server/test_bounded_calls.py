@@ -9,13 +9,10 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.database import Connections, Database, wait_until_reachable
-from pulse_server.postgres.migrations.runner import (
-    _LOCK_KEY,
-    apply_migrations,
-    migration_status,
-    require_current_schema,
-)
+from pulse_server.postgres.database import Connections, Database
+from pulse_server.postgres.migrations.runner import _LOCK_KEY, apply_migrations
+from pulse_server.postgres.migrations.schema import migration_status, require_current_schema
+from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.postgres.wakeups import PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres

@@ -18,8 +18,9 @@ from pulse_server import tuning
 from pulse_server.app import running_app
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.database import Database, wait_until_reachable
+from pulse_server.postgres.database import Database
 from pulse_server.postgres.failures import NoHostTakesWrites
+from pulse_server.postgres.reachability import wait_until_reachable
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.replicated_postgres import ReplicatedPostgres, ask, make_template
 from tests.transport.pulse_server_under_test import settings_of_test

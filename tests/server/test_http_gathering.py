@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.access.users import parse_users
-from pulse_server.gathered import gathered_http
-from pulse_server.ports import PortInUse
-from pulse_server.service.readiness import Check
+from pulse_server.domain.readiness import Check
+from pulse_server.supervisor.supervising import _http_port
 from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.gathering import GatheredPages
+from pulse_server.transport.http.gathered_pages import GatheredPages
 from pulse_server.transport.http.pages import metrics_answer, readiness_answer
 from pulse_server.transport.http.server import HttpServer
 from tests.server.http_caller import Reply, get
@@ -175,7 +175,7 @@ class Front:
 
     def __init__(self, sockets: Sequence[Path], **settings: Any) -> None:
         chosen = {"http_address": "127.0.0.1:0"} | settings
-        self._context = gathered_http(settings_of_test(**chosen), sockets)
+        self._context = _http_port(settings_of_test(**chosen), sockets)
 
     def __enter__(self) -> "Front":
         self._context.__enter__()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pulse_server import tuning
-from pulse_server.ports import PortInUse
+from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import HttpServer, Page
 from tests.server.http_caller import connect, get, reply, send

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.domain.errors import InvalidTransition, JobNotFound
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
@@ -20,7 +20,7 @@ def jobs(replica: Replica) -> Jobs:
 
 
 async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
-    job_id = new_job_id()
+    job_id = new_id()
 
     for verb in (
         jobs.get(job_id),

@@ -9,7 +9,7 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.reports import Reports
@@ -121,7 +121,7 @@ async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> N
 
 
 async def test_unknown_job_is_not_found(replica: Replica) -> None:
-    claim = Claim(new_job_id(), "A", 1)
+    claim = Claim(new_id(), "A", 1)
 
     (answer,) = await Reports(replica.repo).report([success(claim)])
 
@@ -148,7 +148,7 @@ async def test_mixture_is_answered_in_order(replica: Replica) -> None:
     await replica.repo.cancel_jobs([cancelled.job_id], "")
 
     answers = await reports.report(
-        [success(cancelled), success(repeated), failure(held), success(Claim(new_job_id(), "A", 1))]
+        [success(cancelled), success(repeated), failure(held), success(Claim(new_id(), "A", 1))]
     )
 
     assert isinstance(answers[0], InvalidTransition)

@@ -51,7 +51,7 @@ async def test_metadata_that_is_too_large_is_refused_and_the_connection_lives(
         status = pb.GetDispatchStatusRequest()
         await stub.GetDispatchStatus(status)
 
-        padding = "x" * tuning.MAX_METADATA_BYTES
+        padding = "x" * tuning.MAX_HEADER_BYTES
         refusal = await refusal_of(stub.GetDispatchStatus(status, metadata=(("padding", padding),)))
 
         assert refusal.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -60,7 +60,7 @@ async def test_metadata_that_is_too_large_is_refused_and_the_connection_lives(
 
 async def test_metadata_below_the_bound_is_never_refused(server: ServerUnderTest) -> None:
     """gRPC refuses at random between a soft and a hard limit, unless the two are the same."""
-    padding = (("padding", "x" * (tuning.MAX_METADATA_BYTES - 1024)),)
+    padding = (("padding", "x" * (tuning.MAX_HEADER_BYTES - 1024)),)
 
     for _ in range(50):
         await server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest(), metadata=padding)
@@ -147,7 +147,7 @@ async def test_worker_that_does_not_read_loses_what_it_was_not_given_to_another(
 
             assert {job.attempt for job in taken} == {1}, "what was not delivered costs no attempt"
             await other.complete(*taken)
-        assert server.app.hub.census().workers <= 1, "the stalled stream is off the books"
+        assert server.app.hub.roster.census().workers <= 1, "the stalled stream is off the books"
         stalled.cancel()
 
 

@@ -12,6 +12,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
+from pulse_server.domain import limits
 from pulse_server.domain.jobs import NewJob
 from pulse_server.service.submissions import Submissions
 from tests.transport.authorised import PASSWORD, USERS, caller
@@ -120,7 +121,7 @@ async def test_results_are_reported_over_a_line(server: ServerUnderTest) -> None
 async def test_refused_message_gets_the_words_of_the_call_and_the_line_goes_on(
     server: ServerUnderTest,
 ) -> None:
-    bad = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * (tuning.JOBS_PER_SUBMIT + 1))
+    bad = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * (limits.MAX_JOBS_PER_SUBMIT + 1))
     with pytest.raises(grpc.aio.AioRpcError) as alone:
         await server.stub.SubmitJobs(bad)
     async with submit_line(server.stub) as line:

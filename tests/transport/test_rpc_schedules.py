@@ -413,6 +413,20 @@ async def test_what_a_schedule_made_is_listed_newest_first_by_pages(
     assert len(everything.jobs if method == "ListScheduleJobs" else everything.fires) == 9
 
 
+async def test_dead_letter_of_a_schedule_is_listed_with_what_it_died_of(server: ServerUnderTest) -> None:
+    made = await make(server, max_attempts=1)
+    job_id = await fire(server, made.schedule_id)
+    async with server.worker(capacity=1) as worker:
+        await worker.fail(await worker.take_one(), "boom")
+    (listed,) = (
+        await server.stub.ListScheduleJobs(pb.ListScheduleJobsRequest(schedule_id=made.schedule_id))
+    ).jobs
+    job = (await server.stub.GetJob(pb.GetJobRequest(job_id=job_id))).job
+
+    assert (listed.status, listed.last_error) == ("DEAD_LETTERED", "boom")
+    assert listed.error_group == job.error_group != "none"
+
+
 async def test_fires_tell_when_and_what_became_of_them(server: ServerUnderTest) -> None:
     made = await make(server)
     done, waiting = await fire(server, made.schedule_id), await fire(server, made.schedule_id)

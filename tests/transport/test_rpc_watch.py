@@ -8,6 +8,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
 from tests.transport.authorised import USERS, answer, caller
@@ -109,11 +110,9 @@ async def test_filters_show_only_what_was_asked_for(server: ServerUnderTest) -> 
 async def test_nothing_is_made_up_while_nobody_watches(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announced: list[object] = []
+    announced: list[Wakeup] = []
     announce = server.app._line.announce
-    monkeypatch.setattr(
-        server.app._line, "announce", lambda **news: (announced.append(news), announce(**news))
-    )
+    monkeypatch.setattr(server.app._line, "announce", lambda news: (announced.append(news), announce(news)))
     monkeypatch.setattr("pulse_server.service.submissions.changed", lambda *_: pytest.fail("made up"))
     monkeypatch.setattr("pulse_server.service.claims.changed", lambda *_: pytest.fail("made up"))
     monkeypatch.setattr("pulse_server.service.reports.changed", lambda *_: pytest.fail("made up"))
@@ -122,7 +121,7 @@ async def test_nothing_is_made_up_while_nobody_watches(
         await worker.complete(*await worker.take(10))
         await worker.complete(*await worker.take(10))
 
-    assert not [news for news in announced if "transitions" in news or "watching" in news]
+    assert not [news for news in announced if news.transitions or news.watching]
 
 
 async def test_watcher_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(

@@ -8,17 +8,14 @@ import pytest
 from pulse import DispatchStatus, Rates, SchedulerStatus, TopicInfo, TopicPause, WorkerInfo
 from pulse_ui.views.attention import (
     ENOUGH_ATTEMPTS,
-    MOST_OF_A_KIND,
     OLD_READY,
     SCHEDULER_LATE,
     SCHEDULER_VERY_LATE,
     VERY_OLD_READY,
     WORKERS_AWAY,
-    Finding,
-    Severity,
     findings,
-    summed_up,
 )
+from pulse_ui.views.findings import MOST_OF_A_KIND, Finding, Severity, summed_up
 from tests.ui.topics import NOW, ON_TIME, OPEN, connected_worker, gone_worker, topic
 
 SECOND = timedelta(seconds=1)

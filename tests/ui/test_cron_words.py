@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, read_cron
-from pulse_ui.views.cron_words import cron_words, interval_words
+from pulse_ui.views.cron_words import cron_words
+from pulse_ui.views.schedule_words import interval_words
 
 SAID = [
     # --- through the day

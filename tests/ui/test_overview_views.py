@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from pulse import Latency, Rates
-from pulse_ui.views.attention import Severity, findings
+from pulse_ui.views.attention import findings
 from pulse_ui.views.figures import crew_of, depth_of, pace_of
+from pulse_ui.views.findings import Severity
 from pulse_ui.views.glances import Glance, glance_of
 from pulse_ui.views.topic_table import COLUMNS, topic_table
 from tests.ui.test_charts import minute

@@ -19,7 +19,6 @@ from pulse_ui.views.schedule_fields import (
     read_metadata,
     read_payload,
     read_span,
-    span_text,
 )
 from pulse_ui.views.schedule_forms import (
     ScheduleForm,
@@ -29,6 +28,7 @@ from pulse_ui.views.schedule_forms import (
     read_spec,
     refused,
 )
+from pulse_ui.views.spans import span_text
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PARIS = ZoneInfo("Europe/Paris")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pulse_cli.declaring import Command
+from pulse_cli.commands.declaring import Command
 
 
 @click.command(

@@ -6,14 +6,15 @@ import os
 
 import click
 
-from pulse_cli.config_file import ConfigFile, Context, config_path, read_config, write_config
-from pulse_cli.connecting import settings_here
-from pulse_cli.declaring import Group
-from pulse_cli.output import Cell, Column, View, output_here, print_lines
-from pulse_cli.printable import one_line
-from pulse_cli.questions import confirm
-from pulse_cli.settings import Origin, Setting
-from pulse_cli.tables import Row, lay_out
+from pulse_cli.commands.declaring import Group
+from pulse_cli.connection.config_file import ConfigFile, Context, config_path, read_config, write_config
+from pulse_cli.connection.connecting import settings_here
+from pulse_cli.connection.settings import Origin, Setting
+from pulse_cli.inputs.questions import confirm
+from pulse_cli.text.printable import one_line
+from pulse_cli.views.output import View, output_here
+from pulse_cli.views.tables import QUIET, Cell, Column, Row, lay_out
+from pulse_cli.views.terminal import print_lines
 
 MASK = "********"
 
@@ -47,12 +48,12 @@ def show() -> None:
         output.show_shape({"path": str(settings.config.path), "settings": shape})
         return
     rows = [
-        [Cell(name), Cell(_text(_masked(name, setting))), Cell(_origin(setting), "bright_black")]
+        [Cell(name), Cell(_text(_masked(name, setting))), Cell(_origin(setting), QUIET)]
         for name, setting in settings.values.items()
     ]
     print_lines(lay_out([Column("SETTING"), Column("VALUE"), Column("FROM")], rows, None))
     there = "" if settings.config.path.exists() else " (not there yet: `pulse save creds` makes it)"
-    print_lines([[], [Cell(f"File: {settings.config.path}{there}", "bright_black")]])
+    print_lines([[], [Cell(f"File: {settings.config.path}{there}", QUIET)]])
 
 
 @config.command("contexts", connects=False, examples="pulse config contexts")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from pulse_cli import tuning
-from pulse_cli.connecting import connected
-from pulse_cli.dead_letter_views import dead_letter_view
-from pulse_cli.declaring import Command
-from pulse_cli.output import hint, output_here
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
+from pulse_cli.views.dead_letters import dead_letter_view
+from pulse_cli.views.output import output_here
+from pulse_cli.views.terminal import hint
 
 
 @click.command(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli import printable
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Group
-from pulse_cli.moments import age, full, now
-from pulse_cli.output import Cell, Line, output_here
-from pulse_cli.shapes import dispatch_shape
+from pulse_cli.commands.declaring import Group
+from pulse_cli.connection.connecting import connected
+from pulse_cli.text import printable
+from pulse_cli.text.moments import age, full, now
+from pulse_cli.views.output import output_here
+from pulse_cli.views.shapes import dispatch_shape
+from pulse_cli.views.tables import QUIET, Cell, Line
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, TopicInfo, TopicPause
@@ -98,7 +99,7 @@ def _held_back(topics: Sequence[TopicInfo], present: datetime) -> Line:
     ready = sum(topic.ready for topic in topics)
     oldest = min((topic.oldest_ready_at for topic in topics if topic.oldest_ready_at), default=None)
     if not ready or oldest is None:
-        return [Cell("  No job is held back by it.", "bright_black")]
+        return [Cell("  No job is held back by it.", QUIET)]
     jobs = "1 job is" if ready == 1 else f"{ready:,} jobs are"
     return [Cell(f"  {jobs} held back by it, the oldest for {age(oldest, present)}.")]
 

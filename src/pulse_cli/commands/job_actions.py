@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pulse_cli.bulk import Action, act_on_matching
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Command
-from pulse_cli.each import act_on_each
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
-from pulse_cli.filters import Which, filter_options
-from pulse_cli.identifiers import job_ids
-from pulse_cli.shapes import job_shape
+from pulse_cli.inputs.filters import Which, filter_options
+from pulse_cli.inputs.identifiers import job_ids
+from pulse_cli.inputs.statuses import LIVE, REDRIVABLE, TERMINAL
+from pulse_cli.loops.bulk import Action, act_on_matching
+from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.views.shapes import Shape, job_shape
 
 if TYPE_CHECKING:
     from pulse import JobInfo, SyncPulse
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def _bulk_options(command: F) -> F:
@@ -45,32 +46,29 @@ def _bulk_options(command: F) -> F:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
 @click.option("--reason", default="", help="Why; it is kept with the job.")
-def cancel(
-    ids: tuple[str, ...],
-    which: Which,
-    yes: bool,
-    dry_run: bool,
-    reason: str,
-) -> None:
+def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason: str) -> None:
     """Cancel jobs: those named, or all that match. A handler that runs is told to stop.
 
     Without a status all that match and have not finished are meant. They are counted and shown first,
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
     were cancelled until then.
     """
-    if ids:
-        _check_alone(which, dry_run)
-        _act(ids, lambda client, one: client.cancel(one, reason), _moved("Cancelled"))
-        return
     action = Action(
         "cancel",
         "cancelled",
-        ("PENDING", "RUNNING", "RETRYING"),
+        LIVE,
         lambda client, wanted, cursor: client.cancel_batch(reason=reason, cursor=cursor, **wanted),
     )
-    action.check(which)
-    with connected() as client:
-        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+    _act(
+        ids,
+        which,
+        action,
+        yes=yes,
+        dry_run=dry_run,
+        one=lambda client, job_id: client.cancel(job_id, reason),
+        sentence=_moved("Cancelled"),
+        shape=job_shape,
+    )
 
 
 @click.command(
@@ -89,34 +87,31 @@ def cancel(
 @click.option(
     "--attempts", type=click.IntRange(min=1), metavar="N", help="Give each this many further attempts."
 )
-def retry(
-    ids: tuple[str, ...],
-    which: Which,
-    yes: bool,
-    dry_run: bool,
-    attempts: int | None,
-) -> None:
+def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None) -> None:
     """Bring back jobs that were dead-lettered or cancelled: those named, or all that match.
 
     Without a status all that match and were dead-lettered are meant. They are counted and shown first,
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
     were put back in line until then.
     """
-    if ids:
-        _check_alone(which, dry_run)
-        _act(ids, lambda client, one: client.retry(one, attempts), _moved("Brought back"))
-        return
     action = Action(
         "retry",
         "put back in line",
-        ("DEAD_LETTERED", "CANCELED"),
+        REDRIVABLE,
         lambda client, wanted, cursor: client.retry_batch(attempts=attempts, cursor=cursor, **wanted),
-    )
-    action.check(which)
-    with connected() as client:
         # What was cancelled was so on purpose: it comes back only for those who say so.
-        wanted = replace(which, status=which.status or "DEAD_LETTERED")
-        act_on_matching(client, action, wanted, yes=yes, dry_run=dry_run)
+        usual_status="DEAD_LETTERED",
+    )
+    _act(
+        ids,
+        which,
+        action,
+        yes=yes,
+        dry_run=dry_run,
+        one=lambda client, job_id: client.retry(job_id, attempts),
+        sentence=_moved("Brought back"),
+        shape=job_shape,
+    )
 
 
 @click.command(
@@ -143,23 +138,22 @@ def prioritize(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, pri
     counts if it is tried again. They are counted and shown first, then you are asked; --yes skips the
     question. Ctrl-C stops between two batches.
     """
-    if ids:
-        _check_alone(which, dry_run)
-        _act(
-            ids,
-            lambda client, one: client.prioritize(one, priority),
-            lambda job: f"{job.id} on {job.topic} has the priority {job.priority} now.",
-        )
-        return
     action = Action(
         "prioritise",
         "prioritised",
-        ("PENDING", "RUNNING", "RETRYING"),
+        LIVE,
         lambda client, wanted, cursor: client.prioritize_batch(priority, cursor=cursor, **wanted),
     )
-    action.check(which)
-    with connected() as client:
-        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+    _act(
+        ids,
+        which,
+        action,
+        yes=yes,
+        dry_run=dry_run,
+        one=lambda client, job_id: client.prioritize(job_id, priority),
+        sentence=lambda job: f"{job.id} on {job.topic} has the priority {job.priority} now.",
+        shape=job_shape,
+    )
 
 
 @click.command(
@@ -180,49 +174,51 @@ def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None
     --yes skips the question. Only COMPLETED ones are not counted: there may be millions. Ctrl-C stops
     between two batches, and tells how many were deleted until then.
     """
-    if ids:
-        _check_alone(which, dry_run)
-        with connected() as client:
-
-            def delete_one(job_id: str) -> str:
-                client.delete(job_id)
-                return job_id
-
-            act_on_each(
-                job_ids(client, ids),
-                delete_one,
-                sentence=lambda job_id: f"Deleted {job_id}.",
-                shape=lambda job_id: {"id": job_id},
-            )
-        return
     action = Action(
         "delete",
         "deleted",
-        ("COMPLETED", "DEAD_LETTERED", "CANCELED"),
+        TERMINAL,
         lambda client, wanted, cursor: client.delete_batch(cursor=cursor, **wanted),
+        needs_status=True,
     )
-    action.check(which)
-    if which.status is None:
-        raise Misuse(f"Say with --status which ones to delete: {', '.join(action.statuses)}.")
-    with connected() as client:
-        act_on_matching(client, action, which, yes=yes, dry_run=dry_run)
+    _act(
+        ids,
+        which,
+        action,
+        yes=yes,
+        dry_run=dry_run,
+        one=_delete,
+        sentence=lambda job_id: f"Deleted {job_id}.",
+        shape=lambda job_id: {"id": job_id},
+    )
 
 
-def _check_alone(which: Which, dry_run: bool) -> None:
-    if not which.is_any or dry_run:
-        raise Misuse("Give ids, or say which jobs with --topic, --status and so on: not both.")
+def _delete(client: SyncPulse, job_id: str) -> str:
+    client.delete(job_id)
+    return job_id
 
 
 def _act(
-    typed: Sequence[str], verb: Callable[[SyncPulse, str], JobInfo], sentence: Callable[[JobInfo], str]
+    ids: Sequence[str],
+    which: Which,
+    action: Action,
+    *,
+    yes: bool,
+    dry_run: bool,
+    one: Callable[[SyncPulse, str], T],
+    sentence: Callable[[T], str],
+    shape: Callable[[T], Shape],
 ) -> None:
+    """Act on the jobs named, or else on all that match."""
+    if not ids:
+        meant = action.checked(which)
+        with connected() as client:
+            act_on_matching(client, action, meant, yes=yes, dry_run=dry_run)
+        return
+    if not which.is_any or dry_run:
+        raise Misuse("Give ids, or say which jobs with --topic, --status and so on: not both.")
     with connected() as client:
-        act_on_each(
-            job_ids(client, typed),
-            lambda one: verb(client, one),
-            sentence=sentence,
-            shape=job_shape,
-        )
+        act_on_each(job_ids(client, ids), lambda job_id: one(client, job_id), sentence=sentence, shape=shape)
 
 
 def _moved(done: str) -> Callable[[JobInfo], str]:

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli import tuning
+from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.job_actions import cancel, delete, prioritize, retry
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Group
-from pulse_cli.durations import duration_from
-from pulse_cli.filters import Which, filter_options, job_filter
-from pulse_cli.identifiers import job_id, job_ids
-from pulse_cli.job_views import STATUSES, complete_status, describe_job, job_view, status
-from pulse_cli.output import output_here
-from pulse_cli.paging import collect, paging_options, tell_more
-from pulse_cli.shapes import whole_job_shape
+from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs.filters import Which, filter_options, job_filter
+from pulse_cli.inputs.identifiers import job_id, job_ids
+from pulse_cli.inputs.paging import paging_options
+from pulse_cli.inputs.statuses import STATUSES, complete_status, status
+from pulse_cli.inputs.times import duration_from
+from pulse_cli.loops.pages import collect, tell_more
+from pulse_cli.views.jobs import describe_job, job_view
+from pulse_cli.views.output import output_here
+from pulse_cli.views.shapes import whole_job_shape
 
 if TYPE_CHECKING:
     from pulse import JobInfo
@@ -83,7 +85,7 @@ def list_jobs(
             )
 
         if watch:
-            from pulse_cli.watching import watch_list
+            from pulse_cli.loops.watch import watch_list
 
             watch_list(
                 *(lambda: fetch()[0], lambda: job_view().without(*same), _nothing(which), output, interval)
@@ -136,7 +138,7 @@ def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...
     Tells of all jobs, of some topics, or of the jobs named. What happens faster than it can be told,
     or while no server is there, is not told again; that it happened is.
     """
-    from pulse_cli.tailing import follow
+    from pulse_cli.loops.tail import follow
 
     with connected() as client:
         follow(client, job_ids(client, ids), topics, statuses, output_here())

@@ -7,12 +7,14 @@ from datetime import timedelta
 import click
 
 from pulse_cli import tuning
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Command
-from pulse_cli.durations import duration_from
-from pulse_cli.output import output_here, plain, print_lines, table_width
-from pulse_cli.overview_views import describe_held, gone_first, topic_table, topic_view, worker_view
-from pulse_cli.shapes import held_shape
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs.times import duration_from
+from pulse_cli.views.output import output_here, plain
+from pulse_cli.views.shapes import held_shape
+from pulse_cli.views.terminal import print_lines, table_width
+from pulse_cli.views.topics import topic_table, topic_view
+from pulse_cli.views.workers import describe_held, gone_first, worker_view
 
 
 @click.command(
@@ -90,7 +92,7 @@ def top(interval: timedelta) -> None:
     The topics with the most to do come first, and workers that are gone. It goes on while no server is
     there, and says so. In a pipe it prints what it sees once.
     """
-    from pulse_cli.topping import show_once, watch_live
+    from pulse_cli.loops.top import show_once, watch_live
 
     output = output_here()
     with connected() as client:

@@ -7,10 +7,11 @@ import sys
 import click
 
 from pulse_cli import tuning
-from pulse_cli.declaring import Command
+from pulse_cli.commands.declaring import Command
 from pulse_cli.failures import Misuse
-from pulse_cli.output import hint, output_here
-from pulse_cli.questions import new_password
+from pulse_cli.inputs.questions import new_password
+from pulse_cli.views.output import output_here
+from pulse_cli.views.terminal import hint
 
 
 @click.command(

@@ -7,12 +7,14 @@ import sys
 
 import click
 
-from pulse_cli.config_file import config_path, read_config, write_config
-from pulse_cli.connecting import client_for, settings_here
-from pulse_cli.declaring import Group, given
+from pulse_cli.commands.declaring import Group
+from pulse_cli.connection.config_file import config_path, read_config, write_config
+from pulse_cli.connection.connecting import client_for, settings_here
+from pulse_cli.connection.settings import FIELDS, Settings, resolve
 from pulse_cli.failures import Misuse
-from pulse_cli.output import hint, output_here
-from pulse_cli.settings import FIELDS, Settings, resolve
+from pulse_cli.inputs.shared_options import given
+from pulse_cli.views.output import output_here
+from pulse_cli.views.terminal import hint
 
 
 @click.group(cls=Group, examples="pulse save creds\npulse save creds --context production")

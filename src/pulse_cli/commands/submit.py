@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Command
-from pulse_cli.durations import duration
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
-from pulse_cli.metadata import metadata_option, read_metadata
-from pulse_cli.moments import moment
-from pulse_cli.output import output_here
-from pulse_cli.payloads import payload_options, read_payload
-from pulse_cli.shapes import handle_shape
+from pulse_cli.inputs.metadata import metadata_option, read_metadata
+from pulse_cli.inputs.payloads import payload_options, read_payload
+from pulse_cli.inputs.times import duration, moment
+from pulse_cli.views.output import output_here
+from pulse_cli.views.shapes import handle_shape
 
 if TYPE_CHECKING:
     from pulse import JobHandle, SyncPulse
@@ -124,7 +123,7 @@ def _show(handles: list[JobHandle], *, is_array: bool) -> None:
 
 
 def _wait(client: SyncPulse, handles: list[JobHandle], longest: timedelta | None, *, is_array: bool) -> None:
-    from pulse_cli.waiting import wait_for_jobs
+    from pulse_cli.loops.wait import wait_for_jobs
 
     if output_here().is_for_people:
         _show(handles, is_array=is_array)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from pulse_cli.declaring import Command
-from pulse_cli.output import output_here
+from pulse_cli.commands.declaring import Command
+from pulse_cli.views.output import output_here
 
 
 @click.command(cls=Command, connects=False, examples="pulse version\npulse version --output json")

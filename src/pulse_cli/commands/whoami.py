@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.connecting import connected
-from pulse_cli.declaring import Command
-from pulse_cli.descriptions import facts
-from pulse_cli.moments import now
-from pulse_cli.output import Line, output_here
-from pulse_cli.shapes import identity_shape
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
+from pulse_cli.text.moments import now
+from pulse_cli.views.descriptions import facts
+from pulse_cli.views.output import output_here
+from pulse_cli.views.shapes import identity_shape
+from pulse_cli.views.tables import Line
 
 if TYPE_CHECKING:
     import pulse

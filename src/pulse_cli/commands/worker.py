@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from pulse_cli.connecting import environment_of, settings_here, with_password
-from pulse_cli.declaring import Command
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import environment_of, settings_here, with_password
+from pulse_cli.connection.settings import Origin
 from pulse_cli.failures import Failure
-from pulse_cli.output import hint
-from pulse_cli.settings import Origin
+from pulse_cli.views.terminal import hint
 
 
 @click.command(
@@ -48,8 +48,8 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
     if reload:
         _reload(target, concurrency, wanted)
         return
-    from pulse_cli.loading import load_app
-    from pulse_cli.running import run_app
+    from pulse_cli.worker.loading import load_app
+    from pulse_cli.worker.running import run_app
 
     app = load_app(target)
     address = settings.values["address"]
@@ -59,7 +59,7 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
 
 
 def _reload(target: str, concurrency: int | None, topics: list[str]) -> None:
-    from pulse_cli.reloading import run_reloading
+    from pulse_cli.worker.reloading import run_reloading
 
     arguments = ["worker", target]
     arguments += [] if concurrency is None else ["--concurrency", str(concurrency)]

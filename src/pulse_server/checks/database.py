@@ -8,9 +8,9 @@ from datetime import timedelta
 from pulse_server import tuning
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.database import wait_until_reachable
 from pulse_server.postgres.inspection import Inspection, inspect
-from pulse_server.postgres.migrations.runner import SchemaMismatch, migration_status, require_current_schema
+from pulse_server.postgres.migrations.schema import SchemaBehind, require_current_schema
+from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.settings import Settings
 
 _CLOCKS_AGREE = timedelta(seconds=1)
@@ -108,20 +108,20 @@ async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[
         return  # it cannot be read; the privileges tell why
     try:
         await require_current_schema(dsn)
-    except SchemaMismatch as error:
-        missing = [entry.name for entry in await migration_status(dsn) if entry.applied_at is None]
-        if not (migrates and "behind" in str(error)):
+    except SchemaBehind as error:
+        missing = ", ".join(error.missing)
+        if not migrates:
             yield fail("schema", str(error))
         elif found.is_pooled:
             yield fail("schema", "A migration cannot run through a pooler: run `pulsed migrate` without it.")
         elif not (found.may_create_schema if found.owns_schema is None else found.owns_schema):
             yield fail(
                 "schema",
-                f"{found.role} may not apply {', '.join(missing)}: it needs CREATE on the database for a new "
+                f"{found.role} may not apply {missing}: it needs CREATE on the database for a new "
                 "schema, and to own the schema pulse for a change.",
             )
         else:
-            yield info("schema", f"--migrate would apply {', '.join(missing)}.")
+            yield info("schema", f"--migrate would apply {missing}.")
     except PulseError as error:
         yield fail("schema", str(error))
     else:

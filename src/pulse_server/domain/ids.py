@@ -1,4 +1,4 @@
-"""Job ids: UUIDv7, so that neighbours in time are neighbours in the index."""
+"""Ids of jobs, schedules and servers: UUIDv7, so that neighbours in time are neighbours in the index."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 _SHOWN_CHARACTERS = 36
 
 
-def new_job_id() -> str:
+def new_id() -> str:
     return str(uuid_utils.uuid7())
 
 
-def parse_job_id(text: str, field: str = "job_id") -> str:
+def parse_id(text: str, field: str = "job_id") -> str:
     """The id in its canonical form, or InvalidArgument."""
     if _CANONICAL.fullmatch(text):
         return text

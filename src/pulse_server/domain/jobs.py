@@ -192,7 +192,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class PageKey:
-    """Where a page ended: the next one starts after this job, newest first."""
+    """Where a page ended: the next one starts after the entry of this moment and id.
 
-    submitted_at: datetime
-    job_id: str
+    Jobs are listed by when they were submitted, schedules by when they were made.
+    """
+
+    moment: datetime
+    id: str

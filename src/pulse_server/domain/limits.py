@@ -1,4 +1,4 @@
-"""What may come in. Each check answers with a sentence that names the field."""
+"""What may come in, and what holds where a caller says nothing. A check that fails names the field."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ MAX_METADATA_ENTRIES = 64
 MAX_METADATA_BYTES = 16 * 1024
 MAX_ERROR_BYTES = 8 * 1024
 MAX_ATTEMPTS = 1000  # 1000² seconds of backoff is eleven days
+DEFAULT_MAX_ATTEMPTS = 5  # attempts² seconds between them: five outlast half a minute of trouble
+MAX_JOBS_PER_SUBMIT = 10_000
+MAX_RESULTS_PER_REPORT = 10_000
+MAX_CLAIMS_PER_HEARTBEAT = 20_000
 MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
 LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # beyond it nobody plans
 MAX_PAGE_SIZE = 1000
+DEFAULT_PAGE_SIZE = 50
+DEFAULT_DEAD_LETTER_GROUPS = 100
 MAX_PREVIEW = 100
 DEFAULT_PREVIEW = 5
 MAX_BATCH_SIZE = 500  # of one step of an action on many jobs
@@ -52,6 +58,11 @@ def check_topic(topic: str, field: str = "topic") -> str:
             f"{topic!r} is not allowed: use letters, digits and . _ - : / and start with a letter or digit.",
         )
     return topic
+
+
+def check_count(field: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidArgument(field, f"has {count} entries; {most} are allowed at the most.")
 
 
 def check_payload(payload: bytes) -> bytes:
@@ -93,10 +104,7 @@ def check_run_id(run_id: str) -> str:
 def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str] | None:
     if not metadata:
         return None
-    if len(metadata) > MAX_METADATA_ENTRIES:
-        raise InvalidArgument(
-            "metadata", f"has {len(metadata)} entries; {MAX_METADATA_ENTRIES} are allowed at the most."
-        )
+    check_count("metadata", len(metadata), MAX_METADATA_ENTRIES)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
     if size > MAX_METADATA_BYTES:
         raise InvalidArgument("metadata", f"has {size} bytes; {MAX_METADATA_BYTES} are allowed at the most.")

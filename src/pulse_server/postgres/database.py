@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeAlias
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import TakesNoWrites, describe, translated
+from pulse_server.postgres.failures import translated
 from pulse_server.postgres.pool import Pool
 from pulse_server.telemetry.metrics import Metrics
 
@@ -148,37 +148,15 @@ class Database:
 
     def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
         self.connector = connector = Connector(dsn, behind_pooler=behind_pooler)
-        self.hot = Connections(
-            connector,
-            size=tuning.HOT_CONNECTIONS,
-            timeout=tuning.STATEMENT_TIMEOUT,
-            plans=HOT_PLANS,
-            metrics=metrics,
-        )
-        self.beats = Connections(
-            connector,
-            size=tuning.HEARTBEAT_CONNECTIONS,
-            timeout=tuning.STATEMENT_TIMEOUT,
-            plans=HOT_PLANS,
-            metrics=metrics,
-        )
-        self.reads = Connections(
-            connector,
-            size=tuning.READ_CONNECTIONS,
-            timeout=tuning.READ_TIMEOUT,
-            plans=READ_PLANS,
-            metrics=metrics,
-        )
-        self.watch = Connections(
-            connector,
-            size=tuning.WATCH_CONNECTIONS,
-            timeout=tuning.READ_TIMEOUT,
-            plans=HOT_PLANS,
-            metrics=metrics,
-        )
-        self.probe = Connections(
-            connector, size=tuning.PROBE_CONNECTIONS, timeout=tuning.READY_TIMEOUT, metrics=metrics
-        )
+
+        def connections(size: int, timeout: timedelta, plans: dict[str, str] | None = None) -> Connections:
+            return Connections(connector, size=size, timeout=timeout, plans=plans, metrics=metrics)
+
+        self.hot = connections(tuning.HOT_CONNECTIONS, tuning.STATEMENT_TIMEOUT, HOT_PLANS)
+        self.beats = connections(tuning.HEARTBEAT_CONNECTIONS, tuning.STATEMENT_TIMEOUT, HOT_PLANS)
+        self.reads = connections(tuning.READ_CONNECTIONS, tuning.READ_TIMEOUT, READ_PLANS)
+        self.watch = connections(tuning.WATCH_CONNECTIONS, tuning.READ_TIMEOUT, HOT_PLANS)
+        self.probe = connections(tuning.PROBE_CONNECTIONS, tuning.READY_TIMEOUT)
 
     @property
     def pools(self) -> dict[str, Connections]:
@@ -193,47 +171,3 @@ class Database:
     async def close(self) -> None:
         for connections in self.pools.values():
             connections.close()
-
-
-# It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
-_NOT_YET = (
-    TimeoutError,
-    OSError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.ConnectionDoesNotExistError,
-    asyncpg.TooManyConnectionsError,
-)
-
-
-async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
-    """Return once the database takes connections; Unavailable with the reason if it does not in time."""
-    deadline = asyncio.get_running_loop().time() + patience.total_seconds()
-    connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
-    while True:
-        try:
-            connection = await connector.connect(timeout=min(timedelta(seconds=2), patience))
-        except _NOT_YET as error:
-            if asyncio.get_running_loop().time() >= deadline:
-                raise Unavailable(_why_not(error)) from error
-            await asyncio.sleep(0.2)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise Unavailable(
-                f"The database refuses the connection: {describe(error)}. Look at DB_HOST."
-            ) from error
-        except ValueError:
-            # Its text quotes the piece that could not be read, which may be a part of the password.
-            raise Unavailable(
-                "DB_HOST cannot be read as a URL. Write special characters of the password as %xx: / is %2F, "
-                "# is %23, ? is %3F, @ is %40."
-            ) from None
-        else:
-            await connection.close(timeout=2)
-            return
-
-
-def _why_not(error: Exception) -> str:
-    if isinstance(error, TakesNoWrites):
-        return f"The database {describe(error)}. Name the primary in DB_HOST, or all hosts."
-    if "rejected SSL upgrade" in str(error):  # the driver has no class for it
-        return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
-    return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"

@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter
 
 from pulse import failpoints
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
-from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
+from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
@@ -25,13 +25,13 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.inserts import answers, existing_columns, insert_columns
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.rows import (
     claim_columns,
     claimed_job_from_row,
     in_lock_order,
     job_from_row,
-    metadata_to_json,
 )
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
@@ -47,7 +47,7 @@ class PostgresJobRepo:
     @failpoints.before("jobs.inserting", Unavailable)
     @failpoints.after("jobs.inserted", Unavailable)
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
-        rows = await self._fetch(self._database.hot, "insert_jobs", *_insert_columns(jobs))
+        rows = await self._fetch(self._database.hot, "insert_jobs", *insert_columns(jobs))
         if len(rows) == len(jobs):
             return [Submitted(job.id, False) for job in jobs]
         return await self._answer_for_existing(jobs, _ids(rows))
@@ -60,7 +60,7 @@ class PostgresJobRepo:
         rows = await self._fetch(
             self._database.hot,
             "hand_over_jobs",
-            *_insert_columns(jobs),
+            *insert_columns(jobs),
             [taker and taker.worker_id for taker in takers],
             [taker and taker.confirms for taker in takers],
             lease,
@@ -78,27 +78,8 @@ class PostgresJobRepo:
     async def _answer_for_existing(
         self, jobs: Sequence[NewJob], inserted: set[str]
     ) -> list[Submitted | PulseError]:
-        rows = await self._fetch(
-            self._database.hot,
-            "find_existing",
-            [job.id for job in jobs],
-            [job.topic for job in jobs],
-            [job.payload for job in jobs],
-            [job.idempotency_key for job in jobs],
-        )
-        found: dict[int, list[tuple[str, bool, bool]]] = {}
-        for row in rows:
-            found.setdefault(row["position"] - 1, []).append((str(row["id"]), row["by_id"], row["same"]))
-        answers: list[Submitted | PulseError] = []
-        for position, job in enumerate(jobs):
-            existing = found.get(position, [])
-            # The id alone does not tell: a namesake in this batch may have lost by its key before this one.
-            if job.id in inserted and all(same and other == job.id for other, _, same in existing):
-                inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
-                answers.append(Submitted(job.id, False))
-            else:
-                answers.append(_answer(job, existing))
-        return answers
+        existing = await self._fetch(self._database.hot, "find_existing", *existing_columns(jobs))
+        return answers(jobs, inserted, existing)
 
     @failpoints.before("claim.leasing", Unavailable)
     @failpoints.after("claim.leased", Unavailable, counts=bool)
@@ -271,43 +252,6 @@ class PostgresJobRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
-
-
-def _insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
-    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules = (
-        zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
-    )
-    return (
-        ids,
-        topics,
-        payloads,
-        priorities,
-        max_attempts,
-        _if_any(keys),
-        [metadata_to_json(entry) for entry in metadata] if any(metadata) else (),
-        _if_any(schedules),
-        _if_any(run_at),
-        _if_any(delays),
-    )
-
-
-def _if_any(column: Sequence[object]) -> Sequence[object]:
-    """The column, or nothing at all: unnest fills up with nulls, and the driver looks at every element."""
-    return column if any(value is not None for value in column) else ()
-
-
-def _answer(job: NewJob, found: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
-    """What to say of one job after an insert that left some out, given the rows that bear its id or key."""
-    for existing_id, by_id, same in found:
-        if not same:
-            named_by = f"job_id {job.id}" if by_id else f"idempotency_key {job.idempotency_key!r}"
-            return AlreadyExists(named_by, existing_id)
-    if not found:
-        return Unavailable("The job was removed while it was being submitted. Try again.")
-    ids = {existing_id for existing_id, _, _ in found}
-    if len(ids) > 1:
-        return AlreadyExists(f"idempotency_key {job.idempotency_key!r}", min(ids - {job.id}))
-    return Submitted(found[0][0], True)
 
 
 def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:

@@ -61,7 +61,7 @@ class Listing:
             # True of every row, and what the index of the groups wants to hear.
             conditions += f" AND error_group = {self._parameter(wanted.error_group)} AND error_group >= ''"
         if after is not None:
-            last = f"{self._parameter(after.submitted_at)}, {self._parameter(after.job_id)}::uuid"
+            last = f"{self._parameter(after.moment)}, {self._parameter(after.id)}::uuid"
             conditions += f" AND (submitted_at, id) < ({last})"
         return conditions
 

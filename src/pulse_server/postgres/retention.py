@@ -40,8 +40,8 @@ class PostgresRetentionRepo:
             _SQL["delete_expired"],
             *(kept.get(status) for status in _STATUSES.values()),
             min(kept.values(), default=None),
-            after.submitted_at,
-            after.job_id,
+            after.moment,
+            after.id,
             limit,
         )
         return Sweep(

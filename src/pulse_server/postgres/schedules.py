@@ -10,7 +10,7 @@ import asyncpg
 
 from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedules import (
     CatchUp,
     Cron,
@@ -24,7 +24,7 @@ from pulse_server.domain.schedules import (
     Work,
 )
 from pulse_server.postgres.database import Database, Rows
-from pulse_server.postgres.rows import job_from_row, metadata_from_json, metadata_to_json
+from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("schedules.sql")
@@ -61,7 +61,7 @@ class PostgresScheduleRepo:
         return _first(await self._fetch("find_schedule", name))
 
     async def list_schedules(self, *, limit: int, after: PageKey | None = None) -> list[Schedule]:
-        moment, last_id = (after.submitted_at, after.job_id) if after else (None, _ANY_ID)
+        moment, last_id = (after.moment, after.id) if after else (None, _ANY_ID)
         return [_schedule(row) for row in await self._fetch("list_schedules", moment, last_id, limit)]
 
     async def due_schedules(self, limit: int) -> list[Schedule]:
@@ -118,13 +118,6 @@ class PostgresScheduleRepo:
 
     async def delete_schedule(self, schedule_id: str) -> bool:
         return bool(await self._fetch("delete_schedule", schedule_id))
-
-    async def list_schedule_jobs(
-        self, schedule_id: str, *, limit: int, after: PageKey | None = None
-    ) -> list[Job]:
-        moment, last_id = (after.submitted_at, after.job_id) if after else (None, _ANY_ID)
-        rows = await self._fetch("list_schedule_jobs", schedule_id, moment, last_id, limit)
-        return [job_from_row(row) for row in rows]
 
     async def scheduler_status(self) -> SchedulerStatus:
         (row,) = await self._fetch("scheduler_status")

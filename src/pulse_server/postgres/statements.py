@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 
 _MARK = "-- name: "
+_FRAGMENTS = "fragments.sql"
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
 @cache
 def statements(file: str) -> dict[str, str]:
     """The sections of one file in sql/, by name, each ready to be sent."""
+    fragments = _sections(_FRAGMENTS)
+    return {
+        # The name goes along as a comment, so that pg_stat_activity tells which statement runs.
+        name: f"/* pulse:{name} */ {_PLACE.sub(lambda place: fragments[place[1]], body)}"
+        for name, body in _sections(file).items()
+    }
+
+
+@cache
+def _sections(file: str) -> dict[str, str]:
     text = resources.files("pulse_server.postgres").joinpath("sql", file).read_text(encoding="utf-8")
     sections: dict[str, str] = {}
     for part in text.split(_MARK)[1:]:
@@ -18,8 +31,7 @@ def statements(file: str) -> dict[str, str]:
         name = name.strip()
         if name in sections:
             raise ValueError(f"{file} has two sections named {name}")
-        # The name goes along as a comment, so that pg_stat_activity tells which statement runs.
-        sections[name] = f"/* pulse:{name} */ {_without_comments(body)}"
+        sections[name] = _without_comments(body)
     return sections
 
 

@@ -6,7 +6,7 @@ Keys may be missing and unknown ones are passed over: servers of two releases sh
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +29,7 @@ class Outbox:
         self._clear()
 
     def _clear(self) -> None:
+        self._is_everywhere = False
         self._topics: set[str] = set()
         self._ended: set[Claim] = set()
         self._lapsed: set[Claim] = set()
@@ -37,40 +38,38 @@ class Outbox:
         self._transitions: list[Transition] = []
         self._missed = 0
 
-    def add(
-        self,
-        topics: Collection[str],
-        ended: Collection[Claim],
-        lapsed: Collection[Claim],
-        gate_changed: bool,
-        watching: bool,
-        transitions: Collection[Transition],
-    ) -> None:
-        self._topics.update(topics)
-        self._ended.update(ended)
-        self._lapsed.update(lapsed)
-        self._gate_changed |= gate_changed
-        self._watching |= watching
+    def add(self, wakeup: Wakeup) -> None:
+        if wakeup.topics is None:
+            self._is_everywhere = True
+        else:
+            self._topics.update(wakeup.topics)
+        self._ended.update(wakeup.ended)
+        self._lapsed.update(wakeup.lapsed)
+        self._gate_changed |= wakeup.gate_changed
+        self._watching |= wakeup.watching
         room = max(0, tuning.TRANSITIONS_WAITING - len(self._transitions))
-        self._transitions += list(transitions)[:room]
-        self._missed += max(0, len(transitions) - room)
+        self._transitions += wakeup.transitions[:room]
+        self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
 
     def __bool__(self) -> bool:
+        return self._has_wakeup or bool(self._transitions or self._missed)
+
+    @property
+    def _has_wakeup(self) -> bool:
         return bool(
-            self._topics
+            self._is_everywhere
+            or self._topics
             or self._ended
             or self._lapsed
             or self._gate_changed
             or self._watching
-            or self._transitions
-            or self._missed
         )
 
     @failpoints.after("wakeup.sending", ConnectionResetError)
     def take(self) -> list[str]:
         """The messages to send now, the one that wakes dispatch first. Transitions may be left for later."""
         messages = []
-        if self._topics or self._ended or self._lapsed or self._gate_changed or self._watching:
+        if self._has_wakeup:
             messages.append(self._wakeup())
         messages += self._news()
         left = self._transitions[tuning.TRANSITIONS_RELAYED :]
@@ -80,9 +79,9 @@ class Outbox:
 
     def _wakeup(self) -> str:
         rest = {"gate": self._gate_changed, "watching": self._watching}
+        topics = _EVERYWHERE if self._is_everywhere else sorted(self._topics)
         message = _text(
-            {"topics": sorted(self._topics), "ended": sorted(self._ended), "lapsed": sorted(self._lapsed)}
-            | rest
+            {"topics": topics, "ended": sorted(self._ended), "lapsed": sorted(self._lapsed)} | rest
         )
         if len(message) > tuning.NOTIFY_BYTES:
             # The claims that are left out are learnt from their next heartbeat.

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.domain.jobs import Claim
-from pulse_server.domain.transitions import Transition
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import describe
 from pulse_server.postgres.wakeup_messages import Outbox, read
@@ -33,16 +31,7 @@ def wakeup_line(connector: Connector) -> PostgresWakeupLine | NoWakeupLine:
 class NoWakeupLine:
     """Behind a pooler of transactions nobody can LISTEN: the ticks find what there is."""
 
-    def announce(
-        self,
-        *,
-        topics: Collection[str] = (),
-        ended: Collection[Claim] = (),
-        lapsed: Collection[Claim] = (),
-        gate_changed: bool = False,
-        watching: bool = False,
-        transitions: Collection[Transition] = (),
-    ) -> None:
+    def announce(self, wakeup: Wakeup) -> None:
         return
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
@@ -62,17 +51,8 @@ class PostgresWakeupLine:
         self._pid = 0
         self._is_down = False
 
-    def announce(
-        self,
-        *,
-        topics: Collection[str] = (),
-        ended: Collection[Claim] = (),
-        lapsed: Collection[Claim] = (),
-        gate_changed: bool = False,
-        watching: bool = False,
-        transitions: Collection[Transition] = (),
-    ) -> None:
-        self._outbox.add(topics, ended, lapsed, gate_changed, watching, transitions)
+    def announce(self, wakeup: Wakeup) -> None:
+        self._outbox.add(wakeup)
         if self._outbox:
             self._pending.set()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedules import Fire, Fired, Schedule, SchedulerStatus
 
 
@@ -57,12 +57,6 @@ class ScheduleRepo(Protocol):
         ...
 
     async def delete_schedule(self, schedule_id: str) -> bool: ...
-
-    async def list_schedule_jobs(
-        self, schedule_id: str, *, limit: int, after: PageKey | None = None
-    ) -> list[Job]:
-        """The jobs that the schedule made, newest first, whether or not it still exists."""
-        ...
 
     async def scheduler_status(self) -> SchedulerStatus:
         """How many there are, and when the next one is due."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,31 +12,25 @@ from pulse_server.domain.transitions import Transition
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """What another replica has to tell: topics with new ready jobs (None: look everywhere), ended
-    claims, and whether the pause switch was turned."""
+    """What replicas tell each other."""
 
     topics: frozenset[str] | None = frozenset()
+    """Where there are new ready jobs. None: look everywhere."""
     ended: tuple[Claim, ...] = ()
+    """Claims that somebody other than their worker has ended."""
     lapsed: tuple[Claim, ...] = ()
+    """Claims that ended because their workers kept silent."""
     gate_changed: bool = False
+    """The pause switch was turned."""
     watching: bool = False
-    """Somebody there watches jobs: tell what happens."""
+    """Somebody watches jobs at the replica that says so: tell it what happens."""
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""
 
 
 class WakeupLine(Protocol):
-    def announce(
-        self,
-        *,
-        topics: Collection[str] = (),
-        ended: Collection[Claim] = (),
-        lapsed: Collection[Claim] = (),
-        gate_changed: bool = False,
-        watching: bool = False,
-        transitions: Collection[Transition] = (),
-    ) -> None:
+    def announce(self, wakeup: Wakeup) -> None:
         """Tell the other replicas soon. Never waits, never fails."""
         ...
 

@@ -92,12 +92,8 @@ class Claims:
 
     async def beat(self, claims: Sequence[Claim]) -> list[Claim]:
         """Extend the leases. Returns the claims that are lost."""
-        lost: list[Claim] = []
-        for start in range(0, len(claims), tuning.HEARTBEAT_BATCH):
-            batch = claims[start : start + tuning.HEARTBEAT_BATCH]
-            extended = await self._beats.add(batch)
-            lost.extend(claim for claim, is_held in zip(batch, extended, strict=True) if not is_held)
-        return lost
+        extended = await self._beats.add_all(claims)
+        return [claim for claim, is_held in zip(claims, extended, strict=True) if not is_held]
 
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give the jobs back, each with its attempt. Returns how many there were to give back."""

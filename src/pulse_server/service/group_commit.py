@@ -45,6 +45,13 @@ class GroupCommit(Generic[Item, Answer]):
             lane.add_done_callback(self._running.discard)
         return await answer
 
+    async def add_all(self, items: Sequence[Item]) -> list[Answer]:
+        """Have any number of items committed, a statement's worth after the other; answers in order."""
+        answers: list[Answer] = []
+        for start in range(0, len(items), self._limit):
+            answers.extend(await self.add(items[start : start + self._limit]))
+        return answers
+
     async def _drain(self) -> None:
         try:
             while self._waiting:

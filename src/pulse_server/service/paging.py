@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from pulse_server import tuning
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import parse_job_id
+from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import PageKey
 
 Entry = TypeVar("Entry")
@@ -59,15 +59,15 @@ def fitting(weights: Iterable[int]) -> int:
 
 
 def encode_token(key: PageKey) -> str:
-    return base64.urlsafe_b64encode(f"{key.submitted_at.isoformat()}|{key.job_id}".encode()).decode()
+    return base64.urlsafe_b64encode(f"{key.moment.isoformat()}|{key.id}".encode()).decode()
 
 
 def decode_token(token: str) -> PageKey:
     try:
-        submitted_at, _, job_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
-        moment = datetime.fromisoformat(submitted_at)
+        text, _, entry_id = base64.urlsafe_b64decode(token.encode()).decode().partition("|")
+        moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             raise ValueError("no time zone")
-        return PageKey(moment.astimezone(UTC), parse_job_id(job_id))
+        return PageKey(moment.astimezone(UTC), parse_id(entry_id))
     except (ValueError, OverflowError, binascii.Error, InvalidArgument):
         raise InvalidArgument("page_token", "is not one that this server gave out.") from None

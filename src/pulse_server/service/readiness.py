@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 
 from pulse_server.domain.errors import PulseError
+from pulse_server.domain.readiness import Check
 from pulse_server.loops import Loop
 from pulse_server.service.gate import Gate
 
 log = logging.getLogger(__name__)
 
 Look = Callable[[], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that has to be well. `why` is a sentence if it is not."""
-
-    name: str
-    ok: bool
-    why: str = ""
 
 
 class Readiness:

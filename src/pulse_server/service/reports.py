@@ -39,10 +39,7 @@ class Reports:
 
         A repeat of a report that was taken before counts.
         """
-        answers: list[PulseError | None] = []
-        for start in range(0, len(reports), tuning.REPORT_BATCH):
-            answers.extend(await self._commits.add(reports[start : start + tuning.REPORT_BATCH]))
-        return answers
+        return await self._commits.add_all(reports)
 
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
         successes = [report.claim for report in reports if report.success]

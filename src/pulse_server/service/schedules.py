@@ -14,12 +14,11 @@ from pulse_server.domain.errors import (
     ScheduleNotFound,
     Unavailable,
 )
-from pulse_server.domain.ids import new_job_id
-from pulse_server.domain.jobs import Job, PageKey
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, SchedulerStatus, Timetable, Work
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
-from pulse_server.service.jobs import job_weight, page_key
 from pulse_server.service.paging import Page, page_of, text_weight
 from pulse_server.service.signals import Signals
 from pulse_server.telemetry.metrics import Metrics
@@ -67,7 +66,7 @@ class Schedules:
         if wanted.refuse_past and isinstance(timetable, Once) and timetable.at < now:
             raise InvalidArgument("at", "lies in the past, and the request is strict about that.")
         schedule = Schedule(
-            id=new_job_id(),
+            id=new_id(),
             name=wanted.name,
             timetable=timetable,
             work=wanted.work,
@@ -164,16 +163,6 @@ class Schedules:
     async def status(self) -> SchedulerStatus:
         """How many schedules there are, and whether they fire in time."""
         return await self._repo.scheduler_status()
-
-    async def jobs(self, schedule_id: str, *, limit: int, token: str) -> Page[Job]:
-        """The jobs that the schedule made, newest first. They outlive it."""
-        return await page_of(
-            lambda count, after: self._repo.list_schedule_jobs(schedule_id, limit=count, after=after),
-            limit,
-            token,
-            key=page_key,
-            weight=job_weight,
-        )
 
     async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
         timetable = _retuned(current, changes)

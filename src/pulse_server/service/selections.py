@@ -42,39 +42,27 @@ class Selections:
 
     async def cancel(self, wanted: JobFilter, reason: str, *, limit: int, token: str) -> Batch:
         """Call the next jobs off that match. One that has moved on by then is passed over."""
-        if wanted == JobFilter():
-            raise InvalidArgument(
-                "filter",
-                "is empty, and would cancel every job there is. Say which: by topic, by status and so on.",
-            )
+        _require_some(wanted, "cancel")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "cancelled")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
         return Batch(len(await self._jobs.cancel_all(job_ids, reason, statuses)), next_token)
 
     async def retry(self, wanted: JobFilter, attempts: int, *, limit: int, token: str) -> Batch:
         """Put the next jobs back in line that match. One that somebody else has retried is passed over."""
-        if wanted.statuses is None:
-            raise InvalidArgument("status", f"is missing: name one of {_listed(REDRIVABLE)}.")
-        statuses = _allowed(wanted.statuses, REDRIVABLE, "retried")
+        statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
         return Batch(len(await self._jobs.retry_all(job_ids, attempts, statuses)), next_token)
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
         """Give the next jobs that match another priority. One that has finished by then is passed over."""
-        if wanted == JobFilter():
-            raise InvalidArgument(
-                "filter",
-                "is empty, and would change every job there is. Say which: by topic, by status and so on.",
-            )
+        _require_some(wanted, "change")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritised")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
         return Batch(len(await self._jobs.prioritize_all(job_ids, priority, statuses)), next_token)
 
     async def delete(self, wanted: JobFilter, *, limit: int, token: str) -> Batch:
         """Delete the next jobs that match. One that somebody has retried is passed over."""
-        if wanted.statuses is None:
-            raise InvalidArgument("status", f"is missing: name one of {_listed(TERMINAL)}.")
-        statuses = _allowed(wanted.statuses, TERMINAL, "deleted")
+        statuses = _allowed(_named(wanted, TERMINAL), TERMINAL, "deleted")
         job_ids, next_token = await self._next(wanted, limit, token)
         return Batch(len(await self._jobs.delete_all(job_ids, statuses)), next_token)
 
@@ -83,7 +71,21 @@ class Selections:
         found = await self._repo.matching_jobs(wanted, limit=limit + 1, after=after)
         batch: list[PageKey] = found[:limit]
         next_token = encode_token(batch[-1]) if len(found) > limit else ""
-        return [key.job_id for key in batch], next_token
+        return [key.id for key in batch], next_token
+
+
+def _require_some(wanted: JobFilter, verb: str) -> None:
+    if wanted == JobFilter():
+        raise InvalidArgument(
+            "filter",
+            f"is empty, and would {verb} every job there is. Say which: by topic, by status and so on.",
+        )
+
+
+def _named(wanted: JobFilter, allowed: frozenset[JobStatus]) -> frozenset[JobStatus]:
+    if wanted.statuses is None:
+        raise InvalidArgument("status", f"is missing: name one of {_listed(allowed)}.")
+    return wanted.statuses
 
 
 def _allowed(

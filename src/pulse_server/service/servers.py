@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from pulse_server import tuning
-from pulse_server.domain.ids import new_job_id
+from pulse_server.domain.ids import new_id
 from pulse_server.domain.overview import ConnectedWorker, Holding, Server
 from pulse_server.loops import Loop
 from pulse_server.repos.overview import OverviewRepo
@@ -33,7 +33,7 @@ class Servers:
         interval: timedelta,
     ) -> None:
         self._repo = repo
-        self._id = new_job_id()
+        self._id = new_id()
         self._name = name
         self._connected = connected
         self._silence = interval * tuning.SERVER_SILENT_ROUNDS

@@ -39,7 +39,7 @@ class Signals:
             return
         untaken = self._dispatcher.wake(topics) if self._dispatcher else topics
         if untaken:
-            self._line.announce(topics=untaken)
+            self._line.announce(Wakeup(topics=frozenset(untaken)))
 
     def ended(self, claims: Collection[Claim]) -> None:
         """These claims were ended by someone other than their worker, wherever it is connected."""
@@ -47,7 +47,7 @@ class Signals:
             return
         if self._dispatcher:
             self._dispatcher.stop_claims(claims)
-        self._line.announce(ended=claims)
+        self._line.announce(Wakeup(ended=tuple(claims)))
 
     def lapsed(self, claims: Collection[Claim]) -> None:
         """These claims ended because their workers kept silent."""
@@ -55,11 +55,11 @@ class Signals:
             return
         if self._dispatcher:
             self._dispatcher.lapse_claims(claims)
-        self._line.announce(lapsed=claims)
+        self._line.announce(Wakeup(lapsed=tuple(claims)))
 
     def gate_changed(self) -> None:
         """The pause switch was turned on this replica; this one knows."""
-        self._line.announce(gate_changed=True)
+        self._line.announce(Wakeup(gate_changed=True))
 
     def on_gate_changed_elsewhere(self, changed: Callable[[], None]) -> None:
         self._gate_changed_elsewhere = changed

@@ -39,10 +39,7 @@ class Submissions:
     @failpoints.after("submit.answered", Unavailable)
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
-        answers: list[Submitted | PulseError] = []
-        for start in range(0, len(jobs), tuning.SUBMIT_BATCH):
-            answers.extend(await self._commits.add(jobs[start : start + tuning.SUBMIT_BATCH]))
-        return answers
+        return await self._commits.add_all(jobs)
 
     async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
         answers = await self._handover.try_insert(jobs) if self._handover else None

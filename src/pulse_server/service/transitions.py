@@ -90,7 +90,7 @@ class Transitions:
         for watcher in self._watchers:
             watcher.offer(transitions)
         if awake_or_not() < self._others_watch_until:
-            self._line.announce(transitions=transitions)
+            self._line.announce(Wakeup(transitions=tuple(transitions)))
 
     @contextmanager
     def watching(self, topics: Collection[str], job_ids: Collection[str]) -> Iterator[Watcher]:
@@ -98,7 +98,7 @@ class Transitions:
         watcher = Watcher(frozenset(topics), frozenset(job_ids))
         self._watchers.add(watcher)
         # The others begin to tell when they hear it, some 20 ms from now.
-        self._line.announce(watching=True)
+        self._line.announce(Wakeup(watching=True))
         try:
             yield watcher
         finally:
@@ -112,7 +112,7 @@ class Transitions:
     async def _remind(self) -> None:
         """Have the other servers go on telling, while somebody here watches."""
         if self._watchers:
-            self._line.announce(watching=True)
+            self._line.announce(Wakeup(watching=True))
 
     def _heard(self, wakeup: Wakeup) -> None:
         if wakeup.watching:
@@ -125,7 +125,7 @@ class Transitions:
 class _NobodyElse:
     """No line to other servers, where nobody watches."""
 
-    def announce(self, **_news: object) -> None:
+    def announce(self, wakeup: Wakeup) -> None:
         return
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:

@@ -7,25 +7,21 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeAlias
 
 from pulse_server import tuning
 from pulse_server.doors import doors, warn_of_open_doors
-from pulse_server.ports import reserve
 from pulse_server.settings import Settings
 from pulse_server.supervisor.bell import Bell, bell
 from pulse_server.supervisor.inheritance import environment_of, private_sockets
 from pulse_server.supervisor.process import ServerProcess, ending
+from pulse_server.transport.addresses import reserve
 
 log = logging.getLogger(__name__)
-
-ServeHttp: TypeAlias = Callable[[Settings, Sequence[Path]], AbstractContextManager[None]]
-"""Answers on `settings.http_address` for the length of a block, asking each process on its unix socket."""
 
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -46,23 +42,31 @@ def restart_wait(crashes: int) -> timedelta:
     return min(tuning.RESTART_LONGEST_WAIT, tuning.RESTART_FIRST_WAIT * (1 << doublings))
 
 
-def supervise(settings: Settings, environ: Mapping[str, str], dsn: str, *, serve_http: ServeHttp) -> int:
+def supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
     """Run `settings.processes` servers on one port until SIGTERM or SIGINT, then drain them.
 
     Returns 0 if each ended in order. A second signal kills them. `environ` are the variables with the flags
     applied; the schema has to be right already. Raises PortInUse, or ProcessFailed while nothing serves yet.
     """
     with (
-        reserve(settings.grpc_address) as reservation,
+        reserve(settings.grpc_address) as reserved,
         private_sockets(settings) as sockets,
         bell(_SIGNALS) as rung,
-        serve_http(settings, sockets),
+        _http_port(settings, sockets),
     ):
         inherited = [
-            environment_of(environ, reservation.address, dsn, sockets[number] if sockets else None)
+            environment_of(environ, reserved.address, dsn, sockets[number] if sockets else None)
             for number in range(settings.processes)
         ]
-        return _Supervisor(settings, reservation.address, inherited, rung).run()
+        return _Supervisor(settings, reserved.address, inherited, rung).run()
+
+
+def _http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractContextManager[None]:
+    if settings.http_address is None:
+        return nullcontext()
+    from pulse_server.supervisor.http_port import gathered_http  # brings Prometheus along
+
+    return gathered_http(settings, settings.http_address, sockets)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.pages.whole_numbers import whole_number
+from pulse_ui.pages import operations
+from pulse_ui.pages.whole_numbers import further_attempts, whole_number
 from pulse_ui.views import foreign_text, words
 from pulse_ui.views.dead_letter_groups import dead_letters_view
 from pulse_ui.web.forms import Form, local_path
@@ -42,7 +43,7 @@ async def retry_one(visit: Visit, form: Form) -> Response:
 
 async def retry_all(visit: Visit, form: Form) -> Response:
     which = _group_of(form)
-    attempts = whole_number(form, "attempts", "Further attempts", between=(1, 1_000))
+    attempts = further_attempts(form)
     steps = visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which)
     return await _begin(visit, form, steps, verb="Retry", done_word="retried")
 
@@ -86,7 +87,8 @@ async def _begin(
     count = whole_number(form, "count", "The count")
     back = local_path(form.raw("back"), _PATH)
     how_many = "dead letters" if count is None else words.plural(count, "dead letter")
-    operation = visit.account.operations.begin(
+    return await operations.begin(
+        visit,
         steps,
         title=f"{verb} {how_many} of {foreign_text.one_line(form.raw('topic'))}",
         done_word=done_word,
@@ -94,5 +96,3 @@ async def _begin(
         back=back,
         again=back,
     )
-    await operation.settle(tuning.OPERATION_SETTLES)
-    return visit.go(f"/operations/{operation.number}")

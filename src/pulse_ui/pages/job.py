@@ -9,22 +9,20 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui.pages.whole_numbers import required_number, whole_number
-from pulse_ui.views import foreign_text, words
+from pulse_ui.views import foreign_text, statuses, words
 from pulse_ui.views.job_actions import ACTIONS
 from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.outlook import outlook
 from pulse_ui.views.payloads import SHOWN_AT_MOST, payload_view
-from pulse_ui.views.timeline import HISTORY_KEPT, timeline
+from pulse_ui.views.timeline import timeline
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
-
-_WAITING = (pulse.JobStatus.PENDING, pulse.JobStatus.RETRYING)
 
 
 async def show(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
     topic, dispatch = None, None
-    if job.status in _WAITING:
+    if job.status in statuses.WAITING:
         topic, dispatch = await asyncio.gather(
             _topic_of(visit, job), visit.ask("GetDispatchStatus", visit.client.dispatch_status, None)
         )
@@ -39,7 +37,6 @@ async def show(visit: Visit) -> Response:
         topic_name=foreign_text.one_line(job.topic),
         outlook=outlook(job, topic, dispatch, now),
         timeline=timeline(job, now),
-        history_kept=HISTORY_KEPT,
         payload=payload_view(job.payload, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,

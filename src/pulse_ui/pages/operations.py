@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
 
@@ -13,6 +14,24 @@ from pulse_ui.web.refusals import Refused
 from pulse_ui.web.visits import Visit
 
 _NUMBER = re.compile(r"[0-9]{1,12}")
+
+
+async def begin(
+    visit: Visit,
+    steps: AsyncGenerator[int, None],
+    *,
+    title: str,
+    done_word: str,
+    total: int | None,
+    back: str,
+    again: str,
+) -> Response:
+    """Begin an operation and go to its page, which starts with the end of one that is done in no time."""
+    operation = visit.account.operations.begin(
+        steps, title=title, done_word=done_word, total=total, back=back, again=again
+    )
+    await operation.settle(tuning.OPERATION_SETTLES)
+    return visit.go(f"/operations/{operation.number}")
 
 
 async def show(visit: Visit) -> Response:

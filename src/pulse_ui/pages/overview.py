@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from pulse import ServerInfo, Statistics, WorkerInfo
 from pulse_ui import tuning
-from pulse_ui.views.attention import findings, summed_up
+from pulse_ui.views.attention import findings
 from pulse_ui.views.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
-from pulse_ui.views.charts import charts_of, latency_words, percent
+from pulse_ui.views.charts import charts_of, latency_words
 from pulse_ui.views.drawing import HEIGHT, LINE_WIDTH, moment
 from pulse_ui.views.figures import crew_of, depth_of, pace_of
+from pulse_ui.views.findings import summed_up
 from pulse_ui.views.glances import SPANS, glance_of
 from pulse_ui.views.topic_table import topic_table
 from pulse_ui.web.visits import Visit
@@ -68,7 +69,6 @@ async def show(visit: Visit) -> Response:
         chart_height=HEIGHT,
         line_width=LINE_WIDTH,
         moment=lambda bucket: moment(bucket, visit.zone),
-        percent=percent,
         latency_words=latency_words,
         table=topic_table(topics, found, glance.sort, None if glance.shows_all else tuning.TOPICS_SHOWN),
         topic_count=len(topics),

@@ -1,8 +1,7 @@
-"""Actions on several jobs: those that were ticked, or all that match. First asked, then done."""
+"""Acts on several jobs: those that were ticked, or all that match. confirmations.py has asked before."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 
@@ -10,139 +9,19 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.pages.whole_numbers import required_number, whole_number
+from pulse_ui.pages import operations
+from pulse_ui.pages.whole_numbers import further_attempts, required_number, whole_number
+from pulse_ui.views import limits
 from pulse_ui.views.job_actions import ACTIONS, JobAction
-from pulse_ui.views.job_filters import Asked, fields_of, in_words, read_filter
-from pulse_ui.views.job_rows import job_rows
-from pulse_ui.views.past_moments import iso, past_moment
-from pulse_ui.views.words import count, plural
+from pulse_ui.views.job_filters import Asked, in_words, read_filter
+from pulse_ui.views.past_moments import past_moment
+from pulse_ui.views.words import count
 from pulse_ui.web.forms import Form, local_path
 from pulse_ui.web.refusals import Refused
-from pulse_ui.web.settling import Settling, each, settle_each
+from pulse_ui.web.settling import Settling, settle_each
 from pulse_ui.web.visits import Visit
 
-_PRIORITIES = (-(2**31), 2**31 - 1)
-_NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)
-
 Steps = Callable[[pulse.JobFilter], AsyncGenerator[int, None]]
-
-
-async def confirm(visit: Visit) -> Response:
-    """Show what would happen to which jobs. Changes nothing."""
-    query = visit.query
-    action = ACTIONS.get(query.text("action"))
-    if action is None:
-        raise Refused(400, f"Nothing like that can be done to jobs: {', '.join(ACTIONS)} can.")
-    visit.require(action.needs)
-    asked = read_filter(query.items(), now=datetime.now(UTC), zone=visit.zone)
-    if query.text("all"):
-        return await _confirm_all(visit, action, asked)
-    return await _confirm_ticked(visit, action, asked, _ticked(query))
-
-
-# ------------------------------------------------------------ what would happen
-
-
-async def _confirm_all(visit: Visit, action: JobAction, asked: Asked) -> Response:
-    _check_filter(action, asked)
-    try:
-        (total, counted_at), sample = await asyncio.gather(
-            _count(visit, asked), _sample(visit, action, asked.which)
-        )
-    except pulse.DeadlineExceeded:
-        raise pulse.InvalidArgument(
-            "Counting takes too long: narrow the filter by topic, status or time."
-        ) from None
-    return await visit.page(
-        "confirm.html",
-        title=f"{action.label} jobs",
-        action=action,
-        total=total,
-        is_all=True,
-        said=in_words(asked.which, visit.zone, number=total),
-        counted_at=counted_at,
-        fields=[
-            *fields_of(asked.which),
-            ("all", "1"),
-            ("counted_at", iso(counted_at)),
-            ("total", "" if total is None else str(total)),
-        ],
-        able=job_rows(sample, datetime.now(UTC)),
-        unable=[],
-        gone=[],
-        shown=tuning.JOBS_CONFIRMED,
-        list_path=asked.path(),
-    )
-
-
-async def _confirm_ticked(visit: Visit, action: JobAction, asked: Asked, ids: list[str]) -> Response:
-    jobs, gone = await _look_at(visit, ids, asked, visit.query.text("cursor") or None)
-    able = [job for job in jobs if job.status in action.statuses]
-    now = datetime.now(UTC)
-    return await visit.page(
-        "confirm.html",
-        title=f"{action.label} jobs",
-        action=action,
-        total=len(able),
-        is_all=False,
-        said=plural(len(able), "job"),
-        counted_at=None,
-        fields=[("id", job.id) for job in able],
-        able=job_rows(able[: tuning.JOBS_CONFIRMED], now),
-        unable=job_rows([job for job in jobs if job.status not in action.statuses], now),
-        gone=gone,
-        shown=tuning.JOBS_CONFIRMED,
-        list_path=asked.path(cursor=visit.query.text("cursor")),
-    )
-
-
-async def _count(visit: Visit, asked: Asked) -> tuple[int | None, datetime]:
-    """Return how many match and when that was, by the clock of the database. Completed are not counted."""
-    if asked.status is pulse.JobStatus.COMPLETED:
-        # Counts nothing, and tells the time: what is submitted from here on is not part of it.
-        counted = await visit.client.count_jobs(status=pulse.JobStatus.CANCELED, before=_NO_JOBS_BEFORE)
-        return None, counted.counted_at or datetime.now(UTC)
-    counted = await visit.client.count_jobs(**asked.which)
-    return counted.count, counted.counted_at or datetime.now(UTC)
-
-
-async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> list[pulse.JobInfo]:
-    """Return the newest few that match. Without a status: of each that the action takes."""
-    statuses = [which["status"]] if which.get("status") else action.statuses
-    filters = [pulse.JobFilter(**{**which, "status": status}) for status in statuses]
-    pages = await asyncio.gather(
-        *(visit.client.list_jobs(limit=tuning.JOBS_CONFIRMED, **one) for one in filters)
-    )
-    found = [job for page in pages for job in page]
-    found.sort(key=lambda job: (job.submitted_at or _NO_JOBS_BEFORE, job.id), reverse=True)
-    return found[: tuning.JOBS_CONFIRMED]
-
-
-async def _look_at(
-    visit: Visit, ids: list[str], asked: Asked, cursor: str | None
-) -> tuple[list[pulse.JobInfo], list[str]]:
-    """Return the jobs with these ids, and the ids of those that are gone."""
-    known: dict[str, pulse.JobInfo] = {}
-    if len(ids) > 1 and not asked.problems:
-        # The page that they were ticked on still has most of them, in one answer and without payloads.
-        try:
-            page = await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **asked.which)
-        except pulse.InvalidArgument:
-            page = pulse.Page((), None)
-        known = {job.id: job for job in page}
-    gone: list[str] = []
-
-    async def look(job_id: str) -> None:
-        try:
-            known[job_id] = await visit.client.get_job(job_id)
-        except (pulse.NotFound, pulse.InvalidArgument):
-            gone.append(job_id)
-
-    await each([job_id for job_id in ids if job_id not in known], look)
-    return [known[job_id] for job_id in ids if job_id in known], gone
-
-
-# ------------------------------------------------------------ doing it
 
 
 async def cancel(visit: Visit, form: Form) -> Response:
@@ -157,7 +36,7 @@ async def cancel(visit: Visit, form: Form) -> Response:
 
 
 async def retry(visit: Visit, form: Form) -> Response:
-    attempts = whole_number(form, "attempts", "Further attempts", between=(1, 1_000))
+    attempts = further_attempts(form)
     return await _act(
         visit,
         form,
@@ -178,7 +57,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
-    priority = required_number(form, "priority", "Priority", between=_PRIORITIES)
+    priority = required_number(form, "priority", "Priority", between=limits.PRIORITIES)
     return await _act(
         visit,
         form,
@@ -192,7 +71,7 @@ async def _act(visit: Visit, form: Form, action: JobAction, settle: Settling, st
     list_path = form.raw("list")
     if form.text("all"):
         return await _act_on_all(visit, form, action, steps)
-    ids = _ticked(form)
+    ids = ticked(form)
     if not ids:
         return visit.go(list_path, "No job was selected, so nothing happened.", kind="bad")
     outcome = await settle_each(ids, settle)
@@ -202,7 +81,7 @@ async def _act(visit: Visit, form: Form, action: JobAction, settle: Settling, st
 async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps) -> Response:
     now = datetime.now(UTC)
     asked = read_filter(form.items(), now=now, zone=visit.zone)
-    _check_filter(action, asked)
+    check_filter(action, asked)
     try:
         counted_at = past_moment(form.text("counted_at"), now=now, zone=visit.zone)
     except ValueError:
@@ -212,7 +91,8 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
     which = asked.which
     # What is submitted after the count was not shown, and is not what was agreed to.
     which["before"] = min(which.get("before") or counted_at, counted_at)
-    operation = visit.account.operations.begin(
+    return await operations.begin(
+        visit,
         steps(which),
         title=title,
         done_word=action.done,
@@ -220,14 +100,13 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
         back=local_path(form.raw("list"), "/jobs"),
         again=local_path(form.raw("back"), "/jobs"),
     )
-    await operation.settle(tuning.OPERATION_SETTLES)
-    return visit.go(f"/operations/{operation.number}")
 
 
 # ------------------------------------------------------------ what was sent
 
 
-def _ticked(form: Form) -> list[str]:
+def ticked(form: Form) -> list[str]:
+    """Return the ids of the jobs that were ticked. Raises Refused if they are too many."""
     ids = [job_id for job_id in form.texts("id") if job_id]
     if len(ids) > tuning.SELECTED_JOBS:
         raise Refused(
@@ -237,7 +116,7 @@ def _ticked(form: Form) -> list[str]:
     return ids
 
 
-def _check_filter(action: JobAction, asked: Asked) -> None:
+def check_filter(action: JobAction, asked: Asked) -> None:
     """Refuse what would act on other jobs than its user has in mind. Raises InvalidArgument."""
     if asked.problems:
         raise pulse.InvalidArgument(f"Nothing was changed: {next(iter(asked.problems.values()))}")

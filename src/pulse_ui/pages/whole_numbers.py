@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pulse
+from pulse_ui.views import limits
 from pulse_ui.web.forms import Form
 
 # What can be sent at all.
@@ -25,6 +26,11 @@ def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] 
     if between is not None and not between[0] <= number <= between[1]:
         raise pulse.InvalidArgument(f"{name} has to be a whole number from {between[0]} to {between[1]}.")
     return number
+
+
+def further_attempts(form: Form) -> int | None:
+    """Return how many attempts a retry is to add; None: as many as pulsed gives."""
+    return whole_number(form, "attempts", "Further attempts", between=limits.FURTHER_ATTEMPTS)
 
 
 def required_number(form: Form, field: str, name: str, *, between: tuple[int, int] | None = None) -> int:

@@ -1,17 +1,15 @@
-"""What needs somebody, most urgent first: each finding is one sentence and a place to act."""
+"""Looks for what needs somebody, most urgent first. From when on something does is settled here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import IntEnum
 from math import inf
 from urllib.parse import quote
 
 from pulse import DispatchStatus, SchedulerStatus, TopicInfo, WorkerInfo
-from pulse_ui.views import foreign_text, words
-from pulse_ui.views.charts import percent
+from pulse_ui.views import words
+from pulse_ui.views.findings import WORKERS, Finding, Severity, about_all, about_topic, about_worker
 
 OLD_READY = timedelta(minutes=2)
 """A free worker takes a job within milliseconds. So long means that there are too few of them."""
@@ -28,53 +26,8 @@ SCHEDULER_LATE = timedelta(seconds=10)
 """Due schedules are looked for every second, by every server: ten rounds in a row came to nothing."""
 SCHEDULER_VERY_LATE = timedelta(minutes=1)
 
-MOST_OF_A_KIND = 4
-"""Of more, only the heaviest are told one by one: a hundred topics without a worker have one cause, and would
-hide everything else."""
-_TOPICS = ("#topics", "See the topics", "ListTopics")
-_WORKERS = ("/workers", "See the workers", "ListWorkers")
-_MANY = {
-    "paused": "more topics are paused.",
-    "starving": "more topics have ready jobs and no worker.",
-    "old": "more topics fall behind.",
-    "dead": "more topics lost jobs to the dead letters in the last hour.",
-    "failing": "more topics fail often.",
-    "worker": "more workers hold jobs but are connected to no server.",
-    "silent": "more workers have gone silent.",
-}
-
-
-class Severity(IntEnum):
-    WARNING = 1
-    PROBLEM = 2
-
-    @property
-    def mark(self) -> str:
-        return {Severity.WARNING: "!", Severity.PROBLEM: "✕"}[self]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    kind: str
-    about: str
-    """Tells it from the others of its kind, from one look to the next."""
-    severity: Severity
-    subject: str
-    """The topic or the worker; empty if it is about all."""
-    sentence: str
-    """What is said of the subject."""
-    path: str
-    path_text: str
-    needs: str
-    """The call of the contract that the place to act needs."""
-    weight: float = 0.0
-    """Among those of its kind, the heaviest comes first."""
-    is_topic: bool = False
-    """True if the subject is a topic."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.kind}-{self.about}"
+_DISPATCH = ("/dispatch", "Details", "GetDispatchStatus")
+_SCHEDULES = ("/schedules", "See the schedules", "ListSchedules")
 
 
 def findings(
@@ -100,20 +53,7 @@ def findings(
     return sorted(ordered, key=lambda finding: -finding.severity)
 
 
-def summed_up(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings; of a kind that has too many, the heaviest, and how many more there are."""
-    told: list[Finding] = []
-    for kind, severity in dict.fromkeys((finding.kind, finding.severity) for finding in found):
-        alike = [finding for finding in found if (finding.kind, finding.severity) == (kind, severity)]
-        if len(alike) <= MOST_OF_A_KIND:
-            told += alike
-            continue
-        kept = MOST_OF_A_KIND - 1
-        told += alike[:kept]
-        sentence = f"{words.count(len(alike) - kept)} {_MANY[kind]}"
-        path, path_text, needs = _TOPICS if alike[0].is_topic else _WORKERS
-        told.append(Finding(kind, f"+{severity}", severity, "", sentence, path, path_text, needs))
-    return told
+# ------------------------------------------------------------ the whole
 
 
 def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: datetime) -> Iterator[Finding]:
@@ -121,33 +61,12 @@ def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: d
         return
     ready = {topic.topic: topic.ready for topic in topics}
     if dispatch.paused:
-        held = sum(ready.values())
-        sentence = f"Everything {_paused(dispatch.paused_at, now)}; {_held_back(held)}."
-        yield Finding(
-            "paused",
-            "",
-            Severity.PROBLEM,
-            "",
-            sentence,
-            "/dispatch",
-            "Details",
-            "GetDispatchStatus",
-            inf,
-        )
+        sentence = f"Everything {_paused(dispatch.paused_at, now)}; {_held_back(sum(ready.values()))}."
+        yield about_all("paused", Severity.PROBLEM, sentence, _DISPATCH, inf)
     for name, pause in dispatch.topics.items():
         held = ready.get(name, 0)
-        yield Finding(
-            "paused",
-            name,
-            Severity.WARNING,
-            name,
-            f"{_paused(pause.paused_at, now)}; {_held_back(held)}.",
-            "/dispatch",
-            "Details",
-            "GetDispatchStatus",
-            float(held),
-            is_topic=True,
-        )
+        sentence = f"{_paused(pause.paused_at, now)}; {_held_back(held)}."
+        yield about_topic("paused", name, Severity.WARNING, sentence, _DISPATCH, float(held))
 
 
 def _paused(paused_at: datetime | None, now: datetime) -> str:
@@ -166,18 +85,76 @@ def _lateness(scheduler: SchedulerStatus | None) -> Iterator[Finding]:
     if scheduler is None or scheduler.late_seconds < SCHEDULER_LATE.total_seconds():
         return
     is_very_late = scheduler.late_seconds >= SCHEDULER_VERY_LATE.total_seconds()
-    yield Finding(
+    late = words.span(scheduler.late_seconds)
+    yield about_all(
         "scheduler",
-        "",
         Severity.PROBLEM if is_very_late else Severity.WARNING,
-        "",
-        f"The scheduler is late: a schedule has been due for {words.span(scheduler.late_seconds)} "
-        "and did not fire.",
-        "/schedules",
-        "See the schedules",
-        "ListSchedules",
+        f"The scheduler is late: a schedule has been due for {late} and did not fire.",
+        _SCHEDULES,
         scheduler.late_seconds,
     )
+
+
+# ------------------------------------------------------------ topics
+
+
+def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
+    if not topic.ready or topic.oldest_ready_at is None:
+        return
+    age = now - topic.oldest_ready_at
+    seconds = age.total_seconds()
+    if not topic.workers:
+        if age >= WORKERS_AWAY:
+            ready = words.plural(topic.ready, "ready job")
+            sentence = f"has {ready} and no worker, for {words.span(seconds)}."
+            yield about_topic("starving", topic.topic, Severity.PROBLEM, sentence, WORKERS, seconds)
+    elif age >= OLD_READY:
+        yield about_topic(
+            "old",
+            topic.topic,
+            Severity.PROBLEM if age >= VERY_OLD_READY else Severity.WARNING,
+            f"falls behind: its oldest ready job has waited {words.span(seconds)}, "
+            f"and {words.plural(topic.ready, 'job is', 'jobs are')} ready.",
+            (f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING", "See what waits", "ListJobs"),
+            seconds,
+        )
+
+
+def _dead_letters(topic: TopicInfo) -> Iterator[Finding]:
+    hour, minute = topic.last_hour.dead_lettered, topic.last_minute.dead_lettered
+    died = max(hour, minute)
+    if not died:
+        return
+    lately = f", {words.count(minute)} of them in the last minute" if minute else ""
+    yield about_topic(
+        "dead",
+        topic.topic,
+        # In the last minute: it goes on while you read this.
+        Severity.PROBLEM if minute else Severity.WARNING,
+        f"lost {words.plural(died, 'job')} to the dead letters in the last hour{lately}.",
+        (f"/dead-letters?topic={quote(topic.topic, safe='')}", "See why", "ListDeadLetterGroups"),
+        float(died),
+    )
+
+
+def _failures(topic: TopicInfo) -> Iterator[Finding]:
+    failed = topic.last_hour.failed
+    attempts = topic.last_hour.completed + failed
+    if attempts < ENOUGH_ATTEMPTS or failed < FAILING * attempts:
+        return
+    rate = failed / attempts
+    yield about_topic(
+        "failing",
+        topic.topic,
+        Severity.PROBLEM if rate >= MOSTLY_FAILING else Severity.WARNING,
+        f"fails {words.percent(rate)} of its attempts: "
+        f"{words.count(failed)} of {words.count(attempts)} in the last hour.",
+        (f"/jobs?topic={quote(topic.topic, safe='')}&status=RETRYING", "See what is retried", "ListJobs"),
+        rate * 100,
+    )
+
+
+# ------------------------------------------------------------ workers
 
 
 def _gone_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
@@ -192,15 +169,8 @@ def _gone_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Find
         else:
             freed = "Their leases are over, so they are freed at the next round of the watchdog"
         held = words.plural(worker.held_count, "job")
-        yield Finding(
-            "worker",
-            quote(worker.worker_id),
-            Severity.WARNING,
-            foreign_text.one_line(worker.worker_id),
-            f"holds {held} but is connected to no server. {freed}, unless it comes back.",
-            *_WORKERS,
-            float(worker.held_count),
-        )
+        sentence = f"holds {held} but is connected to no server. {freed}, unless it comes back."
+        yield about_worker("worker", worker.worker_id, Severity.WARNING, sentence, float(worker.held_count))
 
 
 def _silent_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
@@ -209,88 +179,6 @@ def _silent_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Fi
         lapsed = sum(1 for job in worker.held if job.lease_until is not None and job.lease_until < now)
         if worker.connected_at is None or not lapsed:
             continue
-        yield Finding(
-            "silent",
-            quote(worker.worker_id),
-            Severity.WARNING,
-            foreign_text.one_line(worker.worker_id),
-            f"gives no sign of life: {words.plural(lapsed, 'lease')} ended. Others will run what it held.",
-            *_WORKERS,
-            float(lapsed),
-        )
-
-
-def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
-    if not topic.ready or topic.oldest_ready_at is None:
-        return
-    age = now - topic.oldest_ready_at
-    seconds = age.total_seconds()
-    where = f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING"
-    if not topic.workers:
-        if age >= WORKERS_AWAY:
-            ready = words.plural(topic.ready, "ready job")
-            yield Finding(
-                "starving",
-                topic.topic,
-                Severity.PROBLEM,
-                topic.topic,
-                f"has {ready} and no worker, for {words.span(seconds)}.",
-                *_WORKERS,
-                seconds,
-                is_topic=True,
-            )
-    elif age >= OLD_READY:
-        yield Finding(
-            "old",
-            topic.topic,
-            Severity.PROBLEM if age >= VERY_OLD_READY else Severity.WARNING,
-            topic.topic,
-            f"falls behind: its oldest ready job has waited {words.span(seconds)}, "
-            f"and {words.plural(topic.ready, 'job is', 'jobs are')} ready.",
-            where,
-            "See what waits",
-            "ListJobs",
-            seconds,
-            is_topic=True,
-        )
-
-
-def _dead_letters(topic: TopicInfo) -> Iterator[Finding]:
-    hour, minute = topic.last_hour.dead_lettered, topic.last_minute.dead_lettered
-    died = max(hour, minute)
-    if not died:
-        return
-    lately = f", {words.count(minute)} of them in the last minute" if minute else ""
-    yield Finding(
-        "dead",
-        topic.topic,
-        # In the last minute: it goes on while you read this.
-        Severity.PROBLEM if minute else Severity.WARNING,
-        topic.topic,
-        f"lost {words.plural(died, 'job')} to the dead letters in the last hour{lately}.",
-        f"/dead-letters?topic={quote(topic.topic, safe='')}",
-        "See why",
-        "ListDeadLetterGroups",
-        float(died),
-        is_topic=True,
-    )
-
-
-def _failures(topic: TopicInfo) -> Iterator[Finding]:
-    attempts = topic.last_hour.completed + topic.last_hour.failed
-    if attempts < ENOUGH_ATTEMPTS or topic.last_hour.failed < FAILING * attempts:
-        return
-    rate = topic.last_hour.failed / attempts
-    yield Finding(
-        "failing",
-        topic.topic,
-        Severity.PROBLEM if rate >= MOSTLY_FAILING else Severity.WARNING,
-        topic.topic,
-        f"fails {percent(rate)} of its attempts: "
-        f"{words.count(topic.last_hour.failed)} of {words.count(attempts)} in the last hour.",
-        f"/jobs?topic={quote(topic.topic, safe='')}&status=RETRYING",
-        "See what is retried",
-        "ListJobs",
-        rate * 100,
-        is_topic=True,
-    )
+        ended = words.plural(lapsed, "lease")
+        sentence = f"gives no sign of life: {ended} ended. Others will run what it held."
+        yield about_worker("silent", worker.worker_id, Severity.WARNING, sentence, float(lapsed))

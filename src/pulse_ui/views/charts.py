@@ -11,7 +11,6 @@ from pulse_ui.views.buckets import Bucket
 from pulse_ui.views.drawing import Chart, Drawing, Series, moment, value_marks
 
 _LEAST_TOP_PERCENT = 1.0
-NOTHING = "–"
 
 
 def charts_of(
@@ -27,18 +26,6 @@ def charts_of(
         _latency(drawing, "wait", "Queue wait", "From due to claimed", wait, lambda bucket: bucket.wait),
         _latency(drawing, "run", "Run time", "From claimed to reported", run, lambda bucket: bucket.run),
     )
-
-
-def percent(share: float | None) -> str:
-    """Return a share as people read it: 0.4%, 12%; a little is never nothing."""
-    if share is None:
-        return NOTHING
-    if 0 < share < 0.001:
-        return "< 0.1%"
-    if share < 0.0995:
-        return f"{share * 100:.1f}".removesuffix(".0") + "%"
-    # 99.6% is not all of them.
-    return f"{min(99, round(share * 100)) if share < 1 else 100}%"
 
 
 def _throughput(drawing: Drawing) -> Chart:
@@ -96,10 +83,10 @@ def _failures(drawing: Drawing) -> Chart:
         title="Failure rate",
         note=f"Of all attempts per {drawing.per}",
         summary=(
-            f"{percent(overall)} of {words.plural(attempts, 'attempt')} failed; "
-            f"at the worst {percent(max(measured, default=0.0) / 100)} in a column."
+            f"{words.percent(overall)} of {words.plural(attempts, 'attempt')} failed; "
+            f"at the worst {words.percent(max(measured, default=0.0) / 100)} in a column."
         ),
-        series=(Series("Failed", "series-failed", True, percent(overall)),),
+        series=(Series("Failed", "series-failed", True, words.percent(overall)),),
         bars=(),
         lines=(drawing.line("series-failed", rates, scale),),
         value_marks=value_marks(scale),
@@ -112,9 +99,9 @@ def _failures(drawing: Drawing) -> Chart:
 
 def _failure_words(bucket: Bucket) -> tuple[str]:
     if not bucket.attempts:
-        return (NOTHING,)
+        return (words.NOTHING,)
     failed, attempts = words.count(bucket.failed), words.count(bucket.attempts)
-    return (f"{percent(bucket.failure_rate)} ({failed} of {attempts})",)
+    return (f"{words.percent(bucket.failure_rate)} ({failed} of {attempts})",)
 
 
 def _latency(
@@ -151,8 +138,8 @@ def _latency(
             else f"{meaning}: nothing was measured."
         ),
         series=tuple(
-            Series(label, style, True, words.span(getattr(overall, label)) if overall.count else NOTHING)
-            for label, style, _ in columns
+            Series(label, style, True, total)
+            for (label, style, _), total in zip(columns, latency_words(overall), strict=True)
         ),
         bars=(),
         # The median last, so that it lies on top.
@@ -168,5 +155,5 @@ def _latency(
 def latency_words(latency: Latency) -> tuple[str, str, str]:
     """Return p50, p95 and p99 as words."""
     if not latency.count:
-        return NOTHING, NOTHING, NOTHING
+        return words.NOTHING, words.NOTHING, words.NOTHING
     return words.span(latency.p50), words.span(latency.p95), words.span(latency.p99)

@@ -1,4 +1,4 @@
-"""When a schedule fires, in plain words: "at 09:00 on weekdays, in Europe/Paris".
+"""When a cron expression fires, in plain words: "at 09:00 on weekdays, in Europe/Paris".
 
 Words are only said where they hold to the minute. What they would bend is shown as the expression.
 """
@@ -6,7 +6,6 @@ Words are only said where they hold to the minute. What they would bend is shown
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from itertools import pairwise
 
 from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, CronFields, NthWeekday, read_cron
@@ -45,17 +44,6 @@ def cron_words(expression: str, zone: str = "UTC") -> str | None:
     is_anywhere = not days and times.startswith("every ") and ":" not in times
     where = "" if is_anywhere else f", in {zone}"
     return f"{times}{days}{where}"
-
-
-def interval_words(interval: timedelta) -> str:
-    """Return how often: every 5 min, every 1 h 30 min. Nothing is rounded."""
-    milliseconds = interval // timedelta(milliseconds=1)
-    parts = []
-    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")):
-        number, milliseconds = divmod(milliseconds, size)
-        if number:
-            parts.append(f"{number} {unit}")
-    return f"every {' '.join(parts)}"
 
 
 # ------------------------------------------------------------ the time of day

@@ -9,10 +9,7 @@ from hashlib import blake2b
 from urllib.parse import urlencode
 
 import pulse
-from pulse_ui.views import foreign_text
-
-WITHOUT_GROUP = "none"
-"""What pulsed calls the group of those that died before there were groups."""
+from pulse_ui.views import foreign_text, limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
         anchor=f"group-{group.error_group}-{blake2b(group.topic.encode(), digest_size=4).hexdigest()}",
         topic=group.topic,
         error_group=group.error_group,
-        is_mixed=group.error_group == WITHOUT_GROUP,
+        is_mixed=group.error_group == limits.WITHOUT_GROUP,
         count=group.count,
         summary=foreign_text.summary(error) or "No error was told",
         error=error,

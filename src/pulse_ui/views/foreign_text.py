@@ -1,6 +1,7 @@
 """Text that users and workers wrote, made fit to be read: nothing in it reorders or hides what is around it.
 
-Escaping for HTML is not done here: templates do that.
+Escaping for HTML is not done here: templates do that. The CLI has a list of its own, text/printable.py:
+neither imports the other, and a terminal does not hide all that a browser does.
 """
 
 from __future__ import annotations

@@ -8,10 +8,6 @@ from pulse import JobStatus
 from pulse_ui.views import statuses
 from pulse_ui.views.words import plural
 
-_UNFINISHED = (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING)
-_BROUGHT_BACK = (JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
-_FINISHED = (JobStatus.COMPLETED, *_BROUGHT_BACK)
-
 
 @dataclass(frozen=True, slots=True)
 class JobAction:
@@ -57,7 +53,7 @@ ACTIONS = {
             "Cancel",
             "cancelled",
             "CancelJobs",
-            _UNFINISHED,
+            statuses.LIVE,
             "Those that wait will not run. Those that run lose their worker: it is told to stop. "
             "Cancelled jobs can be brought back with a retry.",
             is_grave=True,
@@ -67,7 +63,7 @@ ACTIONS = {
             "Retry",
             "retried",
             "RetryJobs",
-            _BROUGHT_BACK,
+            statuses.REDRIVABLE,
             "They become pending at once, with further attempts ahead.",
             needs_status=True,
         ),
@@ -76,7 +72,7 @@ ACTIONS = {
             "Change priority",
             "changed",
             "PrioritizeJobs",
-            _UNFINISHED,
+            statuses.LIVE,
             "Workers take jobs of higher priority first. Those that run keep running.",
         ),
         JobAction(
@@ -84,7 +80,7 @@ ACTIONS = {
             "Delete",
             "deleted",
             "DeleteJobs",
-            _FINISHED,
+            statuses.TERMINAL,
             "They are gone for good, with their payloads, histories and idempotency keys.",
             needs_status=True,
             is_grave=True,

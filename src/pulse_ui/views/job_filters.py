@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,17 +11,14 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pulse
-from pulse_ui.views import statuses, words
+from pulse_ui.views import limits, statuses, words
 from pulse_ui.views.past_moments import iso, past_moment
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata")
 """The fields, as they are called in addresses. All but metadata once."""
 
-# The limits of pulsed, so that a sentence can stand at the field.
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
-_ERROR_GROUP = re.compile(r"[0-9a-f]{12}|none")
-_LONGEST_SEARCH = 200
 _MOST_METADATA = 16
+"""Of the conditions: an address with more of them is too long for some that pass it on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +170,7 @@ def _told(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, str]]:
 def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: ZoneInfo) -> None:
     match name:
         case "topic":
-            if not _TOPIC.fullmatch(text):
+            if not limits.TOPIC.fullmatch(text):
                 raise ValueError(
                     f"“{text[:40]}” is no topic: it has letters, digits and . _ - : / and begins with "
                     "a letter or digit."
@@ -194,11 +190,13 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
             except ValueError:
                 raise ValueError(f"“{text[:40]}” is no schedule’s id: copy it from its page.") from None
         case "error":
-            if len(text) > _LONGEST_SEARCH or "\0" in text:
-                raise ValueError(f"This is too long to look for: {_LONGEST_SEARCH} characters are the most.")
+            if len(text) > limits.LONGEST_SEARCH or "\0" in text:
+                raise ValueError(
+                    f"This is too long to look for: {limits.LONGEST_SEARCH} characters are the most."
+                )
             which["error_contains"] = text
         case "error_group":
-            if not _ERROR_GROUP.fullmatch(text):
+            if not limits.ERROR_GROUP.fullmatch(text):
                 raise ValueError(f"“{text[:40]}” is no error group: choose one on the page of dead letters.")
             which["error_group"] = text
 

@@ -9,7 +9,6 @@ from datetime import datetime
 from pulse import JobInfo, JobStatus, TopicInfo
 from pulse_ui.views import foreign_text, statuses
 
-_WAITING = (JobStatus.PENDING, JobStatus.RETRYING)
 _RAN_TO_ITS_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
 """The others are counted by nobody: pending and retrying only together, as ready or waiting."""
@@ -35,7 +34,7 @@ def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
 
 
 def _row(job: JobInfo, now: datetime) -> JobRow:
-    if job.status in _WAITING:
+    if job.status in statuses.WAITING:
         is_due = job.next_run_at is None or job.next_run_at <= now
         what, when = ("ready", None) if is_due else ("due", job.next_run_at)
     elif job.status is JobStatus.RUNNING:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_PART = r"(\d{1,9})(min|[smhdw])"
-_SPAN = re.compile(rf"(?:{_PART})+")
-# What pulsed takes.
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+from pulse_ui.views import limits
+from pulse_ui.views.spans import parse_span
 
 
 def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
     """Return the moment that `2h` or `2030-01-31 09:00` stands for. Raises ValueError with a sentence."""
-    compact = re.sub(r"\s", "", text).lower()
     try:
-        if _SPAN.fullmatch(compact):
-            seconds = sum(int(number) * _UNITS[unit] for number, unit in re.findall(_PART, compact))
-            moment = now - timedelta(seconds=seconds)
+        if (span := parse_span(text)) is not None:
+            moment = now - span
         else:
             moment = datetime.fromisoformat(text.strip())
             if moment.tzinfo is None:
@@ -30,7 +23,7 @@ def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
         raise ValueError(
             f"“{text[:40]}” is no time: write how long ago, such as 15m, 2h or 3d, or 2030-01-31 09:00."
         ) from None
-    if not _EARLIEST <= moment <= _LATEST:
+    if not limits.FIRST_MOMENT <= moment <= limits.LAST_MOMENT:
         raise ValueError(f"“{text[:40]}” lies outside of the years 1970 to 2200.")
     return moment
 

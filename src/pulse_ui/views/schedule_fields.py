@@ -9,14 +9,12 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 import pulse
+from pulse_ui.views.spans import parse_span
 from pulse_ui.views.zones import zone_named
 
 CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")
 EDITED_PAYLOAD = 256 * 1024
 """In a form each quotation mark is sent as three characters; a form may have 2 MiB."""
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = r"([0-9]{1,9})(ms|s|min|m|h|d|w)"
-_SPAN = re.compile(rf"(?:{_PART})+")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
@@ -33,29 +31,18 @@ class Mistyped(Exception):
 # ------------------------------------------------------------ when
 
 
-def span_text(span: timedelta) -> str:
-    """Write an interval so that nothing is lost: 5m, 1h30m."""
-    milliseconds = span // timedelta(milliseconds=1)
-    text = ""
-    for unit in ("d", "h", "m", "s", "ms"):
-        number, milliseconds = divmod(milliseconds, _UNITS[unit])
-        text += f"{number}{unit}" if number else ""
-    return text or "0s"
-
-
 def read_span(text: str) -> timedelta:
-    compact = re.sub(r"\s", "", text).lower()
-    if not compact:
+    if not text.strip():
         raise Mistyped("every", "Write how far apart, such as 90s, 5m, 2h or 1d.")
-    if not _SPAN.fullmatch(compact):
+    try:
+        span = parse_span(text)
+    except OverflowError:
+        raise Mistyped("every", "The interval is longer than anyone can wait.") from None
+    if span is None:
         raise Mistyped(
             "every", f"“{text.strip()[:40]}” is no span of time: write for example 90s, 5m, 2h or 1h30m."
         )
-    total = sum(int(number) * _UNITS[unit] for number, unit in re.findall(_PART, compact))
-    try:
-        return timedelta(milliseconds=total)
-    except OverflowError:
-        raise Mistyped("every", "The interval is longer than anyone can wait.") from None
+    return span
 
 
 def read_moment(text: str, time_zone: str, now: datetime) -> datetime:

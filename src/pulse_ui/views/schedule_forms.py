@@ -20,8 +20,8 @@ from pulse_ui.views.schedule_fields import (
     read_payload,
     read_span,
     read_topic,
-    span_text,
 )
+from pulse_ui.views.spans import span_text
 
 KINDS = ("cron", "interval", "once")
 _SAYS_WHEN = {"cron": ("cron", "time_zone"), "interval": ("every",), "once": ("at", "time_zone")}

@@ -1,10 +1,15 @@
-"""What the statuses of a job are called, and the mark that stands before each: never colour alone."""
+"""The statuses of a job: which belong together, what each is called, and its mark: never colour alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pulse import JobStatus
+
+WAITING = (JobStatus.PENDING, JobStatus.RETRYING)
+LIVE = (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRYING)
+REDRIVABLE = (JobStatus.DEAD_LETTERED, JobStatus.CANCELED)
+TERMINAL = (JobStatus.COMPLETED, *REDRIVABLE)
 
 NAMES: Mapping[str, str] = {
     JobStatus.PENDING: "Pending",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse import TopicInfo
-from pulse_ui.views.attention import Finding, Severity
+from pulse_ui.views.findings import Finding, Severity
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+NOTHING = "–"
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -20,6 +21,18 @@ def short_count(number: int | float) -> str:
             scaled = number / (1e3 if letter == "k" else size)
             return f"{scaled:.0f}{letter}" if scaled >= 100 else f"{scaled:.1f}".removesuffix(".0") + letter
     return count(number)
+
+
+def percent(share: float | None) -> str:
+    """Return a share as people read it: 0.4%, 12%; a little is never nothing."""
+    if share is None:
+        return NOTHING
+    if 0 < share < 0.001:
+        return "< 0.1%"
+    if share < 0.0995:
+        return f"{share * 100:.1f}".removesuffix(".0") + "%"
+    # 99.6% is not all of them.
+    return f"{min(99, round(share * 100)) if share < 1 else 100}%"
 
 
 def span(seconds: float) -> str:

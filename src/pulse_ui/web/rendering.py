@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
-from pulse_ui.views import statuses, words
+from pulse_ui.views import limits, statuses, words
 from pulse_ui.views.zones import zone_named
 
 THEMES = ("auto", "light", "dark")
@@ -38,6 +38,7 @@ class Rendering:
             short_count=words.short_count,
             span=words.span,
             plural=words.plural,
+            percent=words.percent,
             ago=_ago,
             stamp=_stamp,
             clock=_clock,
@@ -47,6 +48,7 @@ class Rendering:
         )
         self._environment.globals.update(
             asset=asset_path,
+            limits=limits,
             read_only=settings.read_only,
             refresh_seconds=tuning.REFRESH_SECONDS,
             live=None,  # what only some pages are
@@ -102,7 +104,7 @@ def _clock(context: Context, moment: datetime | None) -> Markup | str:
 
 def _time(context: Context, moment: datetime | None, kind: str, text: Any) -> Markup | str:
     if moment is None:
-        return "–"
+        return words.NOTHING
     zone = context["zone"]
     exact = f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S} {moment.astimezone(zone).tzname()}"
     return Markup('<time datetime="{}" data-time="{}" title="{}">{}</time>').format(

@@ -8,26 +8,23 @@ waits inside pg_advisory_lock holds a snapshot that CREATE INDEX CONCURRENTLY wo
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from importlib import resources
+from datetime import timedelta
 
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector, Session
-from pulse_server.postgres.failures import translated
+from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
+from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
 
 log = logging.getLogger(__name__)
 
-OLDEST_POSTGRES = 13
 _LOCK_KEY = 0x70756C7365  # "pulse"
 _LOCK_POLL = timedelta(milliseconds=100)
 # First line of a file that cannot run inside a transaction, such as CREATE INDEX CONCURRENTLY.
@@ -44,75 +41,21 @@ CREATE TABLE IF NOT EXISTS pulse.schema_migrations (
 """
 
 
-class SchemaMismatch(PulseError):
-    """The schema and this server do not fit together; the sentence says which way and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    version: int
-    name: str
-    sql: str
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(self.sql.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class MigrationStatus:
-    """One migration: known to this server, applied to the database, or both."""
-
-    version: int
-    name: str
-    applied_at: datetime | None
-    is_known: bool
-    is_changed: bool
-
-
-def known_migrations() -> list[Migration]:
-    files = resources.files("pulse_server.postgres.migrations").iterdir()
-    migrations = [
-        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        for file in files
-        if file.name.endswith(".sql")
-    ]
-    return sorted(migrations, key=lambda migration: migration.version)
-
-
 async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
     """Apply what is missing. Returns the names of what this call applied; none if it was up to date."""
-    migrations = known_migrations() if migrations is None else migrations
-    connector = _connector(dsn)
-    async with _connection(connector) as connection:
+    migrations = schema.known_migrations() if migrations is None else migrations
+    connector = schema.migration_connector(dsn)
+    async with schema.opened(connector) as connection:
         if await _is_pooled(connection):
-            _refuse_pooler(await _missing(connection, migrations))
+            _refuse_pooler(await schema.missing_migrations(connection, migrations))
             return []
         async with _turn(connection):
             await connection.execute(_BOOKKEEPING)
-            missing = await _missing(connection, migrations)
+            missing = await schema.missing_migrations(connection, migrations)
             for migration in missing:
                 await _apply(connector, connection, migration)
                 log.info("migration_applied", extra={"migration": migration.name})
     return [migration.name for migration in missing]
-
-
-async def migration_status(dsn: str) -> list[MigrationStatus]:
-    """Every migration that is known here or applied there, in order. Changes nothing."""
-    async with _connection(_connector(dsn)) as connection:
-        return await _status(connection, known_migrations())
-
-
-async def require_current_schema(dsn: str) -> None:
-    """Return if the schema is the one this server was built for; SchemaMismatch with the way out if not."""
-    status = await migration_status(dsn)
-    _refuse_foreign(status)
-    missing = [entry.name for entry in status if entry.applied_at is None]
-    if missing:
-        raise SchemaMismatch(
-            f"The database's schema is behind this server: {', '.join(missing)} not applied. "
-            "Run `pulsed migrate`, or start with `pulsed --migrate`."
-        )
 
 
 def _refuse_pooler(missing: Sequence[Migration]) -> None:
@@ -122,49 +65,6 @@ def _refuse_pooler(missing: Sequence[Migration]) -> None:
             "connection pooler, where no session is one's own for the length of a migration. Run "
             "`pulsed migrate` with DB_HOST pointing at the database itself."
         )
-
-
-def _refuse_foreign(status: Sequence[MigrationStatus]) -> None:
-    unknown = [entry.name for entry in status if not entry.is_known]
-    if unknown:
-        raise SchemaMismatch(
-            f"The database's schema is newer than this server: it has {', '.join(unknown)}. "
-            "Upgrade pulsed before you start it here."
-        )
-    changed = [entry.name for entry in status if entry.is_changed]
-    if changed:
-        raise SchemaMismatch(
-            f"Migration {', '.join(changed)} was applied with other content than this server's. "
-            "Install the release of pulsed that made this schema, or restore the database from it."
-        )
-
-
-async def _missing(connection: Session, migrations: Sequence[Migration]) -> list[Migration]:
-    status = await _status(connection, migrations)
-    _refuse_foreign(status)
-    applied = {entry.version for entry in status if entry.applied_at is not None}
-    return [migration for migration in migrations if migration.version not in applied]
-
-
-async def _status(connection: Session, migrations: Sequence[Migration]) -> list[MigrationStatus]:
-    async with connection.transaction():  # a pooler keeps one server for the length of a transaction only
-        exists = await connection.fetchval("SELECT to_regclass('pulse.schema_migrations') IS NOT NULL")
-        rows = await connection.fetch("SELECT * FROM pulse.schema_migrations") if exists else []
-    applied = {row["version"]: row for row in rows}
-    known = {migration.version: migration for migration in migrations}
-    status = []
-    for version in sorted(applied.keys() | known.keys()):
-        migration, row = known.get(version), applied.get(version)
-        status.append(
-            MigrationStatus(
-                version=version,
-                name=migration.name if migration else str(row["name"]) if row else "",
-                applied_at=row["applied_at"] if row else None,
-                is_known=migration is not None,
-                is_changed=bool(migration and row and row["checksum"] != migration.checksum),
-            )
-        )
-    return status
 
 
 async def _apply(connector: Connector, connection: Session, migration: Migration) -> None:
@@ -205,29 +105,6 @@ async def _is_pooled(connection: Session) -> bool:
     """Whether something stands in between: it made up the process id that came with the greeting."""
     async with connection.transaction():
         return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
-
-
-def _connector(dsn: str) -> Connector:
-    # Whether there is a pooler has yet to be found out, and a statement left prepared in it would be in the
-    # way of whoever gets that session next.
-    return Connector(dsn, behind_pooler=True)
-
-
-@asynccontextmanager
-async def _connection(connector: Connector) -> AsyncIterator[Session]:
-    with translated("migrate"):
-        connection = await connector.connect(
-            settings={"application_name": "pulsed migrate"}, command_timeout=tuning.STATEMENT_TIMEOUT
-        )
-        try:
-            major = connection.get_server_version().major
-            if major < OLDEST_POSTGRES:
-                raise SchemaMismatch(
-                    f"The database is PostgreSQL {major}; pulsed needs {OLDEST_POSTGRES} or newer."
-                )
-            yield connection
-        finally:
-            connection.terminate()
 
 
 @asynccontextmanager

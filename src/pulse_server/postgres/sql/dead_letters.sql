@@ -21,9 +21,7 @@ told AS MATERIALIZED (
 )
 SELECT
     told.total, told.jobs, told.first_at, told.last_at,
-    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group
+    {job}
 FROM told
 CROSS JOIN LATERAL (
     SELECT newest.id

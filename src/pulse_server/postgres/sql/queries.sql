@@ -64,11 +64,7 @@ LIMIT $3;
 
 -- name: list_jobs
 -- Newest first. Payload and history are fetched one job at a time.
-SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
-       locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
-       schedule_id, metadata, error_group
-FROM pulse.jobs
-WHERE true;
+SELECT {job} FROM pulse.jobs AS job WHERE true;
 
 -- name: matching_jobs
 -- Newest first, their keys alone.

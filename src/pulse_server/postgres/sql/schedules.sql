@@ -130,16 +130,6 @@ RETURNING *;
 DELETE FROM pulse.schedules WHERE id = $1::uuid
 RETURNING id;
 
--- name: list_schedule_jobs
--- Newest first. Without payloads and histories.
-SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
-       locked_by, lease_until, started_at, finished_at, finished_by, last_error, idempotency_key,
-       schedule_id, metadata
-FROM pulse.jobs
-WHERE schedule_id = $1::uuid AND (submitted_at, id) < (COALESCE($2::timestamptz, 'infinity'), $3::uuid)
-ORDER BY submitted_at DESC, id DESC
-LIMIT $4;
-
 -- name: scheduler_status
 -- Counted off the indexes, so that no definition and no payload is read; which is due next stands at the beginning
 -- of one of them.

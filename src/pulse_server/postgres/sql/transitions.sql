@@ -8,6 +8,8 @@
 --   * Durations are told by date_part, a float at once: EXTRACT would make a numeric first.
 --   * Time compared with an index is now(), the start of the statement by the database's clock; time that is
 --     stored is clock_timestamp(). A volatile function could not be an index condition.
+--
+-- {job} and {rest_of_one} stand in fragments.sql.
 
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it is to start later. A row whose id or (topic, key) exists
@@ -281,13 +283,7 @@ SET status = 'CANCELED',
     lease_until = NULL
 FROM target
 WHERE job.id = target.id
-RETURNING
-    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
-    -- One is answered in full. Of hundreds at once nobody wants the payloads.
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history,
+RETURNING {job}, {rest_of_one},
     target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
 
 -- name: retry_jobs
@@ -305,13 +301,7 @@ SET status = 'PENDING',
 WHERE job.id = ANY($1::uuid[])
   AND job.status = ANY($3::text[])
   AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
-RETURNING
-    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
-    -- One is answered in full. Of hundreds at once nobody wants the payloads.
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history;
+RETURNING {job}, {rest_of_one};
 
 -- name: prioritize_jobs
 -- PENDING, RETRYING or RUNNING, as far as $3 names them, stays so with another priority. One that runs keeps running:
@@ -330,13 +320,7 @@ UPDATE pulse.jobs AS job
 SET priority = $2::int
 FROM target
 WHERE job.id = target.id
-RETURNING
-    job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group,
-    -- One is answered in full. Of hundreds at once nobody wants the payloads.
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history;
+RETURNING {job}, {rest_of_one};
 
 -- name: delete_jobs
 -- From COMPLETED, DEAD_LETTERED or CANCELED, as far as $2 names them, to nothing: id and idempotency key are free

@@ -44,7 +44,7 @@ class Consumer:
     ) -> None:
         """Feed the worker until it leaves, the server drains, or the transport breaks."""
         capacity = limits.check_capacity(request.capacity)
-        _check_count("held", len(request.held), limits.MAX_CAPACITY)
+        limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
         session = Session(
             limits.check_worker_id(request.worker_id),
             convert.topics(request.topics),
@@ -100,7 +100,7 @@ class Consumer:
     async def report_results(
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
-        _check_count("results", len(request.results), tuning.RESULTS_PER_REPORT)
+        limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
         read = convert.reports(request)
         good: list[Report] = []
         errors: list[PulseError | None] = []
@@ -130,7 +130,7 @@ class Consumer:
     async def heartbeats(
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
-        _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
+        limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
         remaining = context.time_remaining()
         patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
@@ -146,7 +146,7 @@ class Consumer:
         return pb.HeartbeatsResponse(stop=[convert.wire_claim(claim) for claim in lost])
 
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
-        _check_count("claims", len(request.claims), tuning.CLAIMS_PER_HEARTBEAT)
+        limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
         self._hub.answered(request.worker_id, claims)
         return pb.ReleaseResponse(released=await self._claims.release(claims))
@@ -170,8 +170,3 @@ def _refused(errors: Sequence[PulseError | None]) -> list[pb.RefusedResult]:
         for index, error in enumerate(errors)
         if error is not None
     ]
-
-
-def _check_count(field: str, count: int, most: int) -> None:
-    if count > most:
-        raise InvalidArgument(field, f"has {count} entries; {most} are allowed at the most.")

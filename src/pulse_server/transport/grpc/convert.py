@@ -10,11 +10,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import new_job_id, parse_job_id
+from pulse_server.domain.ids import new_id, parse_id
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, JobFilter, NewJob, Report
 from pulse_server.domain.status import WAITING, JobStatus
 
@@ -25,13 +24,13 @@ def new_job(request: pb.SubmitJobRequest) -> NewJob:
     start = request.WhichOneof("start")
     # By position, since this is called for every job that comes in: by name it would take twice as long.
     return NewJob(
-        parse_job_id(job_id) if job_id else new_job_id(),
+        parse_id(job_id) if job_id else new_id(),
         limits.check_topic(request.topic),
         limits.check_payload(request.payload),
         request.priority,
         limits.check_max_attempts(request.max_attempts)
         if request.HasField("max_attempts")
-        else tuning.DEFAULT_MAX_ATTEMPTS,
+        else limits.DEFAULT_MAX_ATTEMPTS,
         limits.check_key(key) if key else None,
         limits.check_metadata(dict(metadata)) if metadata else None,
         limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
@@ -52,9 +51,7 @@ def reports(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report]:
 
 def _report(result: pb.ReportResultRequest | pb.Result, worker_id: str | None) -> Report:
     attempt = result.attempt
-    claim = Claim(
-        parse_job_id(result.job_id), worker_id, attempt if attempt > 0 else _optional_attempt(attempt)
-    )
+    claim = Claim(parse_id(result.job_id), worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
     if result.success:
         return Report(claim, True)
     return Report(
@@ -70,7 +67,7 @@ def _report(result: pb.ReportResultRequest | pb.Result, worker_id: str | None) -
 
 def heartbeat(request: pb.HeartbeatRequest) -> Claim:
     return Claim(
-        parse_job_id(request.job_id),
+        parse_id(request.job_id),
         limits.check_worker_id(request.worker_id),
         _optional_attempt(request.attempt),
     )
@@ -83,7 +80,7 @@ def claims(worker_id: str, wire_claims: Iterable[pb.Claim]) -> list[Claim]:
     for claim in wire_claims:
         if claim.attempt < 1:
             raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
-        found.append(Claim(parse_job_id(claim.job_id), worker_id, claim.attempt))
+        found.append(Claim(parse_id(claim.job_id), worker_id, claim.attempt))
     return found
 
 
@@ -91,10 +88,7 @@ def topics(names: Iterable[str]) -> frozenset[str]:
     found = frozenset(limits.check_topic(name, "topics") for name in names)
     if not found:
         raise InvalidArgument("topics", "is empty: name the topics that this worker handles.")
-    if len(found) > limits.MAX_TOPICS_PER_WORKER:
-        raise InvalidArgument(
-            "topics", f"has {len(found)} entries; {limits.MAX_TOPICS_PER_WORKER} are allowed at the most."
-        )
+    limits.check_count("topics", len(found), limits.MAX_TOPICS_PER_WORKER)
     return found
 
 
@@ -117,7 +111,7 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
         statuses=frozenset({JobStatus(status)}) if status else None,
         submitted_since=_optional_moment(request, "submitted_since"),
         submitted_before=_optional_moment(request, "submitted_before"),
-        schedule_id=parse_job_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
+        schedule_id=parse_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
         error_contains=limits.check_search(request.error_contains),
         metadata=limits.check_metadata(dict(request.metadata)),
         error_group=error_group,
@@ -127,7 +121,7 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
 def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
     """How many further attempts a redrive grants."""
     if not request.HasField("attempts"):
-        return tuning.DEFAULT_MAX_ATTEMPTS
+        return limits.DEFAULT_MAX_ATTEMPTS
     return limits.check_max_attempts(request.attempts, "attempts")
 
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TypeAlias
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
@@ -29,7 +28,7 @@ def definition(request: pb.CreateScheduleRequest) -> Definition:
             priority=request.priority,
             max_attempts=limits.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
-            else tuning.DEFAULT_MAX_ATTEMPTS,
+            else limits.DEFAULT_MAX_ATTEMPTS,
             metadata=limits.check_metadata(dict(request.metadata)) or {},
         ),
         catch_up=_catch_up(request.catch_up) or CatchUp.ONE,

@@ -13,16 +13,15 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
-from typing import NamedTuple
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
-from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
 from pulse_server.transport.grpc.group import Group, slots_for
+from pulse_server.transport.grpc.releases import Releases
 from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
 from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.grpc.session import Session
@@ -30,20 +29,13 @@ from pulse_server.transport.grpc.session import Session
 log = logging.getLogger(__name__)
 
 
-class Census(NamedTuple):
-    """The workers of one replica: how many, how many jobs they could hold, how many they do."""
-
-    workers: int
-    capacity: int
-    held: int
-
-
 class Hub:
     def __init__(self, claims: Claims, gate: Gate, *, tick: timedelta, lease_ttl: timedelta) -> None:
         self._claims = claims
         self._gate = gate
         self._tick = tick.total_seconds()
-        self._roster = Roster(lease_ttl)
+        self.roster = Roster(lease_ttl)
+        self.releases = Releases(claims)
         self._suspects: frozenset[Claim] = frozenset()
         self._wake = asyncio.Event()
         self._all_left = asyncio.Event()
@@ -51,7 +43,6 @@ class Hub:
         self._has_stopped.set()
         self._is_stopping = False
         self._is_failing = False
-        self._background: set[asyncio.Task[None]] = set()
 
     # --- sessions
 
@@ -59,42 +50,34 @@ class Hub:
         """Start to feed a worker. `held`: what it still holds from a stream before this one."""
         if self._is_stopping:
             raise Unavailable("This server is going away. Connect to another one, or again in a moment.")
-        self.release(self._roster.enter(session, held))
+        self.releases.give_back(self.roster.enter(session, held))
         self._wake.set()
 
     def close(self, session: Session) -> None:
         """Stop to feed a worker. What never reached it goes back in line at once, with its attempt."""
-        self.release(self._roster.leave(session))
-        if not self._roster.groups:
+        self.releases.give_back(self.roster.leave(session))
+        if not self.roster.groups:
             self._all_left.set()
-
-    def release(self, claims: Sequence[Claim]) -> None:
-        """Give undelivered jobs back, in the background. If that fails, their leases lapse."""
-        if not claims:
-            return
-        task = asyncio.create_task(self._release(claims))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     def settle(self, claims: Iterable[Claim]) -> None:
         """These jobs no longer take room in the worker that held them by these claims."""
         for claim in claims:
-            if self._roster.take_off(claim):
+            if self.roster.take_off(claim):
                 self._wake.set()
 
     def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
         """The worker is done with these jobs. So it is alive, and its event loop runs."""
-        take_off = self._roster.take_off
+        take_off = self.roster.take_off
         for claim in claims:
             for session in take_off(claim):
                 session.is_on_probation = False
-        for session in self._roster.sessions_of(worker_id):
+        for session in self.roster.sessions_of(worker_id):
             session.is_on_probation = False
         self._wake.set()
 
     def resize(self, worker_id: str, capacity: int) -> None:
         """The worker can hold that many from now on."""
-        for session in self._roster.sessions_of(worker_id):
+        for session in self.roster.sessions_of(worker_id):
             if session.speaks_batches:
                 session.capacity = capacity
                 self._wake.set()
@@ -102,14 +85,14 @@ class Hub:
     def pace(self, worker_id: str, run_seconds: float) -> None:
         """The worker's handlers take about so long."""
         stint = int(tuning.STINT_SECONDS / max(run_seconds, 1e-6))
-        for session in self._roster.sessions_of(worker_id):
+        for session in self.roster.sessions_of(worker_id):
             session.stint = max(1, min(stint, tuning.STINT_MOST))
 
     # --- what the signals ask of a dispatcher
 
     def wake(self, topics: Collection[str] | None) -> Collection[str]:
         untaken = set(topics or ())
-        for group in self._roster.groups:
+        for group in self.roster.groups:
             if topics is None or not group.topics.isdisjoint(topics):
                 group.may_have_work = True
                 if group.has_room:
@@ -119,13 +102,13 @@ class Hub:
 
     def stop_claims(self, claims: Collection[Claim]) -> None:
         for claim in claims:
-            for session in self._roster.take_off(claim):
+            for session in self.roster.take_off(claim):
                 session.stop_claim(claim)
                 self._wake.set()
 
     def lapse_claims(self, claims: Collection[Claim]) -> None:
         for claim in claims:
-            for session in self._roster.take_off(claim):
+            for session in self.roster.take_off(claim):
                 session.is_on_probation = True
                 session.stop_claim(claim)
                 self._wake.set()
@@ -134,7 +117,7 @@ class Hub:
 
     def reserve(self, jobs: Sequence[NewJob]) -> Reservation | None:
         """Find places for the jobs, in workers for whom no other work is known. None if there is none."""
-        idle = [group for group in self._roster.groups if not group.may_have_work]
+        idle = [group for group in self.roster.groups if not group.may_have_work]
         if not idle or self._is_stopping:
             return None
         topics = {job.topic for job in jobs if job.starts_at_once}
@@ -179,7 +162,7 @@ class Hub:
 
     async def _look_everywhere(self) -> None:
         """Find out which groups have work, with one small statement however many groups there are."""
-        groups = [group for group in self._roster.groups if group.has_room and self._open_topics(group)]
+        groups = [group for group in self.roster.groups if group.has_room and self._open_topics(group)]
         if len(groups) == 1:
             groups[0].may_have_work = True  # the claim itself is the probe
         elif groups:
@@ -193,7 +176,7 @@ class Hub:
         while not self._is_stopping:
             groups = [
                 group
-                for group in self._roster.groups
+                for group in self.roster.groups
                 if group.may_have_work and group.has_room and self._open_topics(group)
             ]
             if not groups:
@@ -223,14 +206,14 @@ class Hub:
     def _hand_out(self, places: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         sessions = {session.worker_id: session for session in places if not session.is_closing}
         unclaimed: list[Claim] = []
-        assign = self._roster.assign
+        assign = self.roster.assign
         for job in jobs:
             session = sessions.get(job.worker_id)
             if session is None:  # it left while the claim was under way
                 unclaimed.append(Claim(job.id, job.worker_id, job.attempt))
             else:
                 assign(session, job, claimed_at)
-        self.release(unclaimed)
+        self.releases.give_back(unclaimed)
 
     # --- the slow truth
 
@@ -239,30 +222,10 @@ class Hub:
 
         Asks the database about those claims only that were held at the last call already.
         """
-        held = self._roster.held_claims()
+        held = self.roster.held_claims()
         old, self._suspects = self._suspects & held, held
         if old:
             self.settle(old - await self._claims.still_held(list(old)))
-
-    # --- what an observer asks
-
-    def census(self) -> Census:
-        """Who is connected to this replica, and with how much."""
-        sessions = self._roster.sessions
-        return Census(
-            workers=len(sessions),
-            capacity=sum(session.capacity for session in sessions),
-            held=sum(len(session.held) for session in sessions),
-        )
-
-    def connected(self) -> list[ConnectedWorker]:
-        """The workers of this replica, one by one."""
-        return [
-            ConnectedWorker(
-                session.worker_id, tuple(sorted(session.topics)), session.capacity, session.connected_at
-            )
-            for session in self._roster.sessions
-        ]
 
     # --- stopping
 
@@ -270,30 +233,17 @@ class Hub:
         """Claim nothing more, give back what was not delivered, and ask the workers to leave."""
         self._is_stopping = True
         self._wake.set()
-        for session in self._roster.sessions:
+        for session in self.roster.sessions:
             session.close()
-        if self._roster.groups:
+        if self.roster.groups:
             self._all_left.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._all_left.wait(), goodbye.total_seconds())
-        for session in self._roster.sessions:  # a worker that does not read: its stream will be cut
+        for session in self.roster.sessions:  # a worker that does not read: its stream will be cut
             self.close(session)
         with suppress(TimeoutError):  # what the claim under way brings must go back too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
-        await self.released(goodbye)
-
-    async def released(self, patience: timedelta) -> None:
-        """Return once everything that was to be given back is, or after so long."""
-        if self._background:
-            await asyncio.wait(self._background, timeout=patience.total_seconds())
-
-    async def _release(self, claims: Sequence[Claim]) -> None:
-        try:
-            released = await self._claims.release(claims)
-        except PulseError as error:
-            log.warning("release_failed", extra={"jobs": len(claims), "reason": str(error)})
-        else:
-            log.info("released_undelivered", extra={"jobs": released})
+        await self.releases.finish(goodbye)
 
     def _note_failure(self, error: PulseError) -> None:
         if not self._is_failing:

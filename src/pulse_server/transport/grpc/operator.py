@@ -1,31 +1,32 @@
-"""The RPCs that look at jobs and act on them."""
+"""The RPCs that look at jobs and act on them, one or many, and turn the pause switch."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import limits
-from pulse_server.domain.ids import parse_job_id
+from pulse_server.domain.ids import parse_id
 from pulse_server.service.gate import PauseControl
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert
 
 
 class Operator:
-    def __init__(self, jobs: Jobs, pause: PauseControl) -> None:
+    def __init__(self, jobs: Jobs, selections: Selections, pause: PauseControl) -> None:
         self._jobs = jobs
+        self._selections = selections
         self._pause = pause
 
     async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
-        job = await self._jobs.get(parse_job_id(request.job_id))
+        job = await self._jobs.get(parse_id(request.job_id))
         return pb.GetJobResponse(job=convert.job_view(job))
 
     async def list_jobs(self, request: pb.ListJobsRequest, _context: Any) -> pb.ListJobsResponse:
         page = await self._jobs.list(
             convert.job_filter(request),
-            limit=limits.check_page_size(request.limit, tuning.PAGE_SIZE),
+            limit=limits.check_page_size(request.limit, limits.DEFAULT_PAGE_SIZE),
             offset=limits.check_offset(request.offset),
             token=request.page_token,
         )
@@ -34,22 +35,66 @@ class Operator:
         )
 
     async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:
-        job = await self._jobs.cancel(parse_job_id(request.job_id), limits.clean_error(request.reason))
+        job = await self._jobs.cancel(parse_id(request.job_id), limits.clean_error(request.reason))
         return pb.CancelJobResponse(job=convert.job_view(job))
 
     async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
-        job = await self._jobs.retry(parse_job_id(request.job_id), convert.attempts_granted(request))
+        job = await self._jobs.retry(parse_id(request.job_id), convert.attempts_granted(request))
         return pb.RetryJobResponse(job=convert.job_view(job))
 
     async def prioritize_job(
         self, request: pb.PrioritizeJobRequest, _context: Any
     ) -> pb.PrioritizeJobResponse:
-        job = await self._jobs.prioritize(parse_job_id(request.job_id), request.priority)
+        job = await self._jobs.prioritize(parse_id(request.job_id), request.priority)
         return pb.PrioritizeJobResponse(job=convert.job_view(job))
 
     async def delete_job(self, request: pb.DeleteJobRequest, _context: Any) -> pb.DeleteJobResponse:
-        await self._jobs.delete(parse_job_id(request.job_id))
+        await self._jobs.delete(parse_id(request.job_id))
         return pb.DeleteJobResponse()
+
+    async def find_jobs(self, request: pb.FindJobsRequest, _context: Any) -> pb.FindJobsResponse:
+        return pb.FindJobsResponse(job_ids=await self._jobs.find(limits.check_id_prefix(request.prefix)))
+
+    async def count_jobs(self, request: pb.CountJobsRequest, _context: Any) -> pb.CountJobsResponse:
+        count, counted_at = await self._selections.count(convert.job_filter(request.filter))
+        return pb.CountJobsResponse(count=count, counted_at=convert.timestamp(counted_at))
+
+    async def cancel_jobs(self, request: pb.CancelJobsRequest, _context: Any) -> pb.CancelJobsResponse:
+        batch = await self._selections.cancel(
+            convert.job_filter(request.filter),
+            limits.clean_error(request.reason),
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.CancelJobsResponse(canceled=batch.changed, next_page_token=batch.next_token)
+
+    async def retry_jobs(self, request: pb.RetryJobsRequest, _context: Any) -> pb.RetryJobsResponse:
+        batch = await self._selections.retry(
+            convert.job_filter(request.filter),
+            convert.attempts_granted(request),
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.RetryJobsResponse(retried=batch.changed, next_page_token=batch.next_token)
+
+    async def prioritize_jobs(
+        self, request: pb.PrioritizeJobsRequest, _context: Any
+    ) -> pb.PrioritizeJobsResponse:
+        batch = await self._selections.prioritize(
+            convert.job_filter(request.filter),
+            request.priority,
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.PrioritizeJobsResponse(prioritized=batch.changed, next_page_token=batch.next_token)
+
+    async def delete_jobs(self, request: pb.DeleteJobsRequest, _context: Any) -> pb.DeleteJobsResponse:
+        batch = await self._selections.delete(
+            convert.job_filter(request.filter),
+            limit=limits.check_batch_size(request.limit),
+            token=request.page_token,
+        )
+        return pb.DeleteJobsResponse(deleted=batch.changed, next_page_token=batch.next_token)
 
     async def pause_dispatch(
         self, request: pb.PauseDispatchRequest, _context: Any

@@ -6,22 +6,27 @@ from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
-from pulse_server.domain.ids import new_job_id, parse_job_id
+from pulse_server.domain.ids import new_id, parse_id
+from pulse_server.domain.jobs import Job, JobFilter
+from pulse_server.service.jobs import Jobs
+from pulse_server.service.paging import Page
 from pulse_server.service.schedules import Schedules
-from pulse_server.transport.grpc import convert
-from pulse_server.transport.grpc import convert_schedules as read
+from pulse_server.transport.grpc import convert, convert_schedules
 
 
 class Planner:
-    def __init__(self, schedules: Schedules) -> None:
+    def __init__(self, schedules: Schedules, jobs: Jobs) -> None:
         self._schedules = schedules
+        self._jobs = jobs
 
     async def create_schedule(
         self, request: pb.CreateScheduleRequest, _context: Any
     ) -> pb.CreateScheduleResponse:
-        schedule = await self._schedules.create(read.definition(request), replace_existing=request.replace)
+        schedule = await self._schedules.create(
+            convert_schedules.definition(request), replace_existing=request.replace
+        )
         return pb.CreateScheduleResponse(
-            schedule_id=schedule.id, schedule=read.schedule_view(schedule, with_payload=True)
+            schedule_id=schedule.id, schedule=convert_schedules.schedule_view(schedule, with_payload=True)
         )
 
     async def get_schedule(self, request: pb.GetScheduleRequest, _context: Any) -> pb.GetScheduleResponse:
@@ -29,22 +34,24 @@ class Planner:
             schedule = await self._schedules.find(limits.check_name(request.name) or "")
         else:
             schedule = await self._schedules.get(_id(request))
-        return pb.GetScheduleResponse(schedule=read.schedule_view(schedule, with_payload=True))
+        return pb.GetScheduleResponse(schedule=convert_schedules.schedule_view(schedule, with_payload=True))
 
     async def list_schedules(
         self, request: pb.ListSchedulesRequest, _context: Any
     ) -> pb.ListSchedulesResponse:
         page = await self._schedules.page(limit=_page_size(request.limit), token=request.page_token)
         return pb.ListSchedulesResponse(
-            schedules=[read.schedule_view(schedule) for schedule in page.entries],
+            schedules=[convert_schedules.schedule_view(schedule) for schedule in page.entries],
             next_page_token=page.next_token,
         )
 
     async def update_schedule(
         self, request: pb.UpdateScheduleRequest, _context: Any
     ) -> pb.UpdateScheduleResponse:
-        schedule = await self._schedules.update(_id(request), read.changes(request))
-        return pb.UpdateScheduleResponse(schedule=read.schedule_view(schedule, with_payload=True))
+        schedule = await self._schedules.update(_id(request), convert_schedules.changes(request))
+        return pb.UpdateScheduleResponse(
+            schedule=convert_schedules.schedule_view(schedule, with_payload=True)
+        )
 
     async def pause_schedule(
         self, request: pb.PauseScheduleRequest, _context: Any
@@ -65,14 +72,14 @@ class Planner:
         return pb.DeleteScheduleResponse()
 
     async def fire_schedule(self, request: pb.FireScheduleRequest, _context: Any) -> pb.FireScheduleResponse:
-        job_id = parse_job_id(request.job_id) if request.job_id else new_job_id()
+        job_id = parse_id(request.job_id) if request.job_id else new_id()
         return pb.FireScheduleResponse(job_id=await self._schedules.fire(_id(request), job_id))
 
     async def preview_schedule(
         self, request: pb.PreviewScheduleRequest, _context: Any
     ) -> pb.PreviewScheduleResponse:
         fires = await self._schedules.preview(
-            read.timetable(request, request.time_zone), limits.check_preview_count(request.count)
+            convert_schedules.timetable(request, request.time_zone), limits.check_preview_count(request.count)
         )
         return pb.PreviewScheduleResponse(fires=[convert.exact_timestamp(fire) for fire in fires])
 
@@ -90,9 +97,7 @@ class Planner:
     async def list_schedule_jobs(
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:
-        page = await self._schedules.jobs(
-            _id(request), limit=_page_size(request.limit), token=request.page_token
-        )
+        page = await self._page_of_jobs(request)
         return pb.ListScheduleJobsResponse(
             jobs=[convert.job_view(job) for job in page.entries], next_page_token=page.next_token
         )
@@ -100,9 +105,7 @@ class Planner:
     async def list_schedule_fires(
         self, request: pb.ListScheduleFiresRequest, _context: Any
     ) -> pb.ListScheduleFiresResponse:
-        page = await self._schedules.jobs(
-            _id(request), limit=_page_size(request.limit), token=request.page_token
-        )
+        page = await self._page_of_jobs(request)
         return pb.ListScheduleFiresResponse(
             fires=[
                 pb.ScheduleFire(
@@ -113,9 +116,20 @@ class Planner:
             next_page_token=page.next_token,
         )
 
+    async def _page_of_jobs(
+        self, request: pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
+    ) -> Page[Job]:
+        """The jobs that the schedule made, newest first. They outlive it."""
+        return await self._jobs.list(
+            JobFilter(schedule_id=_id(request)),
+            limit=_page_size(request.limit),
+            offset=0,
+            token=request.page_token,
+        )
+
 
 def _id(request: Any) -> str:
-    return parse_job_id(request.schedule_id, "schedule_id")
+    return parse_id(request.schedule_id, "schedule_id")
 
 
 def _page_size(limit: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
+from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
@@ -24,10 +24,7 @@ class Producer:
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
-        if len(request.jobs) > tuning.JOBS_PER_SUBMIT:
-            raise InvalidArgument(
-                "jobs", f"has {len(request.jobs)} entries; {tuning.JOBS_PER_SUBMIT} are allowed at the most."
-            )
+        limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         good: list[NewJob] = []
         answers: list[Submitted | PulseError | None] = []
         ids_are_kept = request.brief

@@ -5,11 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from datetime import timedelta
+from typing import NamedTuple
 
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.overview import ConnectedWorker
 from pulse_server.transport.grpc.group import Group
 from pulse_server.transport.grpc.holders import Holders
 from pulse_server.transport.grpc.session import Session
+
+
+class Census(NamedTuple):
+    """The workers of one replica: how many, how many jobs they could hold, how many they do."""
+
+    workers: int
+    capacity: int
+    held: int
 
 
 class Roster:
@@ -78,6 +88,24 @@ class Roster:
             for session in self.sessions
             for job_id, attempt in session.held.items()
         )
+
+    def census(self) -> Census:
+        """Who is connected to this replica, and with how much."""
+        sessions = self.sessions
+        return Census(
+            workers=len(sessions),
+            capacity=sum(session.capacity for session in sessions),
+            held=sum(len(session.held) for session in sessions),
+        )
+
+    def connected(self) -> list[ConnectedWorker]:
+        """The workers of this replica, one by one."""
+        return [
+            ConnectedWorker(
+                session.worker_id, tuple(sorted(session.topics)), session.capacity, session.connected_at
+            )
+            for session in self.sessions
+        ]
 
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
-from pulse_server.ports import PortInUse
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.health import Health, add_reflection
@@ -19,7 +20,6 @@ from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
-from pulse_server.transport.grpc.statistician import Statistician
 from pulse_server.transport.tls import Certificates
 
 
@@ -31,21 +31,21 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.max_receive_message_length", tuning.MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", tuning.MAX_MESSAGE_BYTES),
         # Between the first and the second gRPC would refuse at random.
-        ("grpc.max_metadata_size", tuning.MAX_METADATA_BYTES),
-        ("grpc.absolute_max_metadata_size", tuning.MAX_METADATA_BYTES),
+        ("grpc.max_metadata_size", tuning.MAX_HEADER_BYTES),
+        ("grpc.absolute_max_metadata_size", tuning.MAX_HEADER_BYTES),
         ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
-        ("grpc.max_connection_idle_ms", int(tuning.CONNECTION_IDLE.total_seconds() * 1000)),
+        ("grpc.max_connection_idle_ms", _milliseconds(tuning.CONNECTION_IDLE)),
         # A worker full of long jobs hears nothing for minutes, and pings to notice a dead server. By default
         # gRPC takes that for an attack and hangs up.
-        (
-            "grpc.http2.min_ping_interval_without_data_ms",
-            int(tuning.PING_INTERVAL.total_seconds() * 1000),
-        ),
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(tuning.PING_INTERVAL)),
         ("grpc.keepalive_permit_without_calls", 1),
-        # And the server notices a worker whose host vanished.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", _milliseconds(tuning.KEEPALIVE_INTERVAL)),
+        ("grpc.keepalive_timeout_ms", _milliseconds(tuning.KEEPALIVE_TIMEOUT)),
     )
+
+
+def _milliseconds(span: timedelta) -> int:
+    return int(span.total_seconds() * 1000)
 
 
 def grpc_server(
@@ -55,7 +55,6 @@ def grpc_server(
     planner: Planner,
     overseer: Overseer,
     introduction: Introduction,
-    statistician: Statistician,
     lines: Lines,
     *,
     metrics: Metrics | None = None,
@@ -81,18 +80,18 @@ def grpc_server(
                     "PrioritizeJob": operator.prioritize_job,
                     "DeleteJob": operator.delete_job,
                     "WhoAmI": introduction.who_am_i,
-                    "FindJobs": overseer.find_jobs,
-                    "CountJobs": overseer.count_jobs,
-                    "CancelJobs": overseer.cancel_jobs,
-                    "RetryJobs": overseer.retry_jobs,
-                    "PrioritizeJobs": overseer.prioritize_jobs,
-                    "DeleteJobs": overseer.delete_jobs,
+                    "FindJobs": operator.find_jobs,
+                    "CountJobs": operator.count_jobs,
+                    "CancelJobs": operator.cancel_jobs,
+                    "RetryJobs": operator.retry_jobs,
+                    "PrioritizeJobs": operator.prioritize_jobs,
+                    "DeleteJobs": operator.delete_jobs,
                     "WatchJobs": overseer.watch_jobs,
                     "ListTopics": overseer.list_topics,
                     "ListWorkers": overseer.list_workers,
-                    "ListServers": statistician.list_servers,
+                    "ListServers": overseer.list_servers,
                     "ListDeadLetterGroups": overseer.list_dead_letter_groups,
-                    "GetStatistics": statistician.get_statistics,
+                    "GetStatistics": overseer.get_statistics,
                     "StreamJobs": consumer.stream_jobs,
                     "ReportResult": consumer.report_result,
                     "ReportResults": consumer.report_results,

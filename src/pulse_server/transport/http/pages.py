@@ -1,14 +1,13 @@
-"""What one server process tells over HTTP."""
+"""The pages there are, and how their answers look, whoever gives them: a process, or a supervisor for all."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
 
-from pulse_server.service.readiness import Check, Readiness
-from pulse_server.telemetry.exposition import Exposition, Text
+from pulse_server.domain.readiness import Check
+from pulse_server.telemetry.exposition import Text
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import Page
 
@@ -17,24 +16,9 @@ READINESS_PATH = "/readyz"
 METRICS_PATH = "/metrics"
 
 
-class ProcessPages:
-    def __init__(self, readiness: Readiness, exposition: Exposition) -> None:
-        self._readiness = readiness
-        self._exposition = exposition
-        self._rendering = asyncio.Lock()
-
-    @property
-    def pages(self) -> dict[str, Page]:
-        return {HEALTH_PATH: healthy, READINESS_PATH: self.ready, METRICS_PATH: self.metrics}
-
-    async def ready(self, _request: Request) -> Answer:
-        return readiness_answer(self._readiness.checks)
-
-    async def metrics(self, request: Request) -> Answer:
-        # One at a time, in a thread: with a thousand topics it is a second's work, and jobs must not wait.
-        async with self._rendering:
-            text = await asyncio.to_thread(self._exposition.snapshot().render, *accepted(request))
-        return metrics_answer(text)
+def pages_with(ready: Page, metrics: Page) -> dict[str, Page]:
+    """Every page, by its path."""
+    return {HEALTH_PATH: healthy, READINESS_PATH: ready, METRICS_PATH: metrics}
 
 
 async def healthy(_request: Request) -> Answer:

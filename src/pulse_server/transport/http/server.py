@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from pulse_server import tuning
-from pulse_server.ports import PortInUse, listening_sockets
+from pulse_server.transport.addresses import PortInUse, listening_sockets
 from pulse_server.transport.http.exchange import METHODS, Answer, Refused, Request, read_request
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,95 @@
+"""How every verb of a blocking client reaches the async one: through an event loop in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, ParamSpec, TypeVar
+
+from pulse import tuning
+from pulse.blocking.loop_thread import LoopThread
+from pulse.client.caller import Caller
+from pulse.errors import ClientClosed
+
+V = ParamSpec("V")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+
+class Bridge:
+    """Runs the async verbs for other threads. No thread starts before the first call."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        _all.add(self)
+
+    def call(
+        self, verb: Callable[V, Coroutine[Any, Any, Result]], *args: V.args, **kwargs: V.kwargs
+    ) -> Result:
+        """Run an async verb and block until it is done."""
+        return self._open_thread().run(verb(*args, **kwargs))
+
+    def iterate(self, items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
+        """Yield what an async generator yields, blocking for each. Closing this one closes that one."""
+        thread = self._open_thread()
+        try:
+            while (item := thread.run(_next(items))) is not None:
+                yield item
+        finally:
+            if not thread.is_over:
+                with contextlib.suppress(Exception):
+                    thread.run(items.aclose(), tuning.EXIT_TIMEOUT_SECONDS)
+
+    def reopen(self) -> None:
+        """Allow calls again after a close."""
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close the connection and end its thread. Later calls raise ClientClosed."""
+        with self._lock:
+            self._is_closed = True
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            _close(thread, self._caller)
+
+    def _open_thread(self) -> LoopThread:
+        with self._lock:
+            if self._is_closed:
+                raise ClientClosed("This client is closed. Make a new one, or enter it with `with`.")
+            if self._thread is None:
+                self._thread = LoopThread()
+                weakref.finalize(self, _close, self._thread, self._caller)
+            return self._thread
+
+    def _forget_thread(self) -> None:
+        # The lock too: in a forked child it may be held by a thread that does not exist there.
+        self._lock = threading.Lock()
+        self._thread = None
+
+
+async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
+    return await anext(items, None)
+
+
+def _close(thread: LoopThread, caller: Caller) -> None:
+    if thread.is_over:
+        return  # the finalizer comes again at exit, after a close() by hand
+    with contextlib.suppress(Exception):
+        thread.run(caller.close_session(), tuning.EXIT_TIMEOUT_SECONDS)
+    thread.stop()
+
+
+def _forget_threads() -> None:
+    for bridge in list(_all):
+        bridge._forget_thread()
+
+
+_all: weakref.WeakSet[Bridge] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)

@@ -1,0 +1,148 @@
+"""The blocking client, for Django, Flask and scripts: the verbs of `Pulse` without a trace of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from pulse import tuning
+from pulse.blocking.bridge import Bridge
+from pulse.blocking.enqueuing import SyncEnqueuing
+from pulse.blocking.job import SyncJob, SyncJobDecorator
+from pulse.blocking.operating import SyncOperating
+from pulse.blocking.overseeing import SyncOverseeing
+from pulse.blocking.pausing import SyncPausing
+from pulse.blocking.scheduling import SyncScheduling
+from pulse.blocking.selecting import SyncSelecting
+from pulse.client.client import Pulse
+from pulse.errors import ClientClosed, InvalidHandler
+from pulse.wire.connection import Connection
+from pulse.wire.tls import ClientCertificate, File
+
+
+class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, SyncPausing, SyncScheduling):
+    """A client of pulsed whose verbs block. Safe to share between threads.
+
+    Nothing connects, and no thread starts, before the first call. Make it before a fork if you like
+    (gunicorn's preload), but call it only after: gRPC does not survive a fork that it was used before.
+    Close it with `p.close()`, or use `with`.
+    """
+
+    _pulse: Pulse
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        tls: bool | None = None,
+        ca: File | None = None,
+        cert: ClientCertificate | None = None,
+        server_name: str | None = None,
+        concurrency: int = tuning.DEFAULT_CONCURRENCY,
+        worker_id: str | None = None,
+        timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
+        drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
+    ) -> None:
+        """Check the settings; connect to nothing yet. The parameters are those of `Pulse`."""
+        self._pulse = Pulse(
+            address,
+            user=user,
+            password=password,
+            tls=tls,
+            ca=ca,
+            cert=cert,
+            server_name=server_name,
+            concurrency=concurrency,
+            worker_id=worker_id,
+            timeout=timeout,
+            drain_timeout=drain_timeout,
+        )
+        self._bridge = Bridge(self._pulse._caller)
+        self._stop_worker: Callable[[], object] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where pulsed is, as host:port."""
+        return self._pulse.address
+
+    # ------------------------------------------------------------ handlers
+
+    def job(self, topic: str, /) -> SyncJobDecorator:
+        """Make the decorated function the handler of a topic. It becomes a `SyncJob`, which can enqueue."""
+        if not isinstance(topic, str):
+            raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
+        return SyncJobDecorator(lambda function: self._register(topic, function, sys._getframe(2).f_locals))
+
+    def register(self, topic: str, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:
+        """Make a function the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        return self._register(topic, function, sys._getframe(1).f_locals)
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]
+    ) -> SyncJob[..., ..., Any]:
+        if isinstance(function, SyncJob):
+            function = function.function
+        return SyncJob(self, self._pulse._registry.register(topic, function, names))
+
+    @property
+    def handled_topics(self) -> tuple[str, ...]:
+        """The topics that have a handler here."""
+        return self._pulse.handled_topics
+
+    def run(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        concurrency: int | None = None,
+        handle_signals: bool = True,
+    ) -> None:
+        """Take jobs and run their handlers until SIGTERM or SIGINT, or until `close()`; drain, then return.
+
+        Blocks this thread. See `Pulse.run` for the parameters, for declared schedules, and for how it drains.
+        """
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ClientClosed("SyncPulse.run() would block the event loop that runs here. Use pulse.Pulse.")
+        asyncio.run(self._run(topics, concurrency, handle_signals))
+
+    async def _run(self, topics: Iterable[str] | None, concurrency: int | None, handle_signals: bool) -> None:
+        # A loop and a connection of its own, in the caller's thread: only the main thread sees signals, and
+        # a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
+        loop = asyncio.get_running_loop()
+        pulse = self._pulse
+        connection = Connection(pulse._caller.endpoint)
+        worker = pulse._worker(connection, topics, concurrency)
+        self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
+        try:
+            await worker.run(handle_signals)
+        finally:
+            self._stop_worker = None
+            await connection.close()
+
+    # ------------------------------------------------------------ lifetime
+
+    def close(self) -> None:
+        """Close the connection and end its thread. A `run()` in another thread drains and returns."""
+        if (stop_worker := self._stop_worker) is not None:
+            stop_worker()
+        self._bridge.close()
+
+    def __enter__(self) -> Self:
+        self._bridge.reopen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"

@@ -1,0 +1,98 @@
+"""Many jobs that share everything but their arguments, sent in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pulse import tuning
+from pulse.client.submissions import OVERHEAD_BYTES, Submission, settled
+from pulse.client.submitter import Submitter
+from pulse.errors import PulseError
+from pulse.ids import uuid7s
+from pulse.job_handle import JobHandle
+from pulse.v1 import pulse_pb2 as pb
+
+Outcome = JobHandle | PulseError
+
+
+class Bulk:
+    """Jobs with the options of the template, one for each payload."""
+
+    def __init__(self, template: Submission, payloads: Sequence[bytes]) -> None:
+        self._template = template.request
+        self._payloads = payloads
+        self._job_ids = uuid7s(len(payloads))
+        if len(payloads) == 1:
+            self._template.job_id = self._job_ids[0]  # a trace names the job of a bulk that is only one
+
+    async def submit(self, submitter: Submitter, timeout_seconds: float) -> list[Outcome]:
+        """Store the jobs. Returns a handle or the refusal for each, in their order.
+
+        `timeout_seconds` bounds each batch. A batch that gets no answer raises its PulseError; those after it
+        are not sent.
+        """
+        bounds = self._bounds()
+        outcomes: list[list[Outcome]] = [[] for _ in bounds]
+        in_turn = iter(enumerate(bounds))
+
+        async def send() -> None:
+            for turn, (begin, end) in in_turn:
+                # Made when its turn comes, while those before it are on their way.
+                response = await submitter.submit_together(self._message(begin, end), timeout_seconds)
+                outcomes[turn] = self._settle(response, begin, end)
+
+        if len(bounds) == 1:
+            await send()
+        elif bounds:
+            await _first_error_ends_all(
+                [asyncio.ensure_future(send()) for _ in bounds[: tuning.BULK_BATCHES_IN_FLIGHT]]
+            )
+        return [outcome for batch in outcomes for outcome in batch]
+
+    def _bounds(self) -> list[tuple[int, int]]:
+        """Return where batches that one call can carry begin and end."""
+        bounds: list[tuple[int, int]] = []
+        fixed = self._template.ByteSize() + OVERHEAD_BYTES
+        begin = size = 0
+        for position, payload in enumerate(self._payloads):
+            size += fixed + len(payload)
+            is_full = position - begin >= tuning.ENQUEUE_BATCH_JOBS or size > tuning.ENQUEUE_BATCH_BYTES
+            if is_full and position > begin:
+                bounds.append((begin, position))
+                begin, size = position, fixed + len(payload)
+        if self._payloads:
+            bounds.append((begin, len(self._payloads)))
+        return bounds
+
+    def _message(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
+        message = pb.StreamSubmitsRequest()
+        message.request.brief = True
+        # Filled in anew for each job and copied. A copy for each batch, because a message keeps the memory of
+        # every value that it ever had.
+        job = pb.SubmitJobRequest()
+        job.CopyFrom(self._template)
+        append = message.request.jobs.append
+        for job_id, payload in zip(self._job_ids[begin:end], self._payloads[begin:end], strict=True):
+            job.job_id = job_id
+            job.payload = payload
+            append(job)
+        return message
+
+    def _settle(self, response: pb.SubmitJobsResponse, begin: int, end: int) -> list[Outcome]:
+        topic, job_ids = self._template.topic, self._job_ids[begin:end]
+        if response.all_inserted:
+            return [JobHandle(job_id, topic) for job_id in job_ids]
+        return [
+            settled(result, job_id, topic, id_is_ours=True)
+            for result, job_id in zip(response.results, job_ids, strict=True)
+        ]
+
+
+async def _first_error_ends_all(senders: list[asyncio.Future[None]]) -> None:
+    try:
+        await asyncio.gather(*senders)
+    finally:
+        for sender in senders:
+            sender.cancel()
+        await asyncio.wait(senders)

@@ -1,0 +1,84 @@
+"""How every verb of a client reaches pulsed: one session, opened at the first call, and bounded calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import grpc.aio
+
+from pulse.client.session import Session, open_session
+from pulse.errors import ClientClosed, InvalidArgument
+from pulse.wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from pulse.v1.pulse_pb2_grpc import PulseServiceAsyncStub
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Method: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[Request, Response]"
+
+
+class Caller:
+    """Calls pulsed for one client. Nothing connects before the first call."""
+
+    def __init__(self, endpoint: Endpoint, timeout: timedelta) -> None:
+        self.endpoint = endpoint
+        self._timeout_seconds = seconds_of("timeout", timeout)
+        self._session: Session | None = None
+        self._is_closed = False
+
+    async def call(
+        self,
+        method: Callable[[PulseServiceAsyncStub], Method[Request, Response]],
+        request: Request,
+        timeout: timedelta | None,
+        *,
+        repeatable: bool = True,
+    ) -> Response:
+        """Call until an answer comes or the time is up; then raise a PulseError."""
+        timeout_seconds = self.seconds(timeout)
+        connection = self.session().connection
+        return await connection.call(
+            method(connection.stub), request, timeout_seconds=timeout_seconds, repeatable=repeatable
+        )
+
+    def seconds(self, timeout: timedelta | None) -> float:
+        """Return how long a call may take: what the caller says, else what the client was made with."""
+        return self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
+
+    def session(self) -> Session:
+        """Return the session of the running event loop, and open it if there is none."""
+        session = self._session
+        if session is None or not session.is_here():
+            if self._is_closed:
+                raise ClientClosed("This client is closed. Make a new one, or enter it with `async with`.")
+            session = self._session = open_session(self.endpoint, session)
+        return session
+
+    def reopen(self) -> None:
+        """Allow calls again after a close."""
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close the session. Calls that are under way fail; later ones raise ClientClosed."""
+        self._is_closed = True
+        await self.close_session()
+
+    async def close_session(self) -> None:
+        """Close the session; a later call opens another."""
+        session, self._session = self._session, None
+        if session is not None and session.is_here():
+            await session.close()
+
+
+def seconds_of(name: str, duration: timedelta) -> float:
+    """Return the seconds of a duration that has to be positive. Raises InvalidArgument."""
+    if not isinstance(duration, timedelta):
+        raise InvalidArgument(
+            f"{name} has to be a timedelta, such as timedelta(seconds=10), not {duration!r}."
+        )
+    if duration <= timedelta(0):
+        raise InvalidArgument(f"{name} has to be longer than nothing, but {duration} was given.")
+    return duration.total_seconds()

@@ -1,0 +1,123 @@
+"""Schedules that an application declares in its code, as it declares its handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import grpc.aio
+
+from pulse import tuning
+from pulse.client.caller import Caller
+from pulse.client.schedule_definitions import create_schedule
+from pulse.errors import (
+    ClientClosed,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    PulseError,
+    ResourceExhausted,
+    Unavailable,
+)
+from pulse.models.schedules import ScheduleInfo
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff
+from pulse.wire.connection import Connection
+
+logger = logging.getLogger("pulse.worker")
+
+# What a later try may mend. NotFound: somebody deleted the schedule while it was being retuned.
+# ResourceExhausted: too many logins at once, or no room in the database.
+_PASSING = (Unavailable, InternalError, NotFound, ResourceExhausted)
+
+
+class Declaration:
+    """A schedule that the server is told of when `run()` starts, or by `declare()`.
+
+    `await p.every(…)` tells it at once, and gives the ScheduleInfo. Telling it again changes nothing.
+    """
+
+    def __init__(self, caller: Caller, definition: pb.CreateScheduleRequest) -> None:
+        self._caller = caller
+        self._definition = definition
+
+    @property
+    def name(self) -> str:
+        """What the server knows the schedule by."""
+        return self._definition.name
+
+    @property
+    def topic(self) -> str:
+        """Of the jobs that it makes."""
+        return self._definition.topic
+
+    def __await__(self) -> Generator[Any, Any, ScheduleInfo]:
+        return self.declare().__await__()
+
+    async def declare(self, *, timeout: timedelta | None = None) -> ScheduleInfo:
+        """Make the schedule, or retune it if it is there and differs."""
+        try:
+            return await create_schedule(self._caller, self._definition, timeout)
+        except PulseError as error:
+            raise self._told(error) from None
+
+    async def _try_through(self, connection: Connection) -> PulseError | None:
+        """Declare once. Returns the error if a later try may help, and raises it if none can."""
+        try:
+            await connection.try_once(connection.stub.CreateSchedule, self._definition)
+        except grpc.aio.AioRpcError as failed:
+            error = self._told(connection.translate(failed))
+            if isinstance(error, _PASSING):
+                return error
+            raise error from None
+        return None
+
+    def _told(self, error: PulseError) -> PulseError:
+        """Return the error with the name of the schedule, if it is about the schedule."""
+        if isinstance(error, Unavailable | ClientClosed):
+            return error
+        return type(error)(f"The schedule {self.name!r} could not be declared: {error.message}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self.topic!r}>"
+
+
+class Declarations:
+    """The schedules that one client declares, by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Declaration] = {}
+
+    def add(self, declaration: Declaration) -> Declaration:
+        """Remember a schedule. Raises InvalidArgument if its name stands for another one already."""
+        known = self._by_name.setdefault(declaration.name, declaration)
+        if known._definition != declaration._definition:
+            raise InvalidArgument(
+                f"Another schedule is declared as {declaration.name!r} already. "
+                "Give one of the two a name of its own, with name=…."
+            )
+        return known
+
+    async def declare_through(self, connection: Connection) -> None:
+        """Declare all, however long the server is away. Raises a PulseError if it refuses one."""
+        backoff = Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS)
+        was_said = False
+        for declaration in self:
+            while (error := await declaration._try_through(connection)) is not None:
+                if not was_said:
+                    logger.warning(
+                        "The schedule %r is not declared yet, trying until it is: %s",
+                        declaration.name,
+                        error.message,
+                    )
+                    was_said = True
+                await asyncio.sleep(backoff.next_seconds())
+            backoff.reset()
+        if self._by_name:
+            logger.info("Declared the schedules %s.", ", ".join(self._by_name))
+
+    def __iter__(self) -> Iterator[Declaration]:
+        return iter(list(self._by_name.values()))

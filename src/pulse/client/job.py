@@ -1,0 +1,88 @@
+"""What `@p.job(…)` makes of a function: still callable as it was, and able to enqueue itself, typed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from pulse.client.enqueuing import Enqueuing
+from pulse.client.options import EnqueueOptions, ManyOptions
+from pulse.errors import InvalidArgument
+from pulse.handlers.context import Context
+from pulse.handlers.handler import Handler
+from pulse.job_handle import JobHandle
+
+P = ParamSpec("P")
+"""What a job is enqueued with: the handler's parameters without its context."""
+C = ParamSpec("C")
+"""What the function is called with."""
+R = TypeVar("R", covariant=True)
+A = TypeVar("A")
+
+
+class Registered(Generic[P, C, R]):
+    """A registered handler: `topic`, `function`, and callable like the function, for unit tests."""
+
+    def __init__(self, handler: Handler, options: EnqueueOptions | None = None) -> None:
+        self._handler = handler
+        self._options: EnqueueOptions = options or {}
+        self.topic = handler.topic
+        self.function: Callable[C, R] = handler.function
+        functools.update_wrapper(self, handler.function, updated=())
+
+    def __call__(self, *args: C.args, **kwargs: C.kwargs) -> R:
+        """Call the function itself, here and now."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic!r}>"
+
+    def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes], ManyOptions]:
+        if self._options.get("key") or self._options.get("job_id"):
+            raise InvalidArgument("A key or job_id belongs to one job: it cannot be given to enqueue_many.")
+        options = {name: value for name, value in self._options.items() if name not in ("key", "job_id")}
+        return [self._handler.encode_item(item) for item in items], cast("ManyOptions", options)
+
+
+class Job(Registered[P, C, R]):
+    """A handler of a `Pulse`. `await job.enqueue(…)` takes what the handler takes, without the context."""
+
+    def __init__(self, client: Enqueuing, handler: Handler, options: EnqueueOptions | None = None) -> None:
+        super().__init__(handler, options)
+        self._client = client
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Store a job that will call the handler with these arguments."""
+        payload = self._handler.encode_call(args, kwargs)
+        return await self._client.enqueue(self.topic, payload, **self._options)
+
+    async def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle]:
+        """Store a job for each item: a document, or a mapping of keyword parameters."""
+        payloads, options = self._encode_many(items)
+        return await self._client.enqueue_many(self.topic, payloads, **options)
+
+    def options(self, **options: Unpack[EnqueueOptions]) -> Self:
+        """Return this job with options: `await job.options(priority=10).enqueue(…)`."""
+        return type(self)(self._client, self._handler, {**self._options, **options})
+
+
+class JobDecorator:
+    """What `p.job("topic")` returns. Typed so that the job is enqueued without the context.
+
+    A type checker sees the context when it stands first, or second after one document.
+    """
+
+    def __init__(self, register: Callable[[Callable[..., Any]], Job[..., ..., Any]]) -> None:
+        self._register = register
+
+    @overload
+    def __call__(self, function: Callable[[A, Context], R], /) -> Job[[A], [A, Context], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> Job[P, Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Job[P, P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Job[..., ..., Any]:
+        return self._register(function)

@@ -1,0 +1,88 @@
+"""The verbs that look at jobs, and act on one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Unpack
+
+from pulse import tuning
+from pulse.client.caller import Caller
+from pulse.client.filters import JobFilter, filter_fields
+from pulse.models.jobs import JobInfo, Page, job_info
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.messages import message
+
+
+class Operating:
+    """What a `Pulse` can do with jobs that are stored."""
+
+    _caller: Caller
+
+    async def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
+        """Return everything about a job, its attempt history included. Raises NotFound."""
+        request = message(pb.GetJobRequest, job_id=job_id)
+        response = await self._caller.call(lambda stub: stub.GetJob, request, timeout)
+        return job_info(response.job)
+
+    async def list_jobs(
+        self,
+        *,
+        limit: int = tuning.PAGE_SIZE,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
+    ) -> Page:
+        """Return one page of the jobs that match, newest first, without their payloads and histories."""
+        request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
+        response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
+        return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
+
+    async def iter_jobs(
+        self,
+        *,
+        page_size: int = tuning.PAGE_SIZE,
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
+    ) -> AsyncIterator[JobInfo]:
+        """Yield all jobs that match, newest first, page by page. `timeout` bounds each page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_jobs(limit=page_size, cursor=cursor, timeout=timeout, **which)
+            for job in page:
+                yield job
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def find_jobs(self, prefix: str, *, timeout: timedelta | None = None) -> list[str]:
+        """Return the ids that begin like this, ten at the most; dashes may be left out."""
+        request = message(pb.FindJobsRequest, prefix=prefix)
+        response = await self._caller.call(lambda stub: stub.FindJobs, request, timeout)
+        return list(response.job_ids)
+
+    async def cancel(self, job_id: str, reason: str = "", *, timeout: timedelta | None = None) -> JobInfo:
+        """Cancel a job; a running handler is told to stop. Raises InvalidTransition if it has finished."""
+        request = message(pb.CancelJobRequest, job_id=job_id, reason=reason)
+        response = await self._caller.call(lambda stub: stub.CancelJob, request, timeout)
+        return job_info(response.job)
+
+    async def retry(
+        self, job_id: str, attempts: int | None = None, *, timeout: timedelta | None = None
+    ) -> JobInfo:
+        """Bring back a job that was dead-lettered or cancelled, with this many further attempts."""
+        request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts)
+        response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
+        return job_info(response.job)
+
+    async def prioritize(self, job_id: str, priority: int, *, timeout: timedelta | None = None) -> JobInfo:
+        """Give a job another priority. Raises InvalidTransition if it has finished."""
+        request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority)
+        response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
+        return job_info(response.job)
+
+    async def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
+        """Delete a finished job, with its idempotency key. Raises InvalidTransition if it is not finished."""
+        request = message(pb.DeleteJobRequest, job_id=job_id)
+        # Not repeatable: a repeat after a lost answer would find nothing and say so.
+        await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)

@@ -1,0 +1,95 @@
+"""The verbs that see the whole at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from datetime import timedelta
+
+from pulse.client.caller import Caller
+from pulse.client.filters import not_empty
+from pulse.client.watch import watch_jobs
+from pulse.errors import InvalidArgument
+from pulse.models.dead_letters import DeadLetters, dead_letters
+from pulse.models.identity import Identity, identity
+from pulse.models.statistics import Statistics, statistics
+from pulse.models.topics import TopicInfo, topic_info
+from pulse.models.transitions import Transitions
+from pulse.models.workers import ServerInfo, WorkerInfo, server_info, worker_info
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.messages import message
+
+
+class Overseeing:
+    """What a `Pulse` sees of topics, workers, servers, dead letters, and of itself."""
+
+    _caller: Caller
+
+    async def topics(self, *, timeout: timedelta | None = None) -> list[TopicInfo]:
+        """Return the topics that have jobs, had some lately, or have workers, by name."""
+        request = pb.ListTopicsRequest()
+        response = await self._caller.call(lambda stub: stub.ListTopics, request, timeout)
+        return [topic_info(view) for view in response.topics]
+
+    async def workers(self, *, timeout: timedelta | None = None) -> list[WorkerInfo]:
+        """Return who is connected, to any server, and who holds jobs without being so; by name."""
+        request = pb.ListWorkersRequest()
+        response = await self._caller.call(lambda stub: stub.ListWorkers, request, timeout)
+        return [worker_info(view) for view in response.workers]
+
+    async def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
+        """Return the servers that share this database and were heard of lately, by name."""
+        request = pb.ListServersRequest()
+        response = await self._caller.call(lambda stub: stub.ListServers, request, timeout)
+        return [server_info(view) for view in response.servers]
+
+    async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
+        """Return who the server takes this client for, and what it may do."""
+        return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
+
+    async def dead_letters(
+        self, *, topic: str | None = None, limit: int | None = None, timeout: timedelta | None = None
+    ) -> DeadLetters:
+        """Return the dead letters in groups: those of one topic that died of the same error.
+
+        Errors are the same when they differ in numbers, ids and quoted values only. Give a group's
+        `error_group` to `list_jobs` or `retry_matching` to see or retry its jobs.
+        """
+        request = message(pb.ListDeadLetterGroupsRequest, topic=not_empty("topic", topic), limit=limit or 0)
+        return dead_letters(await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout))
+
+    async def statistics(
+        self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
+    ) -> Statistics:
+        """Return what happened minute by minute, of one topic or of all; the last hour unless said."""
+        request = message(pb.GetStatisticsRequest, topic=not_empty("topic", topic), minutes=minutes or 0)
+        return statistics(await self._caller.call(lambda stub: stub.GetStatistics, request, timeout))
+
+    async def watch(
+        self,
+        *,
+        topics: Iterable[str] = (),
+        job_ids: Iterable[str] = (),
+        timeout: timedelta | None = None,
+    ) -> AsyncGenerator[Transitions, None]:
+        """Yield changes of jobs as they happen: of all jobs, or of these topics, or these jobs.
+
+        The first one is empty: what happens from then on is seen. When the server goes away this waits until
+        one is back and goes on; that one is marked as `interrupted`, since what happened meanwhile is lost.
+        `timeout` bounds the first welcome. Leave the loop, or close the iterator, to stop watching.
+        """
+        request = message(
+            pb.WatchJobsRequest, topics=_names("topics", topics), job_ids=_names("job_ids", job_ids)
+        )
+        seconds = self._caller.seconds(timeout)
+        stream = watch_jobs(self._caller.session().connection, request, seconds)
+        try:
+            async for news in stream:
+                yield news
+        finally:
+            await stream.aclose()
+
+
+def _names(field: str, names: Iterable[str]) -> list[str]:
+    if isinstance(names, str):
+        raise InvalidArgument(f"{field}={names!r} is one text: give a list, such as {field}=[{names!r}].")
+    return list(names)

@@ -1,0 +1,46 @@
+"""What a client has open in one event loop of one process: gRPC channels cannot move between either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from pulse.client.submitter import Submitter
+from pulse.errors import ClientClosed
+from pulse.wire.connection import Connection
+from pulse.wire.endpoint import Endpoint
+
+
+class Session:
+    """A connection and its submitter, bound to the event loop that opened them."""
+
+    def __init__(self, endpoint: Endpoint, before: Session | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        # In a forked child, collecting the parent's channel could wait for threads that do not exist there.
+        self._of_parent = before if before is not None and before._process != self._process else None
+        self.connection = Connection(endpoint)
+        self.submitter = Submitter(self.connection)
+
+    def is_here(self) -> bool:
+        """True in the event loop and process that the session belongs to."""
+        return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+
+    def is_abandoned(self) -> bool:
+        """True when nobody can use the session any more."""
+        return self._loop.is_closed() or self._process != os.getpid()
+
+    async def close(self) -> None:
+        """Fail what was not sent yet, and close the connection."""
+        await self.submitter.close()
+        await self.connection.close()
+
+
+def open_session(endpoint: Endpoint, before: Session | None) -> Session:
+    """Return a session for the running event loop. Raises ClientClosed while another loop uses the client."""
+    if before is not None and not before.is_abandoned():
+        raise ClientClosed(
+            "This client is in use by another event loop that is still alive. "
+            "Make one Pulse for each event loop, or use SyncPulse from threads."
+        )
+    return Session(endpoint, before)

@@ -1,0 +1,104 @@
+"""Jobs on their way to the server: what is sent for each, and what the answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pulse.errors import InvalidArgument, PulseError, error_for_code
+from pulse.ids import uuid7
+from pulse.job_handle import JobHandle
+from pulse.v1 import pulse_pb2 as pb
+
+OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
+
+
+def make_submission(
+    topic: str,
+    payload: bytes,
+    *,
+    priority: int = 0,
+    delay: timedelta | None = None,
+    run_at: datetime | None = None,
+    max_attempts: int | None = None,
+    key: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    job_id: str | None = None,
+) -> Submission:
+    """Return the job as it will be sent. Raises InvalidArgument for what cannot be said on the wire."""
+    if delay is not None and run_at is not None:
+        raise InvalidArgument("Give delay or run_at, not both: each says when the job may start.")
+    if run_at is not None and run_at.utcoffset() is None:
+        raise InvalidArgument(
+            f"run_at={run_at!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
+        )
+    try:
+        request = pb.SubmitJobRequest(
+            topic=topic,
+            payload=payload,
+            priority=priority,
+            job_id=job_id or uuid7(),
+            idempotency_key="" if key is None else key,
+            # protobuf turns these into its own types; its stubs do not know that
+            run_at=run_at,  # type: ignore[arg-type]
+            delay=delay,  # type: ignore[arg-type]
+            max_attempts=max_attempts,
+            metadata=metadata,
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(_refused_value(topic, priority, max_attempts, key, metadata, error)) from None
+    return Submission(request, id_is_ours=job_id is None)
+
+
+@dataclass(slots=True)  # not frozen: that would cost more than the rest of making one
+class Submission:
+    """One job to store."""
+
+    request: pb.SubmitJobRequest
+    id_is_ours: bool
+
+    def size(self) -> int:
+        return len(self.request.payload) + OVERHEAD_BYTES + len(self.request.topic)
+
+    def inserted(self) -> JobHandle:
+        """Return the handle of the job, which was stored as it is."""
+        return JobHandle(self.request.job_id, self.request.topic)
+
+    def settle(self, result: pb.SubmitResult) -> JobHandle | PulseError:
+        """Return what the server's answer means."""
+        return settled(result, self.request.job_id, self.request.topic, id_is_ours=self.id_is_ours)
+
+
+def settled(
+    result: pb.SubmitResult, asked_id: str, topic: str, *, id_is_ours: bool
+) -> JobHandle | PulseError:
+    """Return what the server's answer for a job means that was sent under this id."""
+    if result.HasField("refusal"):
+        return error_for_code(result.refusal.code, result.refusal.message)
+    # A job under an id that only this call knows was inserted by this call, if by an earlier try of it.
+    duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
+    return JobHandle(result.job_id, topic, duplicate)
+
+
+def _refused_value(
+    topic: object, priority: object, max_attempts: object, key: object, metadata: object, error: Exception
+) -> str:
+    """Return a sentence that names the value which protobuf would not take."""
+    for name, value, kind in (
+        ("topic", topic, str),
+        ("priority", priority, int),
+        ("max_attempts", max_attempts, int | None),
+        ("key", key, str | None),
+    ):
+        if not isinstance(value, kind):
+            return f"{name} has to be {getattr(kind, '__name__', kind)}, but {value!r} was given."
+    for name, number in (("priority", priority), ("max_attempts", max_attempts)):
+        if isinstance(number, int) and not -(2**31) <= number < 2**31:
+            return f"{name}={number} is outside of what 32 bits hold."
+    if metadata is not None and not (
+        isinstance(metadata, Mapping)
+        and all(isinstance(text, str) for item in metadata.items() for text in item)
+    ):
+        return f"metadata has to map strings to strings, but {metadata!r} was given."
+    return f"The job cannot be sent: {error}."

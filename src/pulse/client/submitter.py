@@ -1,0 +1,129 @@
+"""Sends jobs to the server: many callers share one call, and a lost answer is asked for again.
+
+Every job carries an id made before it is first sent, so a repeat inserts nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc.aio
+
+from pulse import failpoints, tuning
+from pulse.client.submissions import Submission
+from pulse.errors import ClientClosed, PulseError
+from pulse.job_handle import JobHandle
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff
+from pulse.wire.coalescing import Coalescer
+from pulse.wire.connection import Connection
+from pulse.wire.failures import is_retryable, no_answer
+from pulse.wire.lines import Line
+
+
+class Submitter:
+    """Stores jobs. Concurrent callers share a batch; each has its own deadline and its own answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._line: Line[pb.SubmitJobsResponse] = Line(
+            connection, connection.stub.SubmitJobs, connection.stub.StreamSubmits
+        )
+        self._coalescer: Coalescer[_Waiting] = Coalescer(
+            self._send,
+            size_of=lambda waiting: waiting.submission.size(),
+            most_items=tuning.ENQUEUE_BATCH_JOBS,
+            most_bytes=tuning.ENQUEUE_BATCH_BYTES,
+            in_flight=tuning.ENQUEUES_IN_FLIGHT,
+        )
+
+    async def submit(self, submission: Submission, timeout_seconds: float) -> JobHandle:
+        """Store one job. Raises what the server refused it with, or Unavailable once the time is up."""
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(submission, loop.create_future())
+        timer = loop.call_later(timeout_seconds, self._expire, waiting)
+        self._coalescer.add(waiting)
+        try:
+            return await waiting.answer
+        finally:
+            timer.cancel()
+
+    @failpoints.before("client.submitting")
+    @failpoints.after("client.submitted")
+    async def submit_together(
+        self, message: pb.StreamSubmitsRequest, timeout_seconds: float
+    ) -> pb.SubmitJobsResponse:
+        """Store the jobs of the message with one call, tried until the time is up. Raises a PulseError."""
+        return await self._connection.keep_trying(
+            lambda seconds: self._line.call(message, seconds), timeout_seconds
+        )
+
+    async def close(self) -> None:
+        """Fail what was not sent yet."""
+        for waiting in await self._coalescer.close():
+            waiting.settle(ClientClosed("The client was closed before the job was sent."))
+        await self._line.close()
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
+        try:
+            # Those whose time is up, or who were cancelled, no longer wait for an answer.
+            while batch := [waiting for waiting in batch if not waiting.answer.done()]:
+                error = await self._try(batch)
+                if error is None:
+                    return
+                for waiting in batch:
+                    waiting.last_error = error
+                await asyncio.sleep(backoff.next_seconds())
+        except BaseException as error:
+            # Without an answer these callers would wait until their deadline for nothing.
+            for waiting in batch:
+                waiting.settle(ClientClosed("The client was closed while the job was being sent."))
+            if not isinstance(error, asyncio.CancelledError | ClientClosed):
+                raise
+
+    @failpoints.before("client.submitting")
+    @failpoints.after("client.submitted")
+    async def _try(self, batch: list[_Waiting]) -> PulseError | None:
+        """Send once. Returns the error if it may be tried again; else every caller has its answer."""
+        message = pb.StreamSubmitsRequest()
+        message.request.brief = True
+        message.request.jobs.extend([waiting.submission.request for waiting in batch])
+        try:
+            response = await self._line.call(message)
+        except grpc.aio.AioRpcError as failed:
+            error = self._connection.translate(failed)
+            if is_retryable(failed):
+                return error
+            for waiting in batch:
+                waiting.settle(type(error)(error.message))
+            return None
+        if response.all_inserted:
+            for waiting in batch:
+                waiting.settle(waiting.submission.inserted())
+            return None
+        for waiting, result in zip(batch, response.results, strict=True):
+            waiting.settle(waiting.submission.settle(result))
+        return None
+
+    def _expire(self, waiting: _Waiting) -> None:
+        waiting.settle(waiting.last_error or no_answer(self._connection.endpoint))
+
+
+class _Waiting:
+    """A caller that waits for its job to be stored."""
+
+    __slots__ = ("answer", "last_error", "submission")
+
+    def __init__(self, submission: Submission, answer: asyncio.Future[JobHandle]) -> None:
+        self.submission = submission
+        self.answer = answer
+        self.last_error: PulseError | None = None
+
+    def settle(self, outcome: JobHandle | PulseError) -> None:
+        if self.answer.done():
+            return
+        if isinstance(outcome, JobHandle):
+            self.answer.set_result(outcome)
+        else:
+            self.answer.set_exception(outcome)

@@ -1,0 +1,157 @@
+"""What a handler can know about the job that it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+from pulse.errors import ClientClosed
+from pulse.outcomes import Cancelled
+from pulse.tracing.carrier import without_context
+from pulse.v1 import pulse_pb2 as pb
+
+_current: ContextVar[Context] = ContextVar("pulse.current")
+
+
+class Context:
+    """The job that a handler runs: who it is, which attempt this is, and whether it should stop.
+
+    A handler gets one by taking a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
+    make one by hand: `pulse.Context(job_id="…", attempt=2)`.
+    """
+
+    # One of these is made for every job, so it only wraps the message and reads it when asked.
+    __slots__ = ("_assignment", "_cancelled", "_event", "_logger")
+
+    def __init__(
+        self,
+        *,
+        job_id: str = "00000000-0000-7000-8000-000000000000",
+        topic: str = "test",
+        attempt: int = 1,
+        max_attempts: int = 3,
+        priority: int = 0,
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        self._assignment = pb.JobAssignment(
+            job_id=job_id,
+            topic=topic,
+            attempt=attempt,
+            max_attempts=max_attempts,
+            priority=priority,
+            metadata=metadata,
+            idempotency_key=idempotency_key or "",
+        )
+        self._cancelled = False
+        self._event: asyncio.Event | None = None
+        self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+
+    @property
+    def job_id(self) -> str:
+        return self._assignment.job_id
+
+    @property
+    def topic(self) -> str:
+        return self._assignment.topic
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first. With `job_id` it names this delivery, for handlers that record what they did."""
+        return self._assignment.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._assignment.max_attempts
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """True when a failure now goes to the dead letters."""
+        return self.attempt >= self.max_attempts
+
+    @property
+    def priority(self) -> int:
+        return self._assignment.priority
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The strings that were given to `enqueue(metadata=…)`."""
+        return without_context(self._assignment.metadata)
+
+    @property
+    def idempotency_key(self) -> str | None:
+        return self._assignment.idempotency_key or None
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the handler should stop: the job was cancelled, its lease was lost, or the worker stops.
+
+        An async handler is also cancelled, at its next await. A sync handler has to look here now and then.
+        """
+        return self._cancelled
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `pulse.Cancelled` once the handler should stop. Safe in any thread."""
+        if self._cancelled:
+            raise Cancelled(f"Job {self.job_id} should stop.")
+
+    async def wait_cancelled(self) -> None:
+        """Return once the handler should stop. For tasks that an async handler runs beside itself."""
+        if self._event is None:
+            self._event = asyncio.Event()
+        if self._cancelled:
+            return
+        await self._event.wait()
+
+    @property
+    def logger(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records carry job_id, topic and attempt."""
+        if self._logger is None:
+            facts = {"job_id": self.job_id, "topic": self.topic, "attempt": self.attempt}
+            self._logger = _JobLogger(_logger, facts)
+        return self._logger
+
+    def __repr__(self) -> str:
+        return f"Context(job_id={self.job_id!r}, topic={self.topic!r}, attempt={self.attempt})"
+
+
+def current() -> Context:
+    """Return the context of the job that is running here. Raises ClientClosed outside of a handler."""
+    context = _current.get(None)
+    if context is None:
+        raise ClientClosed("pulse.current() was called outside of a handler: no job is running here.")
+    return context
+
+
+def context_for(assignment: pb.JobAssignment) -> Context:
+    """Return the context for a job that was taken."""
+    context = Context.__new__(Context)
+    context._assignment = assignment
+    context._cancelled = False
+    context._event = None
+    context._logger = None
+    return context
+
+
+make_current = _current.set
+"""Make this the answer of `current()`, in the contextvars of the caller."""
+
+
+def tell_to_stop(context: Context) -> None:
+    """Tell the handler to stop. Call it in the event loop's thread."""
+    context._cancelled = True
+    if context._event is not None:
+        context._event.set()
+
+
+class _JobLogger(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        # The adapter of the standard library would throw away what the caller gave as extra.
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+_logger = logging.getLogger("pulse.job")

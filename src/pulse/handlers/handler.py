@@ -1,0 +1,109 @@
+"""A function that serves a topic: what it is called with, and what its jobs are enqueued with."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pulse.errors import InvalidArgument, InvalidHandler
+from pulse.handlers.calls import Call, call_for, decode_for
+from pulse.handlers.signatures import read_signature
+from pulse.payload import encode
+
+
+class Handler:
+    """A function that serves one topic, with everything about its signature worked out beforehand."""
+
+    __slots__ = ("_signature", "call", "decode", "function", "is_async", "topic")
+
+    def __init__(self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+        if not callable(function):
+            raise InvalidHandler(f"The handler for {topic!r} has to be a function, not {function!r}.")
+        if _is_generator(function):
+            raise InvalidHandler(f"The handler for {topic!r} is a generator; a handler runs and returns.")
+        self.topic = topic
+        self.function = function
+        self.is_async = _is_coroutine_function(function)
+        self._signature = read_signature(function, names)
+        self.decode: Callable[[bytes], Any] = decode_for(self._signature)
+        """From a payload to the arguments. Raises UndecodableArgs."""
+        self.call: Call = call_for(function, self._signature)
+        """Calls the function with decoded arguments and the context."""
+
+    def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return the payload for a call with these arguments. Raises InvalidArgument if they do not fit."""
+        document = self._signature.document
+        if document is not None:
+            return encode(self._bind_one(document.name, document.required, args, kwargs))
+        return encode(self._bind(args, kwargs) or None)
+
+    def encode_item(self, item: Any) -> bytes:
+        """Return the payload for one item of an `enqueue_many`: the document, or a mapping of parameters."""
+        if self._signature.document is not None:
+            return encode(item)
+        if item is None:
+            return self.encode_call((), {})
+        if isinstance(item, Mapping):
+            return self.encode_call((), dict(item))
+        raise InvalidArgument(
+            f"{self.topic!r} takes keyword parameters: give a mapping of them for each job, not {item!r}."
+        )
+
+    def _bind_one(self, name: str, required: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and not kwargs:
+            return args[0]
+        if not args and len(kwargs) == 1 and name in kwargs:
+            return kwargs[name]
+        if not args and not kwargs and not required:
+            return None
+        raise InvalidArgument(
+            f"{self.topic!r} takes one argument, {name}, "
+            f"but {len(args)} by position and {sorted(kwargs)} by name were given."
+        )
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        parameters = self._signature.parameters
+        by_position = [parameter.name for parameter in parameters if not parameter.keyword_only]
+        if len(args) > len(by_position):
+            raise InvalidArgument(
+                f"{self.topic!r} takes {len(by_position)} arguments by position, but {len(args)} were given."
+            )
+        bound = dict(zip(by_position, args, strict=False))
+        for name, value in kwargs.items():
+            if name in bound:
+                raise InvalidArgument(f"{self.topic!r} was given {name} twice, by position and by name.")
+            bound[name] = value
+        unknown = bound.keys() - {parameter.name for parameter in parameters}
+        missing = [
+            parameter.name for parameter in parameters if parameter.required and parameter.name not in bound
+        ]
+        if unknown or missing:
+            problem = (
+                f"does not take {', '.join(sorted(unknown))}" if unknown else f"needs {', '.join(missing)}"
+            )
+            raise InvalidArgument(f"{self.topic!r} {problem}.")
+        return bound
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
+    inner = _called(function)
+    return inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+
+
+def _called(function: Callable[..., Any]) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function
+    return getattr(function, "__call__", function)  # noqa: B004
+
+
+def qualified_name(function: Callable[..., Any]) -> str:
+    """Return what a person would call the function."""
+    return getattr(function, "__qualname__", None) or repr(function)

@@ -1,0 +1,67 @@
+"""The handlers of one client: which function serves which topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pulse.errors import InvalidArgument, InvalidHandler
+from pulse.handlers.handler import Handler, qualified_name
+
+
+class Registry:
+    """The handlers of one client, by topic."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self.get = self._handlers.get
+        """Return the handler that serves the topic, or None."""
+        self._is_serving = False
+
+    def register(self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]) -> Handler:
+        """Add a handler. Raises InvalidHandler if the topic has one, or the function cannot be one."""
+        if not isinstance(topic, str) or not topic:
+            raise InvalidArgument('A handler needs a topic: write @p.job("send-email").')
+        if self._is_serving:
+            raise InvalidHandler(f"The handler for {topic!r} comes too late: register it before run().")
+        known = self._handlers.get(topic)
+        if known is not None:
+            raise InvalidHandler(
+                f"{topic!r} has a handler already, {qualified_name(known.function)}. "
+                "One function serves a topic; choose another topic for the second."
+            )
+        handler = Handler(topic, function, names)
+        self._handlers[topic] = handler
+        return handler
+
+    def serve(self, is_serving: bool) -> None:
+        """Say whether a worker runs; while one does, its topics are settled."""
+        self._is_serving = is_serving
+
+    @property
+    def is_serving(self) -> bool:
+        return self._is_serving
+
+    def select(self, topics: Iterable[str] | None) -> list[str]:
+        """Return these topics, or all for None. Raises InvalidHandler for one that has no handler."""
+        if topics is None:
+            return list(self._handlers)
+        if isinstance(topics, str):
+            raise InvalidArgument(f"topics has to be a list of topics, not the string {topics!r}.")
+        wanted = list(dict.fromkeys(topics))
+        if not wanted:
+            raise InvalidArgument(
+                "topics is empty: name some, or leave it out to serve all that have a handler."
+            )
+        if unknown := [topic for topic in wanted if topic not in self._handlers]:
+            known = ", ".join(self._handlers) or "none"
+            raise InvalidHandler(
+                f"There is no handler for {', '.join(map(str, unknown))}; there are: {known}."
+            )
+        return wanted
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)

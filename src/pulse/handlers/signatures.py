@@ -1,0 +1,176 @@
+"""Reads a handler's signature: what it wants to be called with, and what a payload for it looks like.
+
+A handler takes one document (a dataclass, msgspec.Struct, pydantic model, TypedDict, dict, bytes, Any or
+unannotated parameter, or a parameter named `args` or `payload`), or plain keyword parameters, or nothing;
+and beside that a Context, wherever it likes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+
+import msgspec
+
+from pulse.errors import InvalidHandler
+from pulse.handlers.context import Context
+from pulse.payload import is_pydantic_model
+
+_DOCUMENT_NAMES = frozenset({"args", "payload"})
+_CONTEXT_NAME = "ctx"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter that the payload has to fill."""
+
+    name: str
+    annotation: Any
+    keyword_only: bool
+    positional_only: bool
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a handler takes: one document, or plain parameters, and perhaps a context."""
+
+    document: Parameter | None
+    parameters: tuple[Parameter, ...]
+    context: Parameter | None
+    context_is_first: bool
+
+    def keywords(self) -> Any:
+        """Return the TypedDict that a payload of plain parameters has to fit."""
+        fields = {
+            parameter.name: (Required if parameter.required else NotRequired)[parameter.annotation]
+            for parameter in self.parameters
+        }
+        return typing.TypedDict("Parameters", fields)  # type: ignore[operator]
+
+
+def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
+    """Return what the handler takes. Raises InvalidHandler for a signature that no payload can serve.
+
+    `names` are those known where the handler was defined, for annotations that are strings.
+    """
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):
+        raise InvalidHandler(f"{function!r} cannot be a handler: its signature is not known.") from None
+    context: Parameter | None = None
+    context_is_first = False
+    others: list[Parameter] = []
+    for position, raw in enumerate(found.parameters.values()):
+        if raw.kind in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
+            raise InvalidHandler(
+                f"{_name(function)} takes {raw}, which a payload cannot fill by name. "
+                "Name each parameter, or take one `dict`."
+            )
+        parameter = _parameter(function, raw, names)
+        if not _is_context(parameter):
+            others.append(parameter)
+        elif context is None:
+            context, context_is_first = parameter, position == 0
+        else:
+            raise InvalidHandler(
+                f"{_name(function)} takes two contexts, {context.name} and {parameter.name}. Keep one."
+            )
+    if len(others) == 1 and (others[0].name in _DOCUMENT_NAMES or _is_document(others[0].annotation)):
+        return Signature(others[0], (), context, context_is_first)
+    _check_plain(function, others)
+    return Signature(None, tuple(others), context, context_is_first)
+
+
+def _check_plain(function: Callable[..., Any], parameters: list[Parameter]) -> None:
+    for parameter in parameters:
+        if len(parameters) > 1 and (parameter.name in _DOCUMENT_NAMES or _is_model(parameter.annotation)):
+            raise InvalidHandler(
+                f"{_name(function)} takes the document {parameter.name} and other parameters besides. "
+                "Take one document with everything in it, or plain parameters only."
+            )
+        if parameter.positional_only:
+            raise InvalidHandler(
+                f"{_name(function)} takes {parameter.name} by position only, and a payload fills parameters "
+                "by name. Remove the `/`."
+            )
+
+
+def _parameter(function: Callable[..., Any], raw: inspect.Parameter, names: Mapping[str, Any]) -> Parameter:
+    return Parameter(
+        name=raw.name,
+        annotation=_resolved(function, raw, names),
+        keyword_only=raw.kind is raw.KEYWORD_ONLY,
+        positional_only=raw.kind is raw.POSITIONAL_ONLY,
+        required=raw.default is raw.empty,
+    )
+
+
+def _resolved(function: Callable[..., Any], raw: inspect.Parameter, names: Mapping[str, Any]) -> Any:
+    if raw.annotation is raw.empty:
+        return Any
+    # Resolved one by one: a return annotation that exists for the type checker only is nobody's business.
+    inner = inspect.unwrap(function)
+    if not hasattr(inner, "__globals__"):
+        inner = getattr(getattr(inner, "func", None) or type(inner).__call__, "__func__", inner)
+    module_names = getattr(inner, "__globals__", {})
+    holder = types.SimpleNamespace(__annotations__={raw.name: raw.annotation})
+    try:
+        hints = typing.get_type_hints(holder, {**module_names}, dict(names), include_extras=True)
+    except Exception as error:
+        raise InvalidHandler(
+            f"{_name(function)} annotates {raw.name} with {raw.annotation!r}, which is not known: {error}. "
+            "Import the type where it is found at run time, not only for the type checker."
+        ) from None
+    return hints[raw.name]
+
+
+def _is_context(parameter: Parameter) -> bool:
+    if parameter.annotation is Any:
+        return parameter.name == _CONTEXT_NAME
+    return Context in _members(parameter.annotation)
+
+
+def _is_document(annotation: Any) -> bool:
+    return any(
+        member is Any or member is object or member is bytes or _is_mapping(member) or _is_model(member)
+        for member in _members(annotation)
+    )
+
+
+def _is_mapping(annotation: Any) -> bool:
+    base = get_origin(annotation) or annotation
+    return isinstance(base, type) and issubclass(base, Mapping)
+
+
+def _is_model(annotation: Any) -> bool:
+    for member in _members(annotation):
+        base = get_origin(member) or member
+        if (
+            typing.is_typeddict(base)
+            or is_pydantic_model(base)
+            or (
+                isinstance(base, type)
+                and (dataclasses.is_dataclass(base) or issubclass(base, msgspec.Struct))
+            )
+        ):
+            return True
+    return False
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Return the types that a union allows, or the one type; without what Annotated says about it."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(member for part in get_args(annotation) for member in _members(part))
+    return (annotation,)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"The handler {getattr(function, '__qualname__', None) or type(function).__name__}"

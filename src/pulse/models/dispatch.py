@@ -1,0 +1,51 @@
+"""What the pause switch answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse.models.times import time_of
+
+if TYPE_CHECKING:
+    from pulse.v1 import pulse_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPause:
+    """A pause of one topic."""
+
+    reason: str
+    paused_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchStatus:
+    """What is paused. Times are aware and in UTC."""
+
+    paused: bool
+    """True while no job of any topic is handed out."""
+    reason: str
+    """Why everything is paused, as it was given; else empty."""
+    paused_at: datetime | None
+    topics: Mapping[str, TopicPause]
+    """The topics that are paused by name, whether or not everything is."""
+
+    def is_paused(self, topic: str) -> bool:
+        """True while no job of this topic is handed out."""
+        return self.paused or topic in self.topics
+
+
+def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
+    """Read the state of the switch off the wire."""
+    return DispatchStatus(
+        paused=response.paused,
+        reason=response.reason,
+        paused_at=time_of(response, "paused_at"),
+        topics={
+            paused.topic: TopicPause(paused.reason, time_of(paused, "paused_at"))
+            for paused in response.topics
+        },
+    )

@@ -1,0 +1,132 @@
+"""What the verbs of schedules answer with: plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from pulse.models.jobs import JobStatus
+from pulse.models.specs import At, Cron, Every, spec_of
+from pulse.models.times import time_of
+from pulse.payload import decode_json
+
+if TYPE_CHECKING:
+    from pulse.v1 import pulse_pb2 as pb
+
+CatchUp: TypeAlias = Literal["one", "skip", "all"]
+"""What becomes of occurrences that no pulsed was there to fire: one late fire for all of them, none, or one
+for each up to a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleInfo:
+    """Everything that the server knows about a schedule. All times are aware and in UTC."""
+
+    id: str
+    name: str | None
+    topic: str
+    kind: str
+    """once, interval or cron."""
+    spec: At | Every | Cron
+    next_run_at: datetime | None
+    """While paused: where it stands."""
+    last_run_at: datetime | None
+    paused: bool
+    priority: int
+    max_attempts: int
+    metadata: Mapping[str, str]
+    payload: bytes
+    """What each job gets, as it was stored; empty in lists, which leave it out."""
+    catch_up: CatchUp
+    created_at: datetime | None
+
+    @property
+    def args(self) -> Any:
+        """The payload read as JSON, or None when it is empty."""
+        return decode_json(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFire:
+    """One fire of a schedule: the job that it made."""
+
+    job_id: str
+    fired_at: datetime | None
+    status: JobStatus
+    """Of the job, now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    """Some of the schedules, oldest first."""
+
+    schedules: tuple[ScheduleInfo, ...]
+    next_cursor: str | None
+    """Give it to the next `schedules.list`; None when this was the last page."""
+
+    def __iter__(self) -> Iterator[ScheduleInfo]:
+        return iter(self.schedules)
+
+    def __len__(self) -> int:
+        return len(self.schedules)
+
+
+@dataclass(frozen=True, slots=True)
+class FirePage:
+    """Some of the fires of a schedule, newest first."""
+
+    fires: tuple[ScheduleFire, ...]
+    next_cursor: str | None
+    """Give it to the next `schedules.fires`; None when this was the last page."""
+
+    def __iter__(self) -> Iterator[ScheduleFire]:
+        return iter(self.fires)
+
+    def __len__(self) -> int:
+        return len(self.fires)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """All schedules at a glance."""
+
+    active: int
+    paused: int
+    next_run_at: datetime | None
+    """Of the active one that is due first."""
+    late_seconds: float
+    """How long the first one has been due without being fired; 0 when none is."""
+
+
+def scheduler_status(response: pb.GetSchedulerStatusResponse) -> SchedulerStatus:
+    """Read it off the wire."""
+    return SchedulerStatus(
+        response.active, response.paused, time_of(response, "next_run_at"), response.late_seconds
+    )
+
+
+def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
+    """Read a schedule off the wire."""
+    return ScheduleInfo(
+        id=view.schedule_id,
+        name=view.name or None,
+        topic=view.topic,
+        kind=view.kind,
+        spec=spec_of(view),
+        next_run_at=time_of(view, "next_run_at"),
+        last_run_at=time_of(view, "last_run_at"),
+        paused=view.paused,
+        priority=view.priority,
+        max_attempts=view.max_attempts,
+        metadata=dict(view.metadata),
+        payload=view.payload,
+        catch_up=cast("CatchUp", view.catch_up),
+        created_at=time_of(view, "created_at"),
+    )
+
+
+def schedule_fire(fire: pb.ScheduleFire) -> ScheduleFire:
+    """Read a fire off the wire."""
+    return ScheduleFire(fire.job_id, time_of(fire, "fired_at"), JobStatus(fire.status))

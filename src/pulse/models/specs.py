@@ -1,0 +1,117 @@
+"""When a schedule fires: at a moment, after a while, every so often, or by a cron expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pulse.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from pulse.v1 import pulse_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Fire once, at this moment, which has to have a time zone. A moment that has passed fires at once."""
+
+    moment: datetime
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.moment, datetime):
+            raise InvalidArgument(f"At takes a datetime, not {self.moment!r}.")
+        if self.moment.utcoffset() is None:
+            raise InvalidArgument(
+                f"At({self.moment!r}) has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
+            )
+
+    def __repr__(self) -> str:
+        return f"At({self.moment.isoformat()})"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Fire once, when this long has passed since the schedule was sent, by this machine's clock."""
+
+    delay: timedelta
+
+    def __post_init__(self) -> None:
+        _check_duration("After", self.delay)
+        if self.delay < timedelta(0):
+            raise InvalidArgument(f"After({self.delay!r}) lies in the past: time runs forward only.")
+
+    def __repr__(self) -> str:
+        return f"After({self.delay})"
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Fire again and again, first when the interval has passed. It is one second or longer."""
+
+    interval: timedelta
+
+    def __post_init__(self) -> None:
+        _check_duration("Every", self.interval)
+
+    def __repr__(self) -> str:
+        return f"Every({self.interval})"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Cron:
+    """Fire by a cron expression: five fields, or a name such as @daily, in the time of an IANA zone."""
+
+    expression: str
+    tz: str
+
+    def __init__(self, expression: str, tz: str | ZoneInfo = "UTC") -> None:
+        if not isinstance(expression, str):
+            raise InvalidArgument(f"Cron takes an expression such as '0 9 * * 1-5', not {expression!r}.")
+        name = tz if isinstance(tz, str) else _key_of(tz)
+        if not name:
+            raise InvalidArgument(f"tz has to name a time zone, such as 'Europe/Paris', not {tz!r}.")
+        object.__setattr__(self, "expression", expression)
+        object.__setattr__(self, "tz", name)
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression!r}, tz={self.tz!r})"
+
+
+Spec: TypeAlias = At | After | Every | Cron
+
+
+def spec_fields(spec: Spec) -> dict[str, Any]:
+    """Return the fields that say this on the wire, in any request that has a spec."""
+    match spec:
+        case At(moment):
+            return {"at": moment}
+        case After(delay):
+            return {"at": datetime.now(UTC) + delay}
+        case Every(interval):
+            return {"every": interval}
+        case Cron(expression, tz):
+            return {"cron": expression, "time_zone": tz}
+    raise InvalidArgument(f"A schedule needs At(…), After(…), Every(…) or Cron(…), not {spec!r}.")
+
+
+def spec_of(view: pb.ScheduleView) -> At | Every | Cron:
+    """Read a spec off the wire."""
+    if view.HasField("at"):
+        return At(view.at.ToDatetime(tzinfo=UTC))
+    if view.HasField("every"):
+        return Every(view.every.ToTimedelta())
+    return Cron(view.cron, view.time_zone or "UTC")
+
+
+def _key_of(tz: object) -> str | None:
+    from zoneinfo import ZoneInfo  # here: most programs name their zones, and it takes a while to load
+
+    return tz.key if isinstance(tz, ZoneInfo) else None
+
+
+def _check_duration(kind: str, duration: object) -> None:
+    if not isinstance(duration, timedelta):
+        raise InvalidArgument(f"{kind} takes a timedelta, such as timedelta(minutes=5), not {duration!r}.")

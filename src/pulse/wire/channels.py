@@ -1,0 +1,69 @@
+"""Channels to pulsed, with the options that all of them share."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+import grpc.aio
+
+from pulse import tuning
+from pulse.wire.endpoint import Endpoint
+
+logger = logging.getLogger("pulse")
+
+_warned_of: set[str] = set()
+
+
+def open_channel(endpoint: Endpoint) -> grpc.aio.Channel:
+    """Open a channel that belongs to the running event loop."""
+    _warn_of_plain_text(endpoint)
+    options = _options(endpoint)
+    if endpoint.tls is None:
+        return grpc.aio.insecure_channel(endpoint.target, options)
+    return grpc.aio.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
+
+
+def open_blocking_channel(endpoint: Endpoint) -> grpc.Channel:
+    """Open a channel for calls that block, from any thread."""
+    options = _options(endpoint)
+    if endpoint.tls is None:
+        return grpc.insecure_channel(endpoint.target, options)
+    return grpc.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
+
+
+def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
+    options: list[tuple[str, int | str]] = [
+        ("grpc.max_receive_message_length", tuning.MAX_RECEIVE_BYTES),
+        ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
+        ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
+        ("grpc.keepalive_permit_without_calls", 0),
+        # An idle stream sends no data, and its peer may vanish all the same.
+        ("grpc.http2.max_pings_without_data", 0),
+        # Retries are ours: gRPC's own would repeat calls that may not be repeated.
+        ("grpc.enable_retries", 0),
+        ("grpc.initial_reconnect_backoff_ms", tuning.REDIAL_FIRST_MILLISECONDS),
+        ("grpc.max_reconnect_backoff_ms", tuning.REDIAL_LONGEST_MILLISECONDS),
+        # Heartbeats must not queue behind a full stream: each channel gets a TCP connection of its own.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if endpoint.tls is not None:
+        options.append(("grpc.default_authority", endpoint.authority))
+    if endpoint.is_local:
+        options.append(("grpc.enable_http_proxy", 0))
+    return options
+
+
+def _warn_of_plain_text(endpoint: Endpoint) -> None:
+    """Say once per address that a password goes over the network for everyone to read."""
+    if (
+        endpoint.tls is None
+        and endpoint.metadata
+        and not endpoint.is_local
+        and endpoint.address not in _warned_of
+    ):
+        _warned_of.add(endpoint.address)
+        logger.warning(
+            "The password goes to pulsed at %s in plain text: use TLS, with tls=True or PULSE_TLS=on.",
+            endpoint.address,
+        )

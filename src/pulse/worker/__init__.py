@@ -1,0 +1,1 @@
+"""What `run()` does: jobs are taken, held, run, and reported."""

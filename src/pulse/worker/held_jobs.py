@@ -1,0 +1,75 @@
+"""A job that this worker holds, from its delivery until the server has taken its result."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pulse import tuning
+from pulse.handlers.context import context_for
+from pulse.handlers.handler import Handler
+from pulse.outcomes import Outcome
+from pulse.v1 import pulse_pb2 as pb
+
+if TYPE_CHECKING:
+    from pulse.tracing.spans import RunSpan
+
+
+@dataclass(slots=True)
+class LeaseTerms:
+    """How long a lease lasts and how often to beat. The server's welcome sets both."""
+
+    lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
+    heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
+    # On the `lease_clock`. pulsed said that its database does not answer: it reaps nothing meanwhile, nor for
+    # a whole lease after that.
+    spared_until: float = 0.0
+
+    def is_over(self, job: HeldJob, now: float) -> bool:
+        """Whether the job may be somebody else's by now, and the worker has to give it up."""
+        return now >= job.lease_end and now >= self.spared_until
+
+
+class HeldJob:
+    """One claim and where it stands. Made for every job, hence a plain class with slots.
+
+    `lease_end` is on the `lease_clock`. It is moved by the heartbeat thread; all else belongs to the
+    event loop.
+    """
+
+    __slots__ = (
+        "assignment",
+        "attempt",
+        "context",
+        "handler",
+        "has_begun",
+        "is_given_back",
+        "job_id",
+        "lease_end",
+        "outcome",
+        "span",
+        "stop_reason",
+        "task",
+    )
+
+    def __init__(self, job_id: str, assignment: pb.JobAssignment, handler: Handler, lease_end: float) -> None:
+        self.assignment = assignment
+        self.job_id = job_id
+        self.attempt = assignment.attempt
+        self.handler = handler
+        self.context = context_for(assignment)
+        self.lease_end = lease_end
+        self.has_begun = False
+        # Set: the handler waits for something, and this task is its own.
+        self.task: asyncio.Task[None] | None = None
+        self.outcome: Outcome | None = None
+        # Set: this run is traced.
+        self.span: RunSpan | None = None
+        # Set: this claim is not ours any more, so nothing is reported for it.
+        self.stop_reason = ""
+        # Set: the worker stops, the handler was cancelled, and the claim waits to be released.
+        self.is_given_back = False
+
+    def claim(self) -> pb.Claim:
+        return pb.Claim(job_id=self.job_id, attempt=self.attempt)

@@ -1,0 +1,176 @@
+"""Takes jobs from the server: one stream, opened again whenever it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import grpc
+import grpc.aio
+
+from pulse import tuning
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff
+from pulse.wire.connection import Connection
+from pulse.worker.clock import ServerClock
+from pulse.worker.executor import Executor
+from pulse.worker.held_jobs import LeaseTerms
+from pulse.worker.window import Window
+
+logger = logging.getLogger("pulse.worker")
+
+# What trying again cannot mend.
+_FOR_GOOD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
+# A worker that begins with these is set up wrongly, and says so by ending. One that was let in before may
+# have work under way, and its user may come back: it goes on trying.
+_NOT_LET_IN = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+
+
+class Intake:
+    """Keeps a stream to the server open and hands what arrives to the executor."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        topics: Sequence[str],
+        terms: LeaseTerms,
+        window: Window,
+        executor: Executor,
+        *,
+        welcomed: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._address = connection.endpoint.address
+        self._worker_id = worker_id
+        self._run_id = os.urandom(8).hex()
+        self._topics = topics
+        self._terms = terms
+        self._window = window
+        self._executor = executor
+        self._welcomed = welcomed
+        self._clock = ServerClock()
+        self._is_connected = False
+        self._was_let_in = False
+        self._is_finishing = False
+        self._said: str | None = None
+        self._last_message_at = 0.0
+
+    async def run(self) -> None:
+        """Take jobs until cancelled. Raises a PulseError if the server refuses this worker for good."""
+        backoff = Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS)
+        while not self._is_finishing:
+            opened_at = time.monotonic()
+            refusal = None
+            try:
+                reason = await self._stream()
+            except grpc.aio.AioRpcError as error:
+                is_over = error.code() in _FOR_GOOD or (error.code() in _NOT_LET_IN and not self._was_let_in)
+                refusal = error.code() if error.code() in _NOT_LET_IN else None
+                translated = await self._connection.explain(error)
+                if is_over:
+                    raise translated from None
+                reason = translated.message
+            except TimeoutError:
+                reason = "it accepted the connection and then said nothing"
+            self._note_lost(reason, refusal)
+            # A server that dies soon after each welcome is not one to hurry back to.
+            if time.monotonic() - opened_at > tuning.RECONNECT_LONGEST_SECONDS:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_seconds())
+
+    async def finish(self, task: asyncio.Task[None]) -> None:
+        """End the stream without losing what is on its way: ask for no more, wait for silence, then close.
+
+        An assignment that was sent but never read would sit out its lease before another worker gets it.
+        """
+        self._is_finishing = True
+        self._window.close()
+        if self._is_connected:
+            # The smallest window there is: with it the server sends at most one job more.
+            request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=1)
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await self._connection.try_once(
+                    self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
+                )
+            await self._silence(task)
+        task.cancel()
+        await asyncio.wait({task})
+
+    async def _silence(self, task: asyncio.Task[None]) -> None:
+        deadline = time.monotonic() + tuning.QUIET_LONGEST_SECONDS
+        quiet_since = time.monotonic()
+        while not task.done() and self._is_connected:
+            now = time.monotonic()
+            quiet_since = max(quiet_since, self._last_message_at)
+            if now >= deadline or now - quiet_since >= tuning.QUIET_SECONDS:
+                return
+            await asyncio.sleep(quiet_since + tuning.QUIET_SECONDS - now)
+
+    async def _stream(self) -> str:
+        """Open a stream and read it to its end. Returns why it ended."""
+        self._clock = ServerClock()  # each stream may lead to another server
+        call = self._connection.stub.StreamJobs(
+            pb.StreamJobsRequest(
+                topics=self._topics,
+                worker_id=self._worker_id,
+                capacity=self._window.announce(),
+                held=[job.claim() for job in self._executor.held.values()],
+                run_id=self._run_id,
+            ),
+            metadata=self._connection.endpoint.metadata,
+        )
+        try:
+            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the welcome.
+            async with asyncio.timeout(tuning.WELCOME_TIMEOUT_SECONDS):
+                message = await call.read()
+            while isinstance(message, pb.StreamJobsResponse):
+                if not self._is_connected:
+                    self._note_connected()
+                self._take(message)
+                if message.draining:
+                    return "it is shutting down"
+                message = await call.read()
+            return "it ended the stream"
+        finally:
+            call.cancel()
+
+    def _take(self, message: pb.StreamJobsResponse) -> None:
+        self._last_message_at = time.monotonic()
+        age_seconds = self._clock.age_seconds(message.clock_seconds) if message.clock_seconds else 0.0
+        if message.HasField("welcome"):
+            welcome = message.welcome
+            lease_seconds = welcome.lease_ttl.ToTimedelta().total_seconds()
+            heartbeat_seconds = welcome.heartbeat_interval.ToTimedelta().total_seconds()
+            self._terms.lease_seconds = lease_seconds or self._terms.lease_seconds
+            self._terms.heartbeat_seconds = heartbeat_seconds or self._terms.heartbeat_seconds
+            self._welcomed()
+        if message.assignments:
+            self._executor.accept(message.assignments, age_seconds)
+        if message.stop:
+            self._executor.stop(
+                self._executor.find(message.stop), "the server says so: it was cancelled, or is lost"
+            )
+
+    def _note_connected(self) -> None:
+        self._is_connected = self._was_let_in = True
+        self._said = None
+        logger.info(
+            "Connected to pulsed at %s as %s: %s.", self._address, self._worker_id, ", ".join(self._topics)
+        )
+
+    def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
+        was_connected, self._is_connected = self._is_connected, False
+        if refusal is not None:
+            event = "No longer let in by"
+        else:
+            event = "Lost the connection to" if was_connected else "Cannot connect to"
+        # Once per outage, and once more if the server is back and shuts the door.
+        if self._is_finishing or (self._said is not None and (refusal is None or self._said == event)):
+            return
+        self._said = event
+        logger.warning("%s pulsed at %s, trying until it answers: %s", event, self._address, reason)

@@ -1,0 +1,180 @@
+"""Tells the server what became of the jobs, many at a time, until it has taken each result."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import grpc
+import grpc.aio
+
+from pulse import failpoints, tuning
+from pulse.errors import ClientClosed
+from pulse.outcomes import Failed
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff
+from pulse.wire.coalescing import Coalescer
+from pulse.wire.connection import Connection
+from pulse.wire.lines import Line
+from pulse.worker.clock import lease_clock
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.window import Window
+
+logger = logging.getLogger("pulse.worker")
+
+_RESULT_BYTES = 64
+# Refusals that say nothing about the result itself, only that now was not the time.
+_LATER = frozenset(
+    code.value[0]
+    for code in (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    )
+)
+
+
+class Reporter:
+    """Reports results in batches, and repeats each until it was taken, refused, or its lease has ended.
+
+    A repeat is harmless: the server answers the same result of the same attempt with OK.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        terms: LeaseTerms,
+        window: Window,
+        settled: Callable[[Iterable[HeldJob]], None],
+    ) -> None:
+        self._connection = connection
+        self._worker_id = worker_id
+        self._terms = terms
+        self._window = window
+        self._settled = settled
+        self._is_failing = False
+        self._line: Line[pb.ReportResultsResponse] = Line(
+            connection, connection.stub.ReportResults, connection.stub.StreamReports
+        )
+        self._coalescer: Coalescer[HeldJob] = Coalescer(
+            self._send,
+            size_of=_size_of,
+            most_items=tuning.REPORT_BATCH_JOBS,
+            most_bytes=tuning.REPORT_BATCH_BYTES,
+            in_flight=tuning.REPORTS_IN_FLIGHT,
+        )
+        self.add = self._coalescer.add
+        """Report a job that has its outcome."""
+        self.flushed = self._coalescer.flushed
+        """Return once nothing is left to report."""
+
+    async def close(self) -> None:
+        """Report nothing any more."""
+        self._let_go(await self._coalescer.close(), "the worker stopped before it was reported")
+        await self._line.close()
+
+    @failpoints.before("worker.reporting")
+    async def _send(self, jobs: list[HeldJob]) -> None:
+        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
+        try:
+            while jobs:
+                jobs = await self._try(jobs)
+                if jobs:
+                    await asyncio.sleep(backoff.next_seconds())
+                    jobs = self._still_ours(jobs)
+        except asyncio.CancelledError:
+            self._let_go(jobs, "the worker stopped before the server had taken it")
+            raise
+        except ClientClosed as error:
+            self._let_go(jobs, error.message)
+
+    @failpoints.after("worker.reported")
+    async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
+        """Report once. Returns the jobs that have to be reported again."""
+        capacity = self._window.news()
+        message = pb.StreamReportsRequest()
+        message.request.worker_id = self._worker_id
+        message.request.capacity = capacity
+        message.request.run_seconds = self._window.run_seconds
+        add = message.request.results.add
+        for job in jobs:
+            outcome = job.outcome
+            if isinstance(outcome, Failed):
+                add(
+                    job_id=job.job_id,
+                    attempt=job.attempt,
+                    error=outcome.error,
+                    retry_after=outcome.retry_after,
+                    discard=outcome.discard,
+                )
+            else:
+                add(job_id=job.job_id, attempt=job.attempt, success=True)
+        try:
+            response = await self._line.call(message)
+        except grpc.aio.AioRpcError as error:
+            self._note_failing(error)
+            return jobs
+        self._is_failing = False
+        self._window.told(capacity)
+        if not response.refused:
+            self._let_go(jobs)
+            return []
+        refused = {item.index: item.refusal for item in response.refused}
+        again: list[HeldJob] = []
+        for index, job in enumerate(jobs):
+            refusal = refused.get(index)
+            if refusal is None:
+                self._let_go([job])
+            elif refusal.code in _LATER:
+                again.append(job)
+            else:
+                self._note_refused(job, refusal.message)
+                self._let_go([job], refusal.message)
+        return again
+
+    def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
+        now = lease_clock()
+        ours = []
+        for job in jobs:
+            if job.stop_reason:
+                self._let_go([job], job.stop_reason)  # whoever stopped it has said why
+                continue
+            if not self._terms.is_over(job, now):
+                ours.append(job)
+                continue
+            logger.warning(
+                "The result of job %s (%s) could not be reported before its lease ended; it will run again.",
+                job.job_id,
+                job.handler.topic,
+            )
+            self._let_go([job], "its lease ended first")
+        return ours
+
+    def _let_go(self, jobs: Sequence[HeldJob], problem: str = "") -> None:
+        for job in jobs:
+            if job.span is not None:
+                job.span.reported(problem)
+        self._settled(jobs)
+
+    def _note_failing(self, error: grpc.aio.AioRpcError) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            reason = self._connection.translate(error).message
+            logger.warning("Results cannot be reported, trying again until their leases end: %s", reason)
+
+    def _note_refused(self, job: HeldJob, sentence: str) -> None:
+        logger.log(
+            logging.INFO if job.stop_reason else logging.WARNING,
+            "The result of job %s (%s) was refused: %s",
+            job.job_id,
+            job.handler.topic,
+            sentence,
+        )
+
+
+def _size_of(job: HeldJob) -> int:
+    return _RESULT_BYTES + (len(job.outcome.error) * 2 if isinstance(job.outcome, Failed) else 0)

@@ -1,0 +1,54 @@
+"""What becomes of a job whose handler raised."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, failure
+from pulse.payload import UndecodableArgs
+from pulse.worker.held_jobs import HeldJob
+
+logger = logging.getLogger("pulse.worker")
+
+
+def judge(job: HeldJob, error: BaseException, fatal: Callable[[BaseException], None]) -> Outcome | None:
+    """Return the outcome to report, or None if there is none. Call it in the handler's task and contextvars.
+
+    What should end the process is handed to `fatal`.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        # Cancelled from outside: by us, or by an event loop that shuts down. A handler can also
+        # raise this by itself, when something that it awaits was cancelled: that is a failure.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            job.is_given_back = True
+            return None
+    elif not isinstance(error, Exception):
+        # SystemExit or KeyboardInterrupt: the handler wants the process to end, so it drains and ends.
+        fatal(error)
+    return _failed(job, error)
+
+
+def _failed(job: HeldJob, error: BaseException) -> Outcome | None:
+    if job.stop_reason:
+        return None
+    if isinstance(error, Cancelled) and job.context.cancelled:
+        job.is_given_back = True
+        return None
+    outcome = Failed(str(error)) if isinstance(error, UndecodableArgs) else failure(error)
+    if job.span is not None:
+        job.span.fail(error, outcome)
+    expected = isinstance(error, UndecodableArgs | Retry | Discard)
+    logger.log(
+        logging.INFO if isinstance(error, Retry) else logging.WARNING,
+        "Job %s (%s) failed on attempt %d of %d: %s",
+        job.job_id,
+        job.handler.topic,
+        job.attempt,
+        job.assignment.max_attempts,
+        outcome.error.partition("\n")[0],
+        exc_info=None if expected else error,
+    )
+    return outcome

@@ -1,0 +1,212 @@
+"""A worker from start to stop: intake, handlers, reports and heartbeats, and how they end in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from pulse import failpoints, tuning
+from pulse.errors import InvalidHandler, PulseError
+from pulse.handlers.registry import Registry
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
+from pulse.worker.confirmer import Confirmer
+from pulse.worker.executor import Executor
+from pulse.worker.heartbeats import Heartbeats
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.intake import Intake
+from pulse.worker.reporter import Reporter
+from pulse.worker.settings import WorkerSettings, make_worker_id
+from pulse.worker.signals import signals_handled
+from pulse.worker.window import Window
+
+logger = logging.getLogger("pulse.worker")
+
+
+class Worker:
+    """Runs the handlers of a registry until it is told to stop. Good for one run."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        registry: Registry,
+        settings: WorkerSettings,
+        topics: Iterable[str] | None = None,
+        *,
+        declare: Callable[[Connection], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Serve these topics, or all that have a handler. Raises InvalidHandler for one that has none.
+
+        `declare` runs beside the work. What it raises ends the run.
+        """
+        self._topics = registry.select(topics)
+        self._connection = connection
+        self._registry = registry
+        self._settings = settings
+        self._declare = declare
+        self._worker_id = settings.worker_id or make_worker_id()
+        terms = LeaseTerms()
+        window = Window(settings.concurrency)
+        self._terms = terms
+        self._executor = Executor(
+            registry,
+            settings.concurrency,
+            terms,
+            window,
+            self._worker_id,
+            confirm=lambda job: self._confirmer.add(job),
+            report=lambda job: self._reporter.add(job),
+            fatal=self._stop_because,
+        )
+        executor = self._executor
+        self._confirmer = Confirmer(
+            connection, self._worker_id, terms, ready=executor.ready, stop=executor.stop
+        )
+        self._reporter = Reporter(connection, self._worker_id, terms, window, executor.settled)
+        self._heartbeats = Heartbeats(
+            connection.endpoint, self._worker_id, terms, executor.held, executor.stop
+        )
+        self._intake = Intake(
+            connection,
+            self._worker_id,
+            self._topics,
+            terms,
+            window,
+            executor,
+            welcomed=self._heartbeats.wake,
+        )
+        self._is_told_to_stop = asyncio.Event()
+        self._is_told_to_hurry = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def run(self, handle_signals: bool) -> None:
+        """Run until a signal, a cancellation, or a server that refuses this worker; drain, then return."""
+        if not len(self._registry):
+            raise InvalidHandler('There is nothing to run: decorate a handler with @p.job("topic") first.')
+        if self._registry.is_serving:
+            raise InvalidHandler("run() is already running for these handlers.")
+        self._registry.serve(True)
+        try:
+            with signals_handled(self.stop, handle_signals):
+                await self._run()
+        finally:
+            self._registry.serve(False)
+
+    async def _run(self) -> None:
+        cancelled: asyncio.CancelledError | None = None
+        self._heartbeats.start()
+        intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
+        intake.add_done_callback(self._stop_if_failed)
+        # Beside the work: a server that is away, or slow, must not keep handlers from what it hands out.
+        declaring = asyncio.create_task(self._declare(self._connection), name="pulse-declare")
+        declaring.add_done_callback(self._stop_if_failed)
+        try:
+            await self._is_told_to_stop.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+        declaring.cancel()
+        draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
+        while not draining.done():
+            try:
+                await asyncio.wait({draining})
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._is_told_to_hurry.set()
+        if cancelled is not None:
+            raise cancelled
+        await draining
+        if self._failure is not None:
+            raise self._failure
+
+    # ------------------------------------------------------------ told to stop
+
+    def stop(self) -> None:
+        """Drain and return from run(). The second time: without waiting for handlers."""
+        if self._is_told_to_stop.is_set():
+            self._is_told_to_hurry.set()
+        self._is_told_to_stop.set()
+
+    def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._stop_because(error)
+
+    def _stop_because(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._is_told_to_stop.set()
+
+    # ------------------------------------------------------------ draining
+
+    async def _drain(self, intake: asyncio.Task[None]) -> None:
+        deadline = time.monotonic() + self._settings.drain_seconds
+        try:
+            self._executor.stop_starting()
+            await self._intake.finish(intake)
+            await self._release(self._executor.unstarted())
+            await self._finish_handlers(deadline)
+            # With their attempt: that a worker stops is not a failure of the job.
+            await self._release(self._executor.given_back())
+            await self._flush_reports()
+        finally:
+            # Last of all: until here every job that is still held keeps its lease.
+            self._heartbeats.stop()
+            self._executor.close()
+            await self._confirmer.close()
+            await self._reporter.close()
+        logger.info("Worker %s has stopped.", self._worker_id)
+
+    async def _finish_handlers(self, deadline: float) -> None:
+        if tasks := self._executor.running_tasks():
+            logger.info(
+                "Stopping: %d handlers have %.0f s to finish.", len(tasks), self._settings.drain_seconds
+            )
+            await self._unless_hurried(asyncio.wait(tasks), max(0.0, deadline - time.monotonic()))
+        if tasks := self._executor.running_tasks():
+            self._executor.cancel_running()
+            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
+        if stubborn := self._executor.running_tasks():
+            logger.warning(
+                "%d handlers did not stop; their jobs run again once their leases end.", len(stubborn)
+            )
+
+    async def _flush_reports(self) -> None:
+        # Results are repeated until their leases end, so this is the longest that waiting can help.
+        flushed = asyncio.ensure_future(self._reporter.flushed())
+        await self._unless_hurried(asyncio.wait({flushed}), self._terms.lease_seconds)
+        await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
+        flushed.cancel()
+
+    async def _unless_hurried(self, work: Coroutine[Any, Any, Any], timeout_seconds: float) -> None:
+        """Wait for the work to end, for the time to be up, or for a second signal."""
+        waited = asyncio.ensure_future(work)
+        hurried = asyncio.ensure_future(self._is_told_to_hurry.wait())
+        await asyncio.wait({waited, hurried}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        waited.cancel()
+        hurried.cancel()
+
+    @failpoints.before("worker.releasing")
+    async def _release(self, jobs: list[HeldJob]) -> None:
+        for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
+            some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]
+            request = pb.ReleaseRequest(worker_id=self._worker_id, claims=[job.claim() for job in some])
+            try:
+                await self._connection.call(
+                    self._connection.stub.Release, request, timeout_seconds=self._release_seconds()
+                )
+            except PulseError as error:
+                logger.warning(
+                    "%d jobs could not be handed back, they run again once their leases end: %s",
+                    len(some),
+                    error.message,
+                )
+            for job in some:
+                job.stop_reason = "it was handed back"
+            self._executor.settled(some)
+
+    def _release_seconds(self) -> float:
+        return (
+            tuning.CANCEL_GRACE_SECONDS if self._is_told_to_hurry.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
+        )

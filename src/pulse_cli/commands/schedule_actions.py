@@ -1,0 +1,211 @@
+"""`pulse schedules create`, `update`, `pause`, `resume`, `delete` and `fire`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from pulse_cli.commands.declaring import Command
+from pulse_cli.connection.connecting import connected
+from pulse_cli.failures import Misuse
+from pulse_cli.inputs.metadata import metadata_option, read_metadata
+from pulse_cli.inputs.payloads import payload_options, read_payload
+from pulse_cli.inputs.questions import confirm
+from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
+from pulse_cli.loops.one_by_one import act_on_each
+from pulse_cli.views.output import output_here
+from pulse_cli.views.schedules import describe_schedule, spec_text
+from pulse_cli.views.shapes import handle_shape, schedule_shape, whole_schedule_shape
+
+if TYPE_CHECKING:
+    import pulse
+
+CATCH_UPS = ("one", "skip", "all")
+
+
+@click.command(
+    "create",
+    cls=Command,
+    examples="""
+        pulse schedules create clean-up --every 1h --name clean-up
+        pulse schedules create send-report --cron '0 9 * * 1-5' --tz Europe/Paris --payload '{"to": "a@b.c"}'
+        pulse schedules create remind --at 2030-01-31T09:00 --payload '{"what": "renew"}'
+        pulse schedules create clean-up --every 30m --name clean-up --replace
+    """,
+)
+@click.argument("topic")
+@payload_options
+@spec_options
+@click.option("--name", help="What it is known by; the same name again makes no second one.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Of its jobs.")
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Of its jobs; 5 if not given.")
+@metadata_option
+@click.option(
+    "--catch-up",
+    type=click.Choice(CATCH_UPS),
+    default="one",
+    show_default=True,
+    help="What becomes of fires that no server was there for: one late fire, none, or all.",
+)
+@click.option("--replace", is_flag=True, help="Change the schedule of this name if it is there.")
+def create(
+    topic: str,
+    payload: str | None,
+    file: str | None,
+    source: str | None,
+    raw: bool,
+    name: str | None,
+    priority: int,
+    max_attempts: int | None,
+    metadata: tuple[str, ...],
+    catch_up: pulse.CatchUp,
+    replace: bool,
+    **when: Unpack[SpecOptions],
+) -> None:
+    """Make a schedule that stores a job on TOPIC whenever it fires."""
+    spec = required_spec(when)
+    args = read_payload(payload, file, source, raw=raw)
+    output = output_here()
+    with connected() as client:
+        made = client.schedule(
+            topic,
+            args,
+            spec,
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=read_metadata(metadata),
+            catch_up=catch_up,
+            replace=replace,
+        )
+        fires = client.schedules.preview(made.spec) if output.is_for_people and made.kind == "cron" else []
+    output.show_one(whole_schedule_shape(made), lambda: describe_schedule(made, fires))
+
+
+@click.command(
+    "update",
+    cls=Command,
+    examples="""
+        pulse schedules update clean-up --every 30m
+        pulse schedules update morning-report --cron '30 8 * * 1-5' --tz Europe/Paris
+        pulse schedules update morning-report --payload '{"to": "c@d.e"}'
+    """,
+)
+@click.argument("schedule")
+@payload_options
+@spec_options
+@click.option("--topic", help="Of its jobs.")
+@click.option("--priority", type=int, help="Of its jobs.")
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Of its jobs.")
+@metadata_option
+@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What becomes of fires that were missed.")
+def update(
+    schedule: str,
+    payload: str | None,
+    file: str | None,
+    source: str | None,
+    raw: bool,
+    topic: str | None,
+    priority: int | None,
+    max_attempts: int | None,
+    metadata: tuple[str, ...],
+    catch_up: pulse.CatchUp | None,
+    **when: Unpack[SpecOptions],
+) -> None:
+    """Change what is given and leave the rest. A new time counts from now; the kind of schedule stays."""
+    args = read_payload(payload, file, source, raw=raw)
+    changes: dict[str, Any] = {
+        "spec": read_spec(when),
+        "topic": topic,
+        "priority": priority,
+        "max_attempts": max_attempts,
+        "metadata": read_metadata(metadata),
+        "catch_up": catch_up,
+        "args": args,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if not changes:
+        raise Misuse("Say what to change, for example --every 30m or --payload JSON.")
+    with connected() as client:
+        changed = client.schedules.update(schedule, **changes)
+    output_here().show_one(whole_schedule_shape(changed), lambda: describe_schedule(changed))
+
+
+@click.command("pause", cls=Command, examples="pulse schedules pause morning-report")
+@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
+def pause(names: tuple[str, ...]) -> None:
+    """Let schedules fire no more, until they are resumed."""
+    with connected() as client:
+
+        def act(name: str) -> pulse.ScheduleInfo:
+            client.schedules.pause(name)
+            return client.schedules.get(name)
+
+        act_on_each(
+            names,
+            act,
+            sentence=lambda s: f"Paused {_called(s)}. Go on with: pulse schedules resume {_called(s)}",
+            shape=schedule_shape,
+        )
+
+
+@click.command("resume", cls=Command, examples="pulse schedules resume morning-report")
+@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
+def resume(names: tuple[str, ...]) -> None:
+    """Let schedules go on with their next fire. What they missed while paused stays missed."""
+    with connected() as client:
+        import pulse
+
+        def act(name: str) -> pulse.ScheduleInfo:
+            known = client.schedules.get(name)
+            client.schedules.resume(known)
+            try:
+                return client.schedules.get(known)
+            except pulse.NotFound:
+                return known  # it was to fire once, and has done so
+
+        act_on_each(
+            names,
+            act,
+            sentence=lambda s: f"Resumed {_called(s)}: {spec_text(s.spec)}.",
+            shape=schedule_shape,
+        )
+
+
+@click.command(
+    "delete",
+    cls=Command,
+    examples="pulse schedules delete morning-report\npulse schedules delete morning-report --yes",
+)
+@click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(names: tuple[str, ...], yes: bool) -> None:
+    """Remove schedules. The jobs that they made stay."""
+    what = f"the schedule {names[0]}" if len(names) == 1 else f"{len(names)} schedules"
+    confirm(f"Delete {what}?", yes=yes)
+    with connected() as client:
+
+        def act(name: str) -> pulse.ScheduleInfo:
+            known = client.schedules.get(name)
+            client.schedules.delete(known)
+            return known
+
+        act_on_each(names, act, sentence=lambda s: f"Deleted {_called(s)}.", shape=schedule_shape)
+
+
+@click.command("fire", cls=Command, examples="pulse schedules fire morning-report")
+@click.argument("schedule")
+def fire(schedule: str) -> None:
+    """Store the schedule's job now. Its timetable goes on as before."""
+    with connected() as client:
+        handle = client.schedules.fire(schedule)
+    output = output_here()
+    if output.form == "plain":
+        click.echo(handle.id)
+    else:
+        output.show_done(f"Stored {handle.id} on {handle.topic}.", handle_shape(handle))
+
+
+def _called(schedule: pulse.ScheduleInfo) -> str:
+    return schedule.name or schedule.id

@@ -1,0 +1,1 @@
+"""What people give: the options that commands share, ids, values and answers."""

@@ -1,0 +1,129 @@
+"""Which jobs: the options that lists and actions share, and how they are said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pulse_cli.inputs.identifiers import is_whole_id
+from pulse_cli.inputs.metadata import read_metadata
+from pulse_cli.inputs.statuses import STATUSES, complete_status, status
+from pulse_cli.inputs.times import past_moment
+from pulse_cli.text.moments import local
+
+if TYPE_CHECKING:
+    from pulse import JobFilter, SyncPulse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """What jobs have to be like; None where it does not matter."""
+
+    topic: str | None = None
+    status: str | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+    schedule: str | None = None
+    error: str | None = None
+    metadata: Mapping[str, str] | None = None
+    error_group: str | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """True if nothing was asked for."""
+        return self == Which()
+
+    def told(self, count: int | None = None) -> str:
+        """Say it in words: 10,000 DEAD_LETTERED jobs on send-email, submitted since …"""
+        number = "" if count is None else f"{count:,}"
+        noun = "job" if count == 1 else "jobs"
+        on = f"on {self.topic}" if self.topic else ""
+        parts = [" ".join(filter(None, [number, self.status, noun, on]))]
+        parts += [f"submitted since {local(self.since)}"] if self.since else []
+        parts += [f"submitted before {local(self.before)}"] if self.before else []
+        parts += [f"made by {self.schedule}"] if self.schedule else []
+        parts += [f"with {self.error!r} in the error"] if self.error else []
+        parts += [f"with {name}={value}" for name, value in (self.metadata or {}).items()]
+        parts += [f"of the group {self.error_group}"] if self.error_group else []
+        return ", ".join(parts)
+
+
+def filter_options(command: F) -> F:
+    """Add the options that say which jobs. The command gets what they say as `which`."""
+
+    @wraps(command)
+    def with_filter(
+        *args: Any,
+        topic: str | None,
+        status: str | None,
+        since: datetime | None,
+        before: datetime | None,
+        schedule: str | None,
+        error: str | None,
+        where: tuple[str, ...],
+        error_group: str | None,
+        **others: Any,
+    ) -> Any:
+        if error_group:  # only dead letters have one
+            status = status or "DEAD_LETTERED"
+        metadata = read_metadata(where)
+        which = Which(topic, status, since, before, schedule, error, metadata, error_group)
+        return command(*args, which=which, **others)
+
+    decorated: Any = with_filter
+    for decorate in (
+        click.option(
+            "--error-group",
+            metavar="GROUP",
+            help="Only dead letters of this group; `pulse dead-letters` lists them.",
+        ),
+        click.option(
+            "--metadata",
+            "where",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Only jobs with this among their metadata; repeatable.",
+        ),
+        click.option("--error", metavar="TEXT", help="Only jobs with this text in their last error."),
+        click.option("--schedule", metavar="NAME|ID", help="Only jobs that this schedule made."),
+        click.option("--before", type=past_moment, metavar="TIME", help="Only jobs submitted before that."),
+        click.option(
+            "--since",
+            type=past_moment,
+            metavar="TIME",
+            help="Only jobs submitted since then: 2h for two hours ago, or 2030-01-31T09:00.",
+        ),
+        click.option(
+            "--status",
+            type=status,
+            shell_complete=complete_status,
+            help=f"Only jobs in this status: {', '.join(STATUSES)}.",
+        ),
+        click.option("--topic", help="Only jobs on this topic."),
+    ):
+        decorated = decorate(decorated)
+    return decorated  # type: ignore[no-any-return]  # it takes other keywords, and click alone calls it
+
+
+def job_filter(client: SyncPulse, which: Which) -> JobFilter:
+    """Return the filter as the SDK takes it. A schedule that is given by its name is looked up."""
+    schedule = which.schedule
+    if schedule and not is_whole_id(schedule):  # one that was deleted has left jobs, but only its id is known
+        schedule = client.schedules.get(schedule).id
+    return {
+        "topic": which.topic,
+        "status": which.status,
+        "since": which.since,
+        "before": which.before,
+        "schedule_id": schedule,
+        "error_contains": which.error,
+        "metadata": which.metadata,
+        "error_group": which.error_group,
+    }

@@ -1,0 +1,123 @@
+"""Runs `pulse top`: one thread asks the server, the other draws and listens to the keys."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from pulse_cli import tuning
+from pulse_cli.loops.keys import Keys, listening
+from pulse_cli.text.moments import now
+from pulse_cli.views.output import Output
+from pulse_cli.views.shapes import snapshot_shape
+from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.views.terminal import make_console, print_lines, styled, table_width
+from pulse_cli.views.top_screen import frame
+
+if TYPE_CHECKING:
+    from pulse import SyncPulse
+
+_QUITS = frozenset("qQ\x04")
+
+
+def show_once(client: SyncPulse, output: Output) -> None:
+    """Print what is to be seen now."""
+    snapshot = take_snapshot(client)
+    if output.is_for_people:
+        print_lines(frame(snapshot, (), client.address, "", table_width(), None))
+    else:
+        output.show_shape(snapshot_shape(snapshot))
+
+
+def watch_live(client: SyncPulse, interval: timedelta) -> None:
+    """Fill the screen until q or Ctrl-C."""
+    with Feed(client, interval) as feed, listening() as keys:
+        try:
+            _draw(feed, keys, client.address, interval)
+        except KeyboardInterrupt:
+            return  # as good a way to leave as q
+
+
+def _draw(feed: Feed, keys: Keys, address: str, interval: timedelta) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    console = make_console()
+    drawn: object = None
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            seen = feed.seen
+            if seen.failure is not None:
+                raise seen.failure
+            size, moment = console.size, now().astimezone().strftime("%H:%M:%S")
+            if drawn != (seen, size, moment):
+                ways_out = "q quits" if keys.are_heard else "Ctrl-C ends it"
+                title = f"{address}  {moment}  every {interval.total_seconds():g}s"
+                if seen.snapshot is None and not seen.trouble:
+                    title += "  connecting…"
+                lines = frame(
+                    *(seen.snapshot, seen.trend, f"{title}  {ways_out}", seen.trouble),
+                    *(size.width, size.height),
+                )
+                live.update(Group(*map(styled, lines)), refresh=True)
+                drawn = (seen, size, moment)
+            if _QUITS & set(keys.pressed(tuning.KEY_SECONDS)):
+                return
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What is known at the moment."""
+
+    snapshot: Snapshot | None = None
+    trend: Sequence[int] = ()
+    trouble: str = ""
+    """Why there is nothing newer."""
+    failure: Exception | None = None
+    """Why there never will be."""
+
+
+class Feed:
+    """Asks the server again and again, in its own thread: a server that hangs must not hold up the keys."""
+
+    def __init__(self, client: SyncPulse, interval: timedelta) -> None:
+        self.seen = Seen()
+        self._client = client
+        self._interval_seconds = interval.total_seconds()
+        self._trend: deque[int] = deque(maxlen=tuning.TREND_LENGTH)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="pulse-top", daemon=True)
+
+    def __enter__(self) -> Feed:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+
+    def _ask(self) -> None:
+        import pulse
+
+        while not self._is_over.is_set():
+            try:
+                snapshot = take_snapshot(self._client)
+                self._trend.append(snapshot.ready)
+                self.seen = Seen(snapshot, tuple(self._trend))
+            except pulse.Unavailable as error:
+                self.seen = Seen(self.seen.snapshot, self.seen.trend, error.message)
+            except (pulse.ClientClosed, CancelledError):
+                return  # the screen is gone
+            except Exception as error:
+                self.seen = Seen(failure=error)
+                return
+            self._is_over.wait(self._interval_seconds)
+
+
+def take_snapshot(client: SyncPulse) -> Snapshot:
+    """Ask the server for everything at once."""
+    return Snapshot(client.dispatch_status(), client.topics(), client.workers(), now())

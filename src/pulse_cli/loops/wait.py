@@ -1,0 +1,122 @@
+"""Waits for jobs to finish, and tells how they did."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from pulse_cli import tuning
+from pulse_cli.failures import FAILED, INTERRUPTED, Failure
+from pulse_cli.loops.notice import Notice
+from pulse_cli.loops.progress import Spinner, spinner
+from pulse_cli.text import printable
+from pulse_cli.text.durations import format_duration
+from pulse_cli.text.moments import now
+from pulse_cli.views.jobs import state, status_cell
+from pulse_cli.views.output import Output
+from pulse_cli.views.shapes import whole_job_shape
+from pulse_cli.views.tables import Cell
+from pulse_cli.views.terminal import print_lines
+
+if TYPE_CHECKING:
+    from pulse import JobHandle, JobInfo, SyncPulse
+
+
+def wait_for_jobs(
+    client: SyncPulse,
+    handles: Sequence[JobHandle],
+    longest: timedelta | None,
+    output: Output,
+    *,
+    is_array: bool,
+) -> None:
+    """Wait until all have finished and print how. Raises a Failure unless all were completed."""
+    started = time.monotonic()
+    ids = [handle.id for handle in handles]
+    topics = sorted({handle.topic for handle in handles})
+    finished: dict[str, JobInfo] = {}
+    try:
+        with spinner() as progress:
+            _wait(client, ids.copy(), topics, finished, longest, progress)
+    except KeyboardInterrupt:
+        left = [job_id for job_id in ids if job_id not in finished]
+        raise Failure(_goes_on("interrupted", left), INTERRUPTED) from None
+    jobs = [finished[job_id] for job_id in ids if job_id in finished]
+    if is_array:
+        _tell_many(jobs, started, output)
+    elif jobs:
+        _tell_one(jobs[0], started, output)
+    if left := [job_id for job_id in ids if job_id not in finished]:
+        assert longest is not None
+        raise Failure(_goes_on(f"not finished after {format_duration(longest)}", left))
+    if any(str(job.status) != "COMPLETED" for job in jobs):
+        raise Failure("", FAILED)  # how it ended has been printed
+
+
+def _wait(
+    client: SyncPulse,
+    left: list[str],
+    topics: Sequence[str],
+    finished: dict[str, JobInfo],
+    longest: timedelta | None,
+    progress: Spinner,
+) -> None:
+    total, started = len(left), time.monotonic()
+    pause = tuning.WAIT_FIRST_SECONDS
+    notice = Notice(client, left.copy(), topics)
+    while True:
+        job = None
+        for job_id in list(left):
+            job = client.get_job(job_id)
+            if not job.status.is_finished:
+                break  # the oldest that still goes on: those behind it are asked for when it is done
+            finished[job_id] = job
+            left.remove(job_id)
+        if not left or job is None:
+            return
+        remaining = float("inf") if longest is None else longest.total_seconds() - time.monotonic() + started
+        if remaining <= 0:
+            return
+        status = f"{job.status} · attempt {job.attempts} of {job.max_attempts} · {state(job, now())}"
+        progress.update(f"{total - len(left)} of {total} finished · {status}" if total > 1 else status)
+        notice.wait(min(pause, remaining))
+        pause = min(pause * 1.5, tuning.WAIT_LONGEST_SECONDS)
+
+
+def _tell_one(job: JobInfo, started: float, output: Output) -> None:
+    if output.form == "json":
+        output.show_shape(whole_job_shape(job))
+        return
+    if output.form == "plain":
+        click.echo(f"{job.id}\t{job.status}")
+        return
+    waited = format_duration(timedelta(seconds=time.monotonic() - started))
+    attempts = f"{job.attempts} attempt" + ("" if job.attempts == 1 else "s")
+    line = [status_cell(job.status), Cell(f" after {waited}, {attempts}")]
+    if str(job.status) != "COMPLETED" and job.last_error:
+        line.append(Cell(f": {printable.summary(job.last_error)}"))
+    print_lines([line])
+
+
+def _tell_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:
+    if output.form == "json":
+        output.show_shape([whole_job_shape(job) for job in jobs])
+    elif output.form == "plain":
+        for job in jobs:
+            click.echo(f"{job.id}\t{job.status}")
+    else:
+        waited = format_duration(timedelta(seconds=time.monotonic() - started))
+        counts = Counter(str(job.status) for job in jobs)
+        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        click.echo(f"{told} after {waited}")
+
+
+def _goes_on(what: str, left: Sequence[str]) -> str:
+    if len(left) == 1:
+        return f"{what}. The job goes on; look at it with: pulse jobs get {left[0]}"
+    return f"{what}. {len(left)} jobs go on; look at them with: pulse jobs list"

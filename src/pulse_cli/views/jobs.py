@@ -1,0 +1,149 @@
+"""How jobs look to people: a row, a few words, the whole story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse_cli.text import printable
+from pulse_cli.text.durations import format_duration
+from pulse_cli.text.moments import ago, local, now
+from pulse_cli.views.descriptions import blank, facts, heading, indented
+from pulse_cli.views.output import View
+from pulse_cli.views.payloads import payload_text
+from pulse_cli.views.shapes import job_shape
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
+
+if TYPE_CHECKING:
+    import pulse
+
+_STYLES = {
+    "PENDING": "cyan",
+    "RUNNING": "blue",
+    "RETRYING": "yellow",
+    "COMPLETED": "green",
+    "DEAD_LETTERED": "red",
+    "CANCELED": QUIET,
+}
+
+_TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
+
+
+def status_cell(status: str) -> Cell:
+    """Return a status in its colour."""
+    return Cell(str(status), _STYLES.get(status, ""))
+
+
+def job_view() -> View[pulse.JobInfo]:
+    """Return how jobs are listed."""
+    present = now()
+
+    def row(job: pulse.JobInfo) -> Row:
+        submitted = "–" if job.submitted_at is None else ago(job.submitted_at, present)
+        return [
+            Cell(job.id),
+            Cell(printable.one_line(job.topic)),
+            status_cell(job.status),
+            Cell(f"{job.attempts}/{job.max_attempts}"),
+            Cell(submitted),
+            Cell(state(job, present), QUIET),
+        ]
+
+    columns = (
+        Column("ID"),
+        Column("TOPIC", shortest=8, drop=1),
+        Column("STATUS"),
+        Column("TRIES", drop=2, right=True),
+        Column("SUBMITTED", drop=3),
+        Column("STATE", shortest=14, drop=4),
+    )
+    fields = (
+        *("id", "topic", "status", "attempts", "max_attempts", "priority", "submitted_at", "next_run_at"),
+        *("started_at", "finished_at", "worker_id", "last_error"),
+    )
+    return View(columns, row, job_shape, fields)
+
+
+def state(job: pulse.JobInfo, present: datetime) -> str:
+    """Say in a few words what a job waits for, who runs it, or how it ended."""
+    error = printable.summary(job.last_error or "")
+    match str(job.status):
+        case "PENDING" | "RETRYING":
+            due = job.next_run_at
+            wait = f"runs {ago(due, present)}" if due is not None and due > present else "waits for a worker"
+            return f"{wait}: {error}" if error else wait
+        case "RUNNING":
+            since = "" if job.started_at is None else f" for {format_duration(present - job.started_at)}"
+            return printable.one_line(f"on {job.worker_id}{since}")
+        case "COMPLETED":
+            if job.started_at is None or job.finished_at is None:
+                return ""
+            return f"took {format_duration(job.finished_at - job.started_at)}"
+    return error
+
+
+def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
+    """Yield everything about a job, line by line."""
+    present = now()
+    yield [Cell(job.id, "bold"), Cell("  "), status_cell(job.status)]
+    waits = str(job.status) in ("PENDING", "RETRYING")
+    ended_badly = str(job.status) in ("DEAD_LETTERED", "CANCELED")  # the last section tells why
+    yield from facts(
+        ("Topic", job.topic),
+        ("State", "" if ended_badly else state(job, present)),
+        ("Attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("Priority", str(job.priority)),
+        ("Submitted", job.submitted_at),
+        ("Next run", job.next_run_at if waits else None),
+        ("Started", job.started_at),
+        ("Finished", job.finished_at),
+        ("Lease until", job.lease_until),
+        ("Worker", job.worker_id),
+        ("Key", job.idempotency_key),
+        ("Schedule", job.schedule_id),
+        *((f"@{name}", value) for name, value in sorted(job.metadata.items())),
+        present=present,
+    )
+    yield blank()
+    yield heading("Timeline")
+    yield from lay_out(_TIMELINE, list(_timeline(job, present)), None)[1:]
+    if job.payload:
+        yield blank()
+        yield heading("Payload")
+        yield from indented(payload_text(job.payload))
+    if job.last_error:
+        yield blank()
+        yield heading("Last error")
+        yield from indented(printable.lines(job.last_error), "red" if str(job.status) != "COMPLETED" else "")
+
+
+def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
+    if job.submitted_at is not None:
+        yield _event(job.submitted_at, present, "submitted")
+    for past in job.history:
+        took = ""
+        if past.started_at is not None and past.ended_at is not None:
+            took = f" after {format_duration(past.ended_at - past.started_at)}"
+        worker = f" on {past.worker_id}" if past.worker_id else ""
+        told = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
+        yield _event(past.ended_at, present, told, printable.summary(past.error))
+    if str(job.status) == "RUNNING":
+        yield _event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")
+    elif str(job.status) == "COMPLETED":
+        by = f" by {job.worker_id}" if job.worker_id else ""
+        yield _event(job.finished_at, present, f"attempt {job.attempts} completed{by}, {state(job, present)}")
+    elif job.finished_at is not None:
+        yield _event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
+    elif job.next_run_at is not None and job.next_run_at > present:
+        yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
+
+
+def _event(moment: datetime | None, present: datetime, told: str, error: str = "") -> Row:
+    when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
+    return [
+        Cell(f"  {when}", QUIET),
+        Cell(relative, QUIET),
+        Cell(printable.one_line(told)),
+        Cell(error, "red"),
+    ]

@@ -1,0 +1,131 @@
+"""How schedules and their fires look to people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse_cli.text import printable
+from pulse_cli.text.durations import format_exact
+from pulse_cli.text.moments import ago, full, iso, local, now
+from pulse_cli.views.descriptions import blank, facts, heading, indented
+from pulse_cli.views.jobs import status_cell
+from pulse_cli.views.output import View
+from pulse_cli.views.payloads import payload_text
+from pulse_cli.views.shapes import fire_shape, schedule_shape
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row
+
+if TYPE_CHECKING:
+    import pulse
+
+
+def schedule_view() -> View[pulse.ScheduleInfo]:
+    """Return how schedules are listed."""
+    present = now()
+
+    def row(schedule: pulse.ScheduleInfo) -> Row:
+        return [
+            Cell(printable.one_line(schedule.name or schedule.id)),
+            Cell(printable.one_line(schedule.topic)),
+            Cell("once" if schedule.kind == "once" else printable.one_line(spec_text(schedule.spec))),
+            Cell("paused", "red") if schedule.paused else Cell(_moment(schedule.next_run_at, present)),
+            Cell(_moment(schedule.last_run_at, present), QUIET),
+            Cell(schedule.id, QUIET),
+        ]
+
+    columns = (
+        Column("SCHEDULE", shortest=36),  # the length of an id, for those without a name
+        Column("TOPIC", shortest=8, drop=1),
+        Column("WHEN", shortest=11, drop=2),
+        Column("NEXT"),
+        Column("LAST", drop=3),
+        Column("ID", drop=4),
+    )
+    fields = (
+        "id",
+        "name",
+        "topic",
+        "kind",
+        "at",
+        "every",
+        "cron",
+        "tz",
+        "paused",
+        "next_run_at",
+        "last_run_at",
+    )
+    return View(columns, row, schedule_shape, fields)
+
+
+def fire_view() -> View[pulse.ScheduleFire]:
+    """Return how the fires of a schedule are listed."""
+    present = now()
+
+    def row(fire: pulse.ScheduleFire) -> Row:
+        return [Cell(_moment(fire.fired_at, present)), Cell(fire.job_id), status_cell(fire.status)]
+
+    columns = (Column("FIRED"), Column("JOB"), Column("STATUS"))
+    return View(columns, row, fire_shape, ("job_id", "fired_at", "status"))
+
+
+def preview_view() -> View[datetime]:
+    """Return how fires to come are listed."""
+    present = now()
+
+    def row(moment: datetime) -> Row:
+        when, _, relative = full(moment, present).partition(" (")
+        return [Cell(when), Cell(relative.removesuffix(")"), QUIET)]
+
+    return View(
+        (Column("FIRES"), Column("THAT IS", drop=1)),
+        row,
+        lambda moment: {"fires_at": iso(moment)},
+        ("fires_at",),
+    )
+
+
+def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = ()) -> Iterator[Line]:
+    """Yield everything about a schedule, line by line; `fires` are those to come."""
+    present = now()
+    title = [Cell(printable.one_line(schedule.name or schedule.id), "bold")]
+    yield [*title, Cell("  "), Cell("paused", "red")] if schedule.paused else title
+    yield from facts(
+        ("Id", schedule.id),
+        ("Topic", schedule.topic),
+        ("When", spec_text(schedule.spec)),
+        ("Next fire", None if schedule.paused else schedule.next_run_at),
+        ("Last fire", schedule.last_run_at),
+        ("Priority", str(schedule.priority)),
+        ("Max attempts", str(schedule.max_attempts)),
+        ("Catch-up", schedule.catch_up),
+        ("Created", schedule.created_at),
+        *((f"@{name}", value) for name, value in sorted(schedule.metadata.items())),
+        present=present,
+    )
+    if fires and not schedule.paused:
+        yield blank()
+        yield heading("Fires next")
+        for moment in fires:
+            yield [Cell(f"  {full(moment, present)}")]
+    if schedule.payload:
+        yield blank()
+        yield heading("Payload of its jobs")
+        yield from indented(payload_text(schedule.payload))
+
+
+def spec_text(spec: pulse.At | pulse.Every | pulse.Cron) -> str:
+    """Say when, for people."""
+    import pulse
+
+    match spec:
+        case pulse.Every(interval):
+            return f"every {format_exact(interval)}"
+        case pulse.Cron(expression=expression, tz=tz):
+            return expression if tz == "UTC" else f"{expression} {tz}"
+        case pulse.At(when):
+            return f"once, {local(when)}"
+
+
+def _moment(moment: datetime | None, present: datetime) -> str:
+    return "–" if moment is None else ago(moment, present)

@@ -1,0 +1,257 @@
+"""What JSON output looks like. Keys are only ever added; times are ISO 8601 in UTC, or null."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pulse_cli.text.durations import format_exact
+from pulse_cli.text.moments import iso
+
+if TYPE_CHECKING:
+    import pulse
+    from pulse_cli.views.snapshots import Snapshot
+
+Shape = dict[str, Any]
+
+
+def job_shape(job: pulse.JobInfo) -> Shape:
+    """A job in a list."""
+    return {
+        "id": job.id,
+        "topic": job.topic,
+        "status": str(job.status),
+        "attempts": job.attempts,
+        "max_attempts": job.max_attempts,
+        "priority": job.priority,
+        "submitted_at": _time(job.submitted_at),
+        "next_run_at": _time(job.next_run_at),
+        "started_at": _time(job.started_at),
+        "finished_at": _time(job.finished_at),
+        "lease_until": _time(job.lease_until),
+        "worker_id": job.worker_id,
+        "last_error": job.last_error,
+        "idempotency_key": job.idempotency_key,
+        "schedule_id": job.schedule_id,
+        "metadata": dict(job.metadata),
+        "error_group": job.error_group,
+    }
+
+
+def whole_job_shape(job: pulse.JobInfo) -> Shape:
+    """A job on its own: with its payload and its failed attempts."""
+    return job_shape(job) | payload_shape(job.payload) | {"history": [_attempt(past) for past in job.history]}
+
+
+def handle_shape(handle: pulse.JobHandle) -> Shape:
+    """A job that was stored."""
+    return {"id": handle.id, "topic": handle.topic, "duplicate": handle.duplicate}
+
+
+def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """A schedule in a list."""
+    return {
+        "id": schedule.id,
+        "name": schedule.name,
+        "topic": schedule.topic,
+        "kind": schedule.kind,
+        **spec_shape(schedule.spec),
+        "paused": schedule.paused,
+        "next_run_at": _time(schedule.next_run_at),
+        "last_run_at": _time(schedule.last_run_at),
+        "priority": schedule.priority,
+        "max_attempts": schedule.max_attempts,
+        "catch_up": schedule.catch_up,
+        "created_at": _time(schedule.created_at),
+        "metadata": dict(schedule.metadata),
+    }
+
+
+def whole_schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
+    """A schedule on its own: with the payload of its jobs."""
+    return schedule_shape(schedule) | payload_shape(schedule.payload)
+
+
+def fire_shape(fire: pulse.ScheduleFire) -> Shape:
+    """One fire of a schedule."""
+    return {"job_id": fire.job_id, "fired_at": _time(fire.fired_at), "status": str(fire.status)}
+
+
+def dispatch_shape(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) -> Shape:
+    """What is paused, and how many jobs could run if it were not."""
+    ready = {topic.topic: topic.ready for topic in topics}
+    return {
+        "paused": status.paused,
+        "reason": status.reason or None,
+        "paused_at": _time(status.paused_at),
+        "held_back": sum(topic.ready for topic in topics if topic.paused),
+        "topics": [
+            {
+                "topic": topic,
+                "reason": pause.reason or None,
+                "paused_at": _time(pause.paused_at),
+                "held_back": ready.get(topic, 0),
+            }
+            for topic, pause in sorted(status.topics.items())
+        ],
+    }
+
+
+def topic_shape(topic: pulse.TopicInfo) -> Shape:
+    """A topic at a glance."""
+    return {
+        "topic": topic.topic,
+        "ready": topic.ready,
+        "waiting": topic.waiting,
+        "running": topic.running,
+        "dead_lettered": topic.dead_lettered,
+        "canceled": topic.canceled,
+        "oldest_ready_at": _time(topic.oldest_ready_at),
+        "paused": topic.paused,
+        "workers": topic.workers,
+        "last_minute": _rates(topic.last_minute),
+        "last_hour": _rates(topic.last_hour),
+        "wait": _latency(topic.wait),
+        "run": _latency(topic.run),
+    }
+
+
+def worker_shape(worker: pulse.WorkerInfo) -> Shape:
+    """A worker, and the jobs that it holds."""
+    return {
+        "worker_id": worker.worker_id,
+        "server": worker.server,
+        "connected_at": _time(worker.connected_at),
+        "topics": list(worker.topics),
+        "capacity": worker.capacity,
+        "held_count": worker.held_count,
+        "held": [held_shape(job) for job in worker.held],
+    }
+
+
+def held_shape(job: pulse.HeldJob) -> Shape:
+    """A job in the hands of a worker."""
+    return {
+        "id": job.id,
+        "topic": job.topic,
+        "attempt": job.attempt,
+        "since": _time(job.since),
+        "lease_until": _time(job.lease_until),
+    }
+
+
+def transition_shape(change: pulse.Transition) -> Shape:
+    """One change of a job."""
+    return {
+        "event": "transition",
+        "at": _time(change.at),
+        "status": str(change.status),
+        "topic": change.topic,
+        "job_id": change.job_id,
+        "attempt": change.attempt,
+        "worker_id": change.worker_id,
+        "error": change.error,
+    }
+
+
+def gap_shape(news: pulse.Transitions) -> Shape:
+    """Changes that were not seen."""
+    return {"event": "gap", "missed": news.missed, "interrupted": news.interrupted}
+
+
+def snapshot_shape(snapshot: Snapshot) -> Shape:
+    """The whole queue at one moment."""
+    return {
+        "at": _time(snapshot.at),
+        "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics),
+        "topics": [topic_shape(topic) for topic in snapshot.topics],
+        "workers": [worker_shape(worker) for worker in snapshot.workers],
+    }
+
+
+def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
+    """Dead letters that died alike."""
+    return {
+        "topic": group.topic,
+        "error_group": group.error_group,
+        "count": group.count,
+        "first_at": _time(group.first_at),
+        "last_at": _time(group.last_at),
+        "sample": job_shape(group.sample),
+    }
+
+
+def identity_shape(identity: pulse.Identity) -> Shape:
+    """Who the server takes the caller for."""
+    return {"user": identity.user, "role": identity.role, "methods": sorted(identity.methods)}
+
+
+def bulk_shape(
+    matched: int | None, changed: int, *, counted_at: datetime | None, is_complete: bool, is_dry_run: bool
+) -> Shape:
+    """What became of an action on many jobs. None matched: nobody has counted them."""
+    return {
+        "matched": matched,
+        "changed": changed,
+        "complete": is_complete,
+        "dry_run": is_dry_run,
+        "counted_at": _time(counted_at),
+    }
+
+
+def payload_shape(payload: bytes) -> Shape:
+    """The payload as JSON where it is that, else its bytes in base64. Both are null for an empty one."""
+    if not payload:
+        return {"payload": None, "payload_base64": None}
+    try:
+        return {"payload": json.loads(payload, parse_constant=_refuse), "payload_base64": None}
+    except (ValueError, RecursionError):
+        return {"payload": None, "payload_base64": base64.b64encode(payload).decode()}
+
+
+def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
+    """When a schedule fires: one of at, every and cron is set."""
+    moment: datetime | None = getattr(spec, "moment", None)
+    interval: timedelta | None = getattr(spec, "interval", None)
+    return {
+        "at": _time(moment),
+        "every": None if interval is None else format_exact(interval),
+        "cron": getattr(spec, "expression", None),
+        "tz": getattr(spec, "tz", None),
+    }
+
+
+def _attempt(past: pulse.Attempt) -> Shape:
+    return {
+        "attempt": past.attempt,
+        "outcome": past.outcome,
+        "worker_id": past.worker_id,
+        "started_at": _time(past.started_at),
+        "ended_at": _time(past.ended_at),
+        "error": past.error,
+    }
+
+
+def _latency(latency: pulse.Latency) -> Shape:
+    return {"count": latency.count, "p50": latency.p50, "p95": latency.p95, "p99": latency.p99}
+
+
+def _rates(rates: pulse.Rates) -> Shape:
+    return {
+        "submitted": rates.submitted,
+        "completed": rates.completed,
+        "failed": rates.failed,
+        "dead_lettered": rates.dead_lettered,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)
+
+
+def _refuse(constant: str) -> None:
+    # Python would read NaN and write it again, and that is not JSON to anyone else.
+    raise ValueError(constant)

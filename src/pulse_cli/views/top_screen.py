@@ -1,0 +1,136 @@
+"""What stands on the screen of `pulse top`: the state of the whole, then topics, then workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse_cli.text import printable
+from pulse_cli.text.moments import age, now
+from pulse_cli.text.numbers import bar, compact, sparkline
+from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, without_empty
+from pulse_cli.views.topics import TOPIC_COLUMNS, topic_row
+from pulse_cli.views.workers import WORKER_COLUMNS, gone_first, worker_row
+
+if TYPE_CHECKING:
+    from pulse import DispatchStatus, TopicInfo
+
+_ALARM = "bold white on red"
+_BAR_WIDTH = 16
+_LEAST_ROWS = 3
+_MARGIN = "  "
+
+
+def frame(
+    snapshot: Snapshot | None,
+    trend: Sequence[int],
+    title: str,
+    trouble: str,
+    width: int | None,
+    height: int | None,
+) -> list[Line]:
+    """Return the lines of the screen: `height` at the most, each no wider than `width`; None is any size."""
+    present = now()
+    lines: list[Line] = [[Cell("pulse top", "bold"), Cell(f"{_MARGIN}{printable.one_line(title)}", QUIET)]]
+    if trouble:
+        silent = f"As it was {age(snapshot.at, present)} ago. " if snapshot else ""
+        lines.append([Cell(f" {silent}{printable.one_line(trouble)} ", _ALARM)])
+    if snapshot is not None:
+        lines += _pauses(snapshot, present)
+        lines += _totals(snapshot, trend, present)
+        room = None if height is None else height - len(lines)
+        lines += _tables(snapshot, present, width, room)
+    lines = lines[:height]
+    return lines if width is None else [cut_line(line, width) for line in lines]
+
+
+def _pauses(snapshot: Snapshot, present: datetime) -> Iterator[Line]:
+    status = snapshot.dispatch
+    if status.paused:
+        held = f"{snapshot.ready:,} held back"
+        yield [Cell(f" PAUSED: everything{_since(status, present)}, {held}{_why(status.reason)} ", _ALARM)]
+    ready = {topic.topic: topic.ready for topic in snapshot.topics}
+    for topic, pause in sorted(status.topics.items(), key=lambda item: -ready.get(item[0], 0)):
+        text = f"{printable.one_line(topic)} for {age(pause.paused_at, present)}"
+        held = f"{ready.get(topic, 0):,} held back"
+        yield [Cell(f" PAUSED: {text}, {held}{_why(pause.reason)} ", _ALARM)]
+
+
+def _since(status: DispatchStatus, present: datetime) -> str:
+    return "" if status.paused_at is None else f" for {age(status.paused_at, present)}"
+
+
+def _why(reason: str) -> str:
+    return f": {printable.one_line(reason)}" if reason else ""
+
+
+def _totals(snapshot: Snapshot, trend: Sequence[int], present: datetime) -> Iterator[Line]:
+    topics = snapshot.topics
+    oldest = min((topic.oldest_ready_at for topic in topics if topic.oldest_ready_at), default=None)
+    dead = sum(topic.dead_lettered for topic in topics)
+    gone = sum(worker.connected_at is None for worker in snapshot.workers)
+    connected = len({worker.worker_id for worker in snapshot.workers if worker.connected_at})
+    starving = snapshot.ready and not connected
+    yield [
+        Cell(f"ready {snapshot.ready:,}", "bold"),
+        Cell(f" {sparkline(trend)}" if len(trend) > 1 else "", "cyan"),
+        Cell(f", oldest {age(oldest, present)}" if oldest else ""),
+        Cell(f"{_MARGIN}waiting {compact(sum(topic.waiting for topic in topics))}"),
+        Cell(f"{_MARGIN}running {compact(sum(topic.running for topic in topics))}"),
+        Cell(f"{_MARGIN}dead {compact(dead)}", "bold red" if dead else ""),
+        Cell(f"{_MARGIN}workers {connected:,}", "bold yellow" if starving else ""),
+        Cell(f", {gone:,} gone" if gone else "", "bold red"),
+    ]
+    minute, hour = [t.last_minute for t in topics], [t.last_hour for t in topics]
+    yield [
+        Cell("last 1m ", QUIET),
+        Cell(f"{compact(sum(rates.submitted for rates in minute))} in, "),
+        Cell(f"{compact(sum(rates.completed for rates in minute))} done", "green"),
+        Cell(f", {compact(sum(rates.failed for rates in minute))} failed"),
+        Cell(f"{_MARGIN}1h ", QUIET),
+        Cell(f"{compact(sum(rates.submitted for rates in hour))} in, "),
+        Cell(f"{compact(sum(rates.completed for rates in hour))} done", "green"),
+        Cell(f", {compact(sum(rates.failed for rates in hour))} failed"),
+    ]
+    yield []
+
+
+def _tables(snapshot: Snapshot, present: datetime, width: int | None, room: int | None) -> list[Line]:
+    topics = _topic_lines(snapshot.topics, present, width)
+    workers = lay_out(
+        WORKER_COLUMNS, [worker_row(worker, present) for worker in gone_first(snapshot.workers)], width
+    )
+    if not snapshot.workers:
+        workers = [[Cell("No worker is connected.", "bold yellow" if snapshot.ready else QUIET)]]
+    if room is None:
+        return [*topics, [], *workers]
+    # Topics may take what workers leave, which is a third of the screen if they need as much.
+    for_workers = min(len(workers), max(room // 3, _LEAST_ROWS, room - 1 - len(topics)))
+    topics = _at_most(topics, room - 1 - for_workers)
+    return [*topics, [], *_at_most(workers, for_workers)]
+
+
+def _topic_lines(topics: Sequence[TopicInfo], present: datetime, width: int | None) -> list[Line]:
+    if not topics:
+        return [[Cell("No topic has jobs or workers.", QUIET)]]
+    largest = max(topic.last_minute.completed for topic in topics)
+    busiest_first = sorted(topics, key=_pressing, reverse=True)
+    rows: list[Row] = [
+        [*topic_row(topic, present), Cell(bar(topic.last_minute.completed, largest, _BAR_WIDTH), "green")]
+        for topic in busiest_first
+    ]
+    return lay_out(*without_empty((*TOPIC_COLUMNS, Column("THROUGHPUT", drop=7)), rows), width)
+
+
+def _pressing(topic: TopicInfo) -> tuple[int, ...]:
+    return (topic.ready + topic.running, topic.last_minute.completed, topic.dead_lettered, topic.waiting)
+
+
+def _at_most(lines: list[Line], most: int) -> list[Line]:
+    """Return the lines, the last of them replaced where there are too many."""
+    if len(lines) <= most:
+        return lines
+    kept = max(most - 1, 0)
+    return [*lines[:kept], [Cell(f"… and {len(lines) - kept} more", QUIET)]]

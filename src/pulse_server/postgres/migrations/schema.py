@@ -1,0 +1,165 @@
+"""What the schema is to be and what it is: the migrations that this server knows, and those applied."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+
+from pulse_server import tuning
+from pulse_server.domain.errors import PulseError
+from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.failures import translated
+
+OLDEST_POSTGRES = 13
+
+
+class SchemaMismatch(PulseError):
+    """The schema and this server do not fit together; the sentence says which way and what to do."""
+
+
+class SchemaBehind(SchemaMismatch):
+    """The schema lacks migrations that this server has, and nothing else is wrong with it."""
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        self.missing = missing
+        super().__init__(
+            f"The database's schema is behind this server: {', '.join(missing)} not applied. "
+            "Run `pulsed migrate`, or start with `pulsed --migrate`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """One migration: known to this server, applied to the database, or both."""
+
+    version: int
+    name: str
+    applied_at: datetime | None
+    is_known: bool
+    is_changed: bool
+
+
+def known_migrations() -> list[Migration]:
+    files = resources.files("pulse_server.postgres.migrations").iterdir()
+    migrations = [
+        Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+        for file in files
+        if file.name.endswith(".sql")
+    ]
+    return sorted(migrations, key=lambda migration: migration.version)
+
+
+async def migration_status(dsn: str) -> list[MigrationStatus]:
+    """Every migration that is known here or applied there, in order. Changes nothing."""
+    async with opened(migration_connector(dsn)) as connection:
+        return await _status(connection, known_migrations())
+
+
+async def require_current_schema(dsn: str) -> None:
+    """Return if the schema is the one this server was built for; SchemaMismatch with the way out if not."""
+    status = await migration_status(dsn)
+    _refuse_foreign(status)
+    missing = [entry.name for entry in status if entry.applied_at is None]
+    if missing:
+        raise SchemaBehind(missing)
+
+
+async def require_usable_schema(dsn: str) -> None:
+    """Return if all that this server was built on is there; SchemaMismatch if not.
+
+    For a server that runs. Unlike at the start a newer schema is no obstacle: in a rollout somebody has
+    migrated already, the old servers work on with it, and must not all be taken out of service at once.
+    """
+    status = [entry for entry in await migration_status(dsn) if entry.is_known]
+    missing = [entry.name for entry in status if entry.applied_at is None]
+    if missing:
+        raise SchemaMismatch(f"The database lacks {', '.join(missing)}. Run `pulsed migrate`.")
+    _refuse_changed(status)
+
+
+async def missing_migrations(connection: Session, migrations: Sequence[Migration]) -> list[Migration]:
+    """What has to be applied yet; SchemaMismatch if what is applied is not this server's."""
+    status = await _status(connection, migrations)
+    _refuse_foreign(status)
+    applied = {entry.version for entry in status if entry.applied_at is not None}
+    return [migration for migration in migrations if migration.version not in applied]
+
+
+async def _status(connection: Session, migrations: Sequence[Migration]) -> list[MigrationStatus]:
+    async with connection.transaction():  # a pooler keeps one server for the length of a transaction only
+        exists = await connection.fetchval("SELECT to_regclass('pulse.schema_migrations') IS NOT NULL")
+        rows = await connection.fetch("SELECT * FROM pulse.schema_migrations") if exists else []
+    applied = {row["version"]: row for row in rows}
+    known = {migration.version: migration for migration in migrations}
+    status = []
+    for version in sorted(applied.keys() | known.keys()):
+        migration, row = known.get(version), applied.get(version)
+        status.append(
+            MigrationStatus(
+                version=version,
+                name=migration.name if migration else str(row["name"]) if row else "",
+                applied_at=row["applied_at"] if row else None,
+                is_known=migration is not None,
+                is_changed=bool(migration and row and row["checksum"] != migration.checksum),
+            )
+        )
+    return status
+
+
+def migration_connector(dsn: str) -> Connector:
+    """Where migrations are looked at and applied."""
+    # Whether there is a pooler has yet to be found out, and a statement left prepared in it would be in the
+    # way of whoever gets that session next.
+    return Connector(dsn, behind_pooler=True)
+
+
+@asynccontextmanager
+async def opened(connector: Connector) -> AsyncIterator[Session]:
+    """A connection for as long as the block lasts; SchemaMismatch if the database is too old."""
+    with translated("migrate"):
+        connection = await connector.connect(
+            settings={"application_name": "pulsed migrate"}, command_timeout=tuning.STATEMENT_TIMEOUT
+        )
+        try:
+            major = connection.get_server_version().major
+            if major < OLDEST_POSTGRES:
+                raise SchemaMismatch(
+                    f"The database is PostgreSQL {major}; pulsed needs {OLDEST_POSTGRES} or newer."
+                )
+            yield connection
+        finally:
+            connection.terminate()
+
+
+def _refuse_foreign(status: Sequence[MigrationStatus]) -> None:
+    unknown = [entry.name for entry in status if not entry.is_known]
+    if unknown:
+        raise SchemaMismatch(
+            f"The database's schema is newer than this server: it has {', '.join(unknown)}. "
+            "Upgrade pulsed before you start it here."
+        )
+    _refuse_changed(status)
+
+
+def _refuse_changed(status: Sequence[MigrationStatus]) -> None:
+    changed = [entry.name for entry in status if entry.is_changed]
+    if changed:
+        raise SchemaMismatch(
+            f"Migration {', '.join(changed)} was applied with other content than this server's. "
+            "Install the release of pulsed that made this schema, or restore the database from it."
+        )

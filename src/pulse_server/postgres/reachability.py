@@ -1,0 +1,56 @@
+"""Waits for a database to take connections, and says why it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import asyncpg
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.postgres.connector import Connector
+from pulse_server.postgres.failures import TakesNoWrites, describe
+
+# It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
+_NOT_YET = (
+    TimeoutError,
+    OSError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.TooManyConnectionsError,
+)
+
+
+async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
+    """Return once the database takes connections; Unavailable with the reason if it does not in time."""
+    deadline = asyncio.get_running_loop().time() + patience.total_seconds()
+    connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
+    while True:
+        try:
+            connection = await connector.connect(timeout=min(tuning.STARTUP_TRY, patience))
+        except _NOT_YET as error:
+            if asyncio.get_running_loop().time() >= deadline:
+                raise Unavailable(_why_not(error)) from error
+            await asyncio.sleep(tuning.STARTUP_PAUSE.total_seconds())
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise Unavailable(
+                f"The database refuses the connection: {describe(error)}. Look at DB_HOST."
+            ) from error
+        except ValueError:
+            # Its text quotes the piece that could not be read, which may be a part of the password.
+            raise Unavailable(
+                "DB_HOST cannot be read as a URL. Write special characters of the password as %xx: / is %2F, "
+                "# is %23, ? is %3F, @ is %40."
+            ) from None
+        else:
+            await connection.close(timeout=tuning.STARTUP_TRY.total_seconds())
+            return
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, TakesNoWrites):
+        return f"The database {describe(error)}. Name the primary in DB_HOST, or all hosts."
+    if "rejected SSL upgrade" in str(error):  # the driver has no class for it
+        return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
+    return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"

@@ -1,0 +1,63 @@
+"""Serves until a signal says otherwise, and tells the log what began."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from functools import partial
+
+from pulse_server import tuning
+from pulse_server.app import running_app
+from pulse_server.doors import doors, warn_of_open_doors
+from pulse_server.postgres.reachability import wait_until_reachable
+from pulse_server.settings import Settings
+from pulse_server.supervisor import Lifeline, longest_drain
+from pulse_server.telemetry.exporting import traces_exported
+
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain and return. A second signal ends the drain.
+
+    The schema has to be right already. With a lifeline this is one process of several: it says to its
+    supervisor that it serves, and drains as well when that is gone.
+    """
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if lifeline is not None:
+        await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
+        lifeline.when_abandoned(
+            partial(loop.call_soon_threadsafe, stopping.set), within=longest_drain(settings)
+        )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping)
+    async with traces_exported(os.environ), running_app(settings, dsn) as (app, address):
+        loop.add_signal_handler(signal.SIGHUP, app.read_again)
+        log.info(
+            "serving" if lifeline is None else "process_serving",
+            extra={
+                "address": address,
+                "http_address": app.observation.http_address,
+                "pid": os.getpid(),
+                "lease_ttl_seconds": settings.lease_ttl.total_seconds(),
+                "embedded": settings.database_url is None,
+                **doors(settings),
+            },
+        )
+        if lifeline is None:
+            warn_of_open_doors(settings)
+        else:
+            lifeline.say_serving(address)
+        await stopping.wait()
+        log.info("draining")
+    log.info("stopped")
+
+
+def _on_signal(number: signal.Signals, stopping: asyncio.Event) -> None:
+    if stopping.is_set():
+        log.warning("stopped_at_once", extra={"signal": number.name})
+        os._exit(1)
+    stopping.set()

@@ -1,0 +1,91 @@
+"""Words that the domain has one list of, and that stand again in SQL: the same ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pulse_server.domain.backoff import MOST_ATTEMPTS_SQUARED
+from pulse_server.domain.error_groups import LEASE_EXPIRED
+from pulse_server.domain.horizon import HolderKind
+from pulse_server.domain.jobs import Job, Outcome
+from pulse_server.domain.overview import TopicDepth
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.postgres.retention import _STATUSES as KEPT
+from pulse_server.postgres.statements import statements
+from tests.postgres.sessions import Connection
+
+TRANSITIONS = statements("transitions.sql")
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+TIMETABLES: list[Timetable] = [Once(NOON), Every(timedelta(hours=1)), Cron("@daily")]
+
+
+def quoted(text: str) -> set[str]:
+    return set(re.findall(r"'([^']*)'", text))
+
+
+def kind_of(timetable: Timetable) -> str:
+    return Schedule("", None, timetable, Work("mail", b"", 0, 1), CatchUp.ONE, False, NOON).kind
+
+
+async def words_of(connection: Connection, constraint: str) -> set[str]:
+    """The words that a constraint of the schema knows."""
+    told = await connection.fetchval(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1", constraint
+    )
+    return quoted(told)
+
+
+async def test_table_knows_the_statuses(connection: Connection) -> None:
+    assert await words_of(connection, "jobs_status_is_known") == set(JobStatus)
+    assert await words_of(connection, "jobs_finished_means_terminal") == TERMINAL
+
+
+async def test_table_knows_the_kinds_of_schedules_and_the_ways_to_catch_up(connection: Connection) -> None:
+    kinds = {kind_of(timetable) for timetable in TIMETABLES}
+
+    assert await words_of(connection, "schedules_kind_has_its_one_spec") == kinds
+    assert await words_of(connection, "schedules_catch_up_is_known") == set(CatchUp)
+
+
+def test_attempts_end_in_the_outcomes_of_the_domain() -> None:
+    told = re.findall(r"append_attempt\(.*?started_at,\s*(.*?)\)", " ".join(TRANSITIONS.values()), re.DOTALL)
+
+    assert set().union(*map(quoted, told)) - {LEASE_EXPIRED} == set(Outcome)
+
+
+def test_lapsed_lease_is_told_in_the_words_of_the_domain() -> None:
+    assert TRANSITIONS["reap_expired"].count(f"'{LEASE_EXPIRED}'") == 2
+
+
+@pytest.mark.parametrize("section", ["fail_jobs", "reap_expired"])
+def test_backoff_is_bounded_where_the_domain_bounds_it(section: str) -> None:
+    assert f"LEAST(job.attempts, {MOST_ATTEMPTS_SQUARED}) ^ 2" in TRANSITIONS[section]
+
+
+def test_whoever_holds_vacuum_back_is_of_a_kind_that_the_domain_knows() -> None:
+    told = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("vitals.sql")["oldest_holder"])
+
+    assert quoted(" ".join(told)) - {"active", "inactive"} == set(HolderKind)
+
+
+def test_depths_of_topics_are_counted_under_the_names_of_the_domain() -> None:
+    section = statements("overview.sql")["topic_depths"]
+    told = quoted(" ".join(re.findall(r"job\.topic, '[a-z]+'", section))) | {"dead_lettered", "canceled"}
+
+    assert told == {field.name for field in fields(TopicDepth)} - {"topic", "oldest_ready_at"}
+
+
+def test_retention_knows_every_status_that_a_job_can_end_in() -> None:
+    assert set(KEPT.values()) == TERMINAL
+    assert [status.lower() for status in KEPT.values()] == list(KEPT)
+
+
+def test_fragment_tells_all_of_a_job_but_what_may_be_large() -> None:
+    told = re.findall(r"job\.(\w+)", statements("queries.sql")["list_jobs"])
+
+    assert set(told) == {field.name for field in fields(Job)} - {"payload", "history"}

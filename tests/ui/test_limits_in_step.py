@@ -1,0 +1,67 @@
+"""What the dashboard knows of pulsed without asking it: copies, held in step with the originals."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import get_args
+
+import pulse
+from pulse_server.domain import error_groups
+from pulse_server.domain import limits as of_pulsed
+from pulse_server.domain.jobs import Outcome
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING
+from pulse_ui.views import limits, statuses
+from pulse_ui.views.attempts import OUTCOMES
+from pulse_ui.views.job_actions import ACTIONS
+from pulse_ui.views.schedule_fields import CATCH_UPS
+
+
+def test_limits_are_those_of_pulsed() -> None:
+    assert limits.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
+    assert limits.LAST_MOMENT == of_pulsed.LAST_MOMENT
+    assert limits.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
+    assert limits.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
+
+
+def test_topics_are_those_that_pulsed_takes() -> None:
+    longest = "x" * of_pulsed.MAX_TOPIC_LENGTH
+    for topic in ("a", "a.b_c-d:e/f", "9", longest, f"{longest}x", "", "-a", "a b", "é"):
+        try:
+            is_taken = of_pulsed.check_topic(topic) == topic
+        except of_pulsed.InvalidArgument:
+            is_taken = False
+        assert bool(limits.TOPIC.fullmatch(topic)) is is_taken, topic
+
+
+def test_history_is_as_long_as_the_database_keeps_it() -> None:
+    migrations = files("pulse_server.postgres") / "migrations"
+    text = (migrations / "0001_jobs.sql").read_text(encoding="utf-8")
+    assert re.findall(r"jsonb_array_length\(history\) >= (\d+)", text) == [str(limits.HISTORY_KEPT)]
+    assert re.findall(r"left\(error, (\d+)\)", text) == [str(limits.ERROR_KEPT)]
+
+
+def test_statuses_belong_together_as_in_pulsed() -> None:
+    assert set(statuses.WAITING) == WAITING
+    assert set(statuses.LIVE) == LIVE
+    assert set(statuses.REDRIVABLE) == REDRIVABLE
+    assert set(statuses.TERMINAL) == TERMINAL
+
+
+def test_every_status_and_outcome_has_its_word_and_mark() -> None:
+    assert set(statuses.NAMES) == set(statuses.MARKS) == set(statuses.IN_SENTENCES) == set(pulse.JobStatus)
+    assert set(OUTCOMES) == {*Outcome, "completed", "running", "due", "waiting"}
+
+
+def test_actions_are_offered_for_the_jobs_that_pulsed_does_them_to() -> None:
+    taken = {name: set(action.statuses) for name, action in ACTIONS.items()}
+    assert taken == {
+        "cancel": set(LIVE),
+        "prioritize": set(LIVE),
+        "retry": set(REDRIVABLE),
+        "delete": set(TERMINAL),
+    }
+
+
+def test_every_catch_up_can_be_chosen() -> None:
+    assert set(get_args(pulse.CatchUp)) == set(CATCH_UPS)
