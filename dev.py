@@ -6,12 +6,14 @@ usage: python3 dev.py COMMAND
   demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker; with a dashboard
   test                  run every check: ruff, mypy, import-linter, the stubs, pytest
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
+  test --oldest [ARGS]  run pytest with the oldest versions that pyproject.toml allows, in .venv/oldest
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
   chaos [ARGUMENTS]     kill, freeze and cut off everything that runs, and look for a lost job; chaos --help
   proto [--check]       regenerate src/pulse/v1 from proto/; --check only compares
   docs [--check]        regenerate the pages of docs/ that are made from code; --check only compares
   screenshots           take the pictures of docs/images from the demo; needs Chromium
+  lock [--upgrade]      bring requirements/ in step with pyproject.toml; --upgrade takes the newest versions
   setup                 make .venv, with everything that the commands above need
 
 Every command sets up what it needs in .venv, once. No Postgres, uv or make has to be there.
@@ -33,9 +35,10 @@ if os.name != "posix":
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from tools import checks, stubs
-from tools.environment import PYTHON, Problem, become, say
-from tools.setup import Profile, ensure_setup
+from tools import checks, locking, stubs
+from tools.declared import Profile
+from tools.environment import OLDEST_PYTHON, PYTHON, Problem, become, say
+from tools.setup import ensure_setup
 
 
 def main() -> int:
@@ -54,6 +57,7 @@ def main() -> int:
         "proto": proto,
         "docs": docs,
         "screenshots": screenshots,
+        "lock": lock,
     }
     try:
         if command not in commands:
@@ -95,6 +99,9 @@ def chaos(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """Run every check; with arguments only pytest, which takes this process over."""
+    if arguments[:1] == ["--oldest"]:
+        ensure_setup(Profile.OLDEST)
+        become("-m", "pytest", *(arguments[1:] or checks.PYTEST_OPTIONS), python=OLDEST_PYTHON)
     ensure_setup(Profile.DEVELOP)
     if arguments:
         become("-m", "pytest", *arguments)
@@ -134,6 +141,17 @@ def screenshots(arguments: list[str]) -> int:
     """Take the pictures of the dashboard. Does not return."""
     ensure_setup(Profile.DEVELOP)
     become("-m", "tools.screenshots", *arguments)
+
+
+def lock(arguments: list[str]) -> int:
+    """Make the locks of requirements/ anew, and .venv after them."""
+    upgrade = only_flag("lock", "--upgrade", arguments)
+    if not PYTHON.exists():  # however old its packages are, it has pip
+        ensure_setup(Profile.RUN)
+    changed = locking.make_locks(upgrade=upgrade)
+    say("\n  ".join(["locked anew:", *changed]) if changed else "every locked version stays")
+    ensure_setup(Profile.DEVELOP)
+    return 0
 
 
 def only_flag(command: str, flag: str | None, arguments: list[str]) -> bool:

@@ -21,7 +21,7 @@ STATIC_CHECKS: dict[str, Sequence[str | Path]] = {
 }
 # Four at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
 # quarters of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
-PYTEST = ["-m", "pytest", "-n", "4", "--dist", "worksteal"]
+PYTEST_OPTIONS = ["-n", "4", "--dist", "worksteal"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run_pytest() -> Outcome:
     """Run the whole suite, its output as pytest prints it. A SIGTERM lets it clean up, then ends it."""
     started = time.monotonic()
     with subprocess.Popen(
-        [PYTHON, *PYTEST], cwd=ROOT, env=child_environment(), stdin=subprocess.DEVNULL
+        [PYTHON, "-m", "pytest", *PYTEST_OPTIONS], cwd=ROOT, env=child_environment(), stdin=subprocess.DEVNULL
     ) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         while process.returncode is None:

@@ -1,9 +1,9 @@
-"""The virtual environment of this checkout, and processes that run in it."""
+"""The virtual environments of this checkout, and processes that run in them."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +11,9 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+# For the tests with the oldest versions. Within the other, which every tool that reads a checkout leaves out.
+OLDEST_VENV = VENV / "oldest"
+OLDEST_PYTHON = OLDEST_VENV / "bin" / "python"
 
 # What another virtual environment or a shell profile may have set, and what sends pip's packages elsewhere.
 # Without bytecode, each of the hundreds of processes that the tests start would compile what it imports.
@@ -32,16 +35,20 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def child_environment() -> dict[str, str]:
+def child_environment(python: Path = PYTHON) -> dict[str, str]:
     """Return the variables for a child process: this process's, less what belongs to other environments."""
     variables = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
-    variables["PATH"] = f"{PYTHON.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
     # Settings that pip may have for the user's own installs, and that a virtual environment refuses.
     return variables | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def call(
-    command: Sequence[str | Path], *, limit: timedelta | None = None, lock: int | None = None
+    command: Sequence[str | Path],
+    *,
+    limit: timedelta | None = None,
+    lock: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[int, str]:
     """Run a command to its end in the checkout. Returns its exit code and what it printed.
 
@@ -52,7 +59,7 @@ def call(
         result = subprocess.run(
             command,
             cwd=ROOT,
-            env=child_environment(),
+            env=child_environment() | dict(variables or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -66,8 +73,8 @@ def call(
     return result.returncode, result.stdout
 
 
-def become(*arguments: str) -> NoReturn:
-    """Replace this process with .venv's Python, so that signals and the exit code need no forwarding."""
+def become(*arguments: str, python: Path = PYTHON) -> NoReturn:
+    """Replace this process with an environment's Python: signals and the exit code need no forwarding."""
     os.chdir(ROOT)
     sys.stdout.flush()
-    os.execve(PYTHON, [str(PYTHON), *arguments], child_environment())
+    os.execve(python, [str(python), *arguments], child_environment(python))

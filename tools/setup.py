@@ -1,37 +1,27 @@
-"""The set-up of .venv: done once, repeated when its inputs change or when it was interrupted."""
+"""The set-up of an environment: done once, repeated when its inputs change or when it was interrupted."""
 
 import fcntl
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from enum import StrEnum
+from pathlib import Path
 
-from tools.environment import PYTHON, ROOT, VENV, Problem, call, say
+from tools import locks
+from tools.declared import PROJECT, Profile
+from tools.environment import OLDEST_VENV, ROOT, VENV, Problem, say
+from tools.installing import install
+from tools.virtualenvs import make_virtualenv
 
-STAMP = VENV / "pulse-setup.json"
 LOCK = ROOT / ".venv.lock"
-SETUP_VERSION = 1  # raise it when a .venv made by older code no longer serves
-
-# uv does not know the mirrors that pip is configured with, and may wait long for one that it cannot reach.
-UV_LIMIT = timedelta(minutes=5)
-
-
-class Profile(StrEnum):
-    """What is installed: what pulse needs to run, or the tools for tests and checks as well."""
-
-    RUN = "run"
-    DEVELOP = "develop"
+SETUP_VERSION = 1  # raise it when an environment made by older code no longer serves
 
 
 def ensure_setup(profile: Profile) -> bool:
-    """Make .venv serve the profile. Returns False, within milliseconds, if it did already."""
+    """Make the profile's environment serve it. Returns False, within milliseconds, if it did already."""
     if is_ready(profile):
         return False
     with setup_lock() as lock:
@@ -42,105 +32,69 @@ def ensure_setup(profile: Profile) -> bool:
 
 
 def is_ready(profile: Profile) -> bool:
-    stamp = read_stamp()
+    """True if the profile's environment is there, for the packages that are wanted now."""
+    stamp = read_stamp(profile)
     return (
         stamp.get("environment") == environment_key()
         and stamp.get("packages") == packages_key()
         and stamp.get("profile") in (profile, Profile.DEVELOP)
-        and PYTHON.exists()
+        and python_of(profile).exists()
     )
 
 
 def set_up(profile: Profile, lock: int) -> None:
-    """Make .venv, or update it where only the packages changed."""
+    """Make the environment, or update it where only the packages changed."""
     started = time.monotonic()
-    stamp = read_stamp()
-    if stamp.get("environment") == environment_key() and PYTHON.exists():
-        say("updating .venv ...")
-        # Without a stamp .venv counts as unfinished: an interruption from here on means starting anew.
-        STAMP.unlink()
+    place, python = place_of(profile), python_of(profile)
+    name = place.relative_to(ROOT)
+    stamp = read_stamp(profile)
+    if stamp.get("environment") == environment_key() and python.exists() and profile is not Profile.OLDEST:
+        say(f"updating {name} ...")
+        # Without a stamp it counts as unfinished: an interruption from here on means starting anew.
+        stamp_of(profile).unlink()
         profile = Profile.DEVELOP if stamp.get("profile") == Profile.DEVELOP else profile
     else:
-        say("setting up .venv (once, about a minute) ...")
-        make_venv(lock)
-    install(profile, lock)
-    STAMP.write_text(
+        say(f"setting up {name} (once, about a minute) ...")
+        make_virtualenv(place, lock)
+    install(profile, python, lock)
+    stamp_of(profile).write_text(
         json.dumps({"environment": environment_key(), "packages": packages_key(), "profile": profile})
     )
     say(f"set-up done in {time.monotonic() - started:.0f} s")
 
 
-def make_venv(lock: int) -> None:
-    """Make a new, empty .venv with pip in it, in the first way that works on this machine."""
-    python = getattr(sys, "_base_executable", sys.executable)  # .venv's own may be running, and is removed
-    ways = [
-        [[python, "-m", "venv", VENV]],
-        # Debian without python3-venv lacks ensurepip, but its pip can install into a bare environment.
-        [
-            [python, "-m", "venv", "--without-pip", VENV],
-            [python, "-m", "pip", "--python", PYTHON, "install", "pip"],
-        ],
-        [[python, "-m", "virtualenv", VENV]],
-    ]
-    if uv := shutil.which("uv"):
-        ways.insert(0, [[uv, "venv", "--seed", "--python", python, VENV]])
-    for commands in ways:
-        remove_venv()
-        if all(call(command, lock=lock, limit=UV_LIMIT)[0] == 0 for command in commands):
-            return
-    raise Problem(
-        f"{python} can make no virtual environment. On Debian and Ubuntu: apt install python3-venv. "
-        "Elsewhere: python3 -m pip install --user virtualenv. Then run this again."
-    )
+def place_of(profile: Profile) -> Path:
+    """Return the directory of the environment that serves a profile."""
+    return OLDEST_VENV if profile is Profile.OLDEST else VENV
 
 
-def remove_venv() -> None:
-    try:
-        if VENV.is_symlink() or VENV.is_file():
-            VENV.unlink()
-        elif VENV.exists():
-            shutil.rmtree(VENV)
-    except OSError as error:
-        raise Problem(f".venv cannot be replaced: {error}. Remove it, then run this again.") from error
+def python_of(profile: Profile) -> Path:
+    return place_of(profile) / "bin" / "python"
 
 
-def install(profile: Profile, lock: int) -> None:
-    """Install pulse, editable, and what the profile needs: with uv where that works, else with pip."""
-    packages = ["--editable", ".[all]"]
-    if profile is Profile.DEVELOP:  # pip before 25.1 cannot read the group itself
-        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-        packages += project["dependency-groups"]["dev"]
-    if uv := shutil.which("uv"):
-        code, _ = call([uv, "pip", "install", "--python", PYTHON, *packages], lock=lock, limit=UV_LIMIT)
-        if code == 0:
-            return
-        say("uv could not install the packages (it does not read pip's configuration); using pip ...")
-    code, output = call([PYTHON, "-m", "pip", "install", "--quiet", "--no-input", *packages], lock=lock)
-    if code:
-        last_lines = "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-20:])
-        raise Problem(
-            "pip could not install what pulse needs. See to the network or pip's configuration, then run "
-            f"this again. Its last lines:\n{last_lines}"
-        )
+def stamp_of(profile: Profile) -> Path:
+    return place_of(profile) / "pulse-setup.json"
 
 
-def read_stamp() -> dict[str, str]:
+def read_stamp(profile: Profile) -> dict[str, str]:
     """Return what the last finished set-up left, or nothing if it did not finish."""
     try:
-        stamp: dict[str, str] = json.loads(STAMP.read_bytes())
+        stamp: dict[str, str] = json.loads(stamp_of(profile).read_bytes())
     except (OSError, ValueError):
         return {}
     return stamp
 
 
 def environment_key() -> str:
-    """Return what .venv itself depends on. The path is part: a copied .venv still points to its origin."""
+    """Return what an environment itself depends on. The path is part: a copy still points to its origin."""
     return f"{SETUP_VERSION} {sys.version_info[:2]} {sys.base_prefix} {ROOT}"
 
 
 def packages_key() -> str:
     """Return what the installed packages depend on."""
-    return hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    tables = [PROJECT[table] for table in ("build-system", "project", "dependency-groups")]
+    inputs = [json.dumps(tables), *(locks.text(lock) for lock in locks.LOCKS)]
+    return hashlib.sha256("\n".join(inputs).encode()).hexdigest()
 
 
 @contextmanager

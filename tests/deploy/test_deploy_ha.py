@@ -84,7 +84,7 @@ def test_commits_wait_for_a_standby() -> None:
 def test_there_are_connections_for_three_servers_and_for_those_they_gave_up() -> None:
     most = dcs()["postgresql"]["parameters"]["max_connections"]
     assert 2 * 3 * Settings("127.0.0.1:50051", "postgres://localhost/pulse").most_connections <= most
-    assert f"`max_connections` is {most}" in " ".join(README.split())
+    assert f"`max_connections` is {most}" in PROSE
 
 
 def test_ports_of_the_trial_are_those_of_the_recipe() -> None:

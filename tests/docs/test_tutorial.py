@@ -19,7 +19,8 @@ import pytest
 from tests.docs.pages import ROOT, Block, Page
 from tests.docs.reader import PATIENCE_SECONDS, Reader, await_fact
 from tests.system.stage import free_port
-from tools.setup import Profile, is_ready
+from tools.declared import Profile
+from tools.setup import is_ready
 
 PAGE = Page(ROOT / "docs" / "tutorial.md")
 

@@ -2,11 +2,13 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools.environment import child_environment
 
@@ -25,8 +27,9 @@ def test_dev_parses_on_pythons_too_old_to_run_it() -> None:
 def test_dev_without_arguments_explains_every_command() -> None:
     result = dev()
     assert result.returncode == 0
-    for command in ("setup", "demo", "test", "lint", "bench", "chaos", "docs", "proto", "screenshots"):
-        assert f"\n  {command} " in result.stdout
+    known = re.search(r"Known are: (.*)\.", dev("tset").stderr)
+    assert known
+    assert [name for name in known[1].split(", ") if f"\n  {name} " not in result.stdout] == []
 
 
 def test_unknown_command_names_the_known_ones() -> None:
@@ -50,3 +53,14 @@ def test_other_virtual_environments_do_not_leak_in(monkeypatch: pytest.MonkeyPat
 
 def test_ci_entry_is_executable() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_pre_commit_fetches_nothing_and_runs_what_is_there() -> None:
+    configuration = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    assert {repository["repo"] for repository in configuration["repos"]} == {"local"}
+    hooks = [hook for repository in configuration["repos"] for hook in repository["hooks"]]
+    assert {hook["language"] for hook in hooks} == {"system"}
+    ours = [hook["entry"].split()[2] for hook in hooks if hook["entry"].startswith("python3 dev.py ")]
+    others = [hook["entry"] for hook in hooks if not hook["entry"].startswith("python3 dev.py ")]
+    assert all(f"\n  {command} " in dev().stdout for command in ours)
+    assert all(entry.startswith(".venv/bin/python -m ruff ") for entry in others)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import pytest
 
 from tests.packaging.repacked import repack_installed
 from tools import stubs
+from tools.declared import PROJECT
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def run(*command: str | Path, **variables: str) -> str:
@@ -125,6 +124,8 @@ def test_extra_all_is_the_sum_of_the_others() -> None:
 
 
 def test_committed_stubs_match_the_proto() -> None:
+    if shutil.which("protoc-gen-mypy", path=Path(sys.executable).parent) is None:
+        pytest.skip("the environment with the oldest versions has no generator of types")
     assert stubs.stale_names(stubs.generate(Path(sys.executable))) == []
 
 

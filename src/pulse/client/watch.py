@@ -32,6 +32,7 @@ async def watch_jobs(
         opened_at = time.monotonic()
         reason: PulseError | None = None
         call = connection.stub.WatchJobs(request, metadata=connection.endpoint.metadata)
+        connection.cancel_at_close(call)
         try:
             message = await _welcome(connection, call, None if was_welcomed else deadline)
             if isinstance(message, pb.WatchJobsResponse):

@@ -38,6 +38,7 @@ class Connection:
         self._channel = open_channel(endpoint)
         self.stub = PulseServiceStub(self._channel)
         self._diagnosis = Diagnosis(endpoint)
+        self._streams: set[grpc.aio.Call] = set()
         self._is_closed = False
 
     @property
@@ -138,10 +139,17 @@ class Connection:
             self._diagnosis.begin()
         return may_be_the_handshake
 
+    def cancel_at_close(self, call: grpc.aio.Call) -> None:
+        """Have `close` end a stream that is read from. grpcio does so by itself from 1.83 on."""
+        self._streams.add(call)
+        call.add_done_callback(self._streams.discard)
+
     async def close(self) -> None:
         """Close the channel; calls that are under way fail."""
         self._is_closed = True
         self._diagnosis.close()
+        for call in tuple(self._streams):
+            call.cancel()
         await self._channel.close()
         # gRPC still delivers the ends of cancelled calls to this loop. If it is closed by then, another
         # loop of the process meets them instead, and logs an error for each.

