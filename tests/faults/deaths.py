@@ -13,7 +13,8 @@ import grpc
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from tests.system.stage import Pulsed, Stage, eventually, free_port
+from tests.eventually import eventually
+from tests.system.stage import Pulsed, Stage, free_port
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 import pulse
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.system.journal import started_after_completion
-from tests.system.stage import PATIENCE_SECONDS, Pulsed, Stage, Worker, all_finished, eventually
+from tests.system.stage import Pulsed, Stage, Worker, all_finished
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
+from tests.eventually import eventually
 from tests.faults.audit import install
 from tests.faults.cast import REPLICAS, Replica
 from tests.faults.cluster import OWNER
@@ -13,7 +14,6 @@ from tests.faults.faults.lives import draw_life
 from tests.faults.keeping import keep
 from tests.faults.places import PLAIN, Life, Place
 from tests.faults.world import World
-from tests.system.stage import eventually
 
 MIGRATION = "migration"
 _PATIENCE_SECONDS = 180.0

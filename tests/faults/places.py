@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pulse.failpoints import SEED_VARIABLE, VARIABLE
+from tests.eventually import eventually
 from tests.faults.history import History
-from tests.system.stage import Process, eventually
+from tests.system.stage import Process
 
 SKEW, FAILPOINTS = "skew", "failpoints"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.eventually import eventually
 from tests.faults.audit import Connection, record_clock
 from tests.faults.world import World
-from tests.system.stage import eventually
 
 _PATIENCE_SECONDS = 120.0
 _STOP_SECONDS = 60.0

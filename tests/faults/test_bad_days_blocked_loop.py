@@ -4,8 +4,9 @@ PULSE_BAD_DAYS=full makes it a minute, with the leases of a server that nobody t
 """
 
 import pulse
+from tests.eventually import eventually
 from tests.faults.bad_days.scale import BLOCK
-from tests.system.stage import Stage, eventually, finished
+from tests.system.stage import Stage, finished
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

@@ -12,9 +12,10 @@ import pytest
 
 import pulse
 from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.eventually import eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
 from tests.faults.bad_days.small_disk import NoSmallDisk, SmallDiskPostgres
-from tests.system.stage import Stage, Worker, all_completed, eventually, table_of
+from tests.system.stage import Stage, Worker, all_completed, table_of
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

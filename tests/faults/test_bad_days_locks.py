@@ -10,8 +10,9 @@ import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server import tuning
+from tests.eventually import eventually
 from tests.faults.bad_days.scale import PATIENT, SEVERAL_LEASES_SECONDS
-from tests.system.stage import Stage, all_completed, eventually
+from tests.system.stage import Stage, all_completed
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

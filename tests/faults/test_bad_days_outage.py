@@ -12,9 +12,10 @@ import pytest
 
 import pulse
 from pulse_server.postgres.migrations.runner import apply_migrations
+from tests.eventually import eventually
 from tests.faults.bad_days.scale import OUTAGE
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
-from tests.system.stage import Pulsed, Stage, eventually, finished, table_of
+from tests.system.stage import Pulsed, Stage, finished, table_of
 from tests.system.worker_program import Errand
 
 

@@ -1,9 +1,10 @@
 """A report is committed, and its answer is lost on the way: the worker repeats it, and it counts once."""
 
 import pulse
+from tests.eventually import eventually
 from tests.faults.proxy import proxy_to
 from tests.server.http_caller import get
-from tests.system.stage import Stage, eventually, free_port
+from tests.system.stage import Stage, free_port
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

@@ -17,8 +17,9 @@ import pytest
 
 import pulse
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.eventually import eventually
 from tests.faults.bad_days.scale import RESTARTS
-from tests.system.stage import Pulsed, Stage, all_completed, eventually, free_port
+from tests.system.stage import Pulsed, Stage, all_completed, free_port
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker

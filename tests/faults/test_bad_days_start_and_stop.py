@@ -8,9 +8,10 @@ from pathlib import Path
 import asyncpg
 
 from pulse_server.postgres.migrations.schema import known_migrations
+from tests.eventually import eventually
 from tests.faults.bad_days.producer_program import acknowledged_by_all, start_producer
 from tests.system.journal import started_after_completion
-from tests.system.stage import Process, Stage, all_finished, eventually, free_port
+from tests.system.stage import Process, Stage, all_finished, free_port
 from tests.transport.jobs_table import JobsTable
 
 

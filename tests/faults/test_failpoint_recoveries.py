@@ -16,6 +16,7 @@ import pytest
 
 import pulse
 from pulse import failpoints
+from tests.eventually import eventually
 from tests.faults.deaths import (
     HASTY,
     LATER,
@@ -28,7 +29,7 @@ from tests.faults.deaths import (
     stub_of,
 )
 from tests.system.journal import started_after_completion
-from tests.system.stage import Process, Stage, all_completed, eventually
+from tests.system.stage import Process, Stage, all_completed
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker

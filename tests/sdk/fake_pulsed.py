@@ -288,11 +288,3 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
 def wait_for(event: threading.Event) -> None:
     """Block until the event is set, within the patience of the tests."""
     assert event.wait(PATIENCE_SECONDS), "this never happened"
-
-
-async def eventually(fact: Callable[[], Any]) -> None:
-    """Return once a fact that only this process knows is true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not fact():
-        assert time.monotonic() < deadline, "this never came true"
-        await asyncio.sleep(0.005)

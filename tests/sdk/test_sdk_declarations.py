@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 import pulse
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
-from tests.system.stage import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)

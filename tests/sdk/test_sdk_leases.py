@@ -10,8 +10,9 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed, eventually, wait_for
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed, wait_for
 
 
 async def test_second_delivery_of_a_held_attempt_is_ignored(

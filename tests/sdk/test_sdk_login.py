@@ -12,8 +12,9 @@ import pytest
 
 import pulse
 from pulse_server.access.users import parse_users
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed, eventually
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 WRONG = (grpc.StatusCode.UNAUTHENTICATED, "The user or the password is wrong.")

@@ -19,8 +19,9 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.window import Window
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.sdk.fake_pulsed import FakePulsed
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="clean")
 

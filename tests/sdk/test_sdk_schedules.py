@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse
+from tests.eventually import eventually
 from tests.sdk.fake_pulsed import FakePulsed
-from tests.system.stage import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)

@@ -18,8 +18,9 @@ from pulse import tuning
 from pulse.wire import channels, connection, tls
 from pulse.wire.endpoint import make_endpoint
 from pulse_server.transport.key_pair import KeyPair
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.tls_files import Authority, chain_of, make_authority

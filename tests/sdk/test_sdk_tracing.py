@@ -18,8 +18,9 @@ from pulse import tuning
 from pulse.tracing.carrier import ADDED, add_context, without_context
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
 from tests.sdk.traces import Traces, is_child, trace_ids, traces_recorded
 from tests.transport.pulse_server_under_test import ServerUnderTest

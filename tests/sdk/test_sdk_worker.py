@@ -14,8 +14,9 @@ import pytest
 
 import pulse
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed, eventually
+from tests.sdk.fake_pulsed import FakePulsed
 
 
 @dataclass

@@ -25,11 +25,8 @@ from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 
 TWO = {"PULSE_PROCESSES": "2"}
-QUICK_LEASE = {
-    "PULSE_LEASE_TTL": "2s",
-    "PULSE_HEARTBEAT_INTERVAL": "500ms",
-    "PULSE_WATCHDOG_INTERVAL": "300ms",
-}
+SOON = {"PULSE_HEARTBEAT_INTERVAL": "500ms", "PULSE_WATCHDOG_INTERVAL": "300ms"}
+QUICK_LEASE = SOON | {"PULSE_LEASE_TTL": "2s"}
 # The kernel deals connections out by a hash of their addresses: that all of these go to one process of two
 # happens once in 33 million runs.
 CONNECTIONS = 26
@@ -150,7 +147,8 @@ async def test_killed_process_is_replaced_and_no_job_is_lost(database_dsn: str, 
 async def test_stop_under_load_loses_nothing_and_leaves_nobody_behind(
     database_dsn: str, table: JobsTable
 ) -> None:
-    async with pulsed(database_dsn, **TWO) as server, load_on(server) as load:
+    # The worker gives up to report only when its leases have ended. None may lapse before the stop.
+    async with pulsed(database_dsn, **TWO, PULSE_LEASE_TTL="6s", **SOON) as server, load_on(server) as load:
         server.signal()
         assert await server.ended() == 0  # which reads the log to its end: nobody holds it open any more
         acknowledged = list(load.acknowledged)
@@ -192,7 +190,6 @@ async def test_second_signal_waits_for_nothing(database_dsn: str, table: JobsTab
 
 
 async def test_processes_end_with_a_supervisor_that_is_killed(database_dsn: str) -> None:
-    # The worker gives up to report only when its leases have ended.
     async with pulsed(database_dsn, **TWO, **QUICK_LEASE) as server, load_on(server):
         server.signal(signal.SIGKILL)
         assert await server.ended() == -signal.SIGKILL  # after the log was closed by everybody

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pulse
-from tests.system.stage import eventually
+from tests.eventually import eventually
 from tests.system.worker_program import Errand
 
 # Longer than any outage that a test makes: an enqueue is to ride it out, not to be tried again by the test.

@@ -1,7 +1,5 @@
 """A whole system as a test wants it: pulsed and workers as processes, to be killed, frozen and stopped."""
 
-import asyncio
-import inspect
 import json
 import os
 import random
@@ -9,20 +7,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
 import pulse
+from tests.eventually import PATIENCE_SECONDS, eventually
 from tests.system.journal import Execution, Journal
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
-
-PATIENCE_SECONDS = 50
-_POLL_SECONDS = 0.01
 
 # Recovery within seconds. A worker may miss three beats before it loses its jobs.
 QUICK = {
@@ -32,22 +27,7 @@ QUICK = {
     "PULSE_DISPATCH_INTERVAL": "200ms",
 }
 # Leases that outlast a restart of pulsed on a busy machine: who held a job before it still has it after.
-STEADY = QUICK | {"PULSE_LEASE_TTL": "6s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
-
-
-async def eventually(
-    condition: Callable[[], Any], what: str, patience_seconds: float = PATIENCE_SECONDS
-) -> Any:
-    """Return what the condition answers as soon as that is true; fail with `what` if it never is."""
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        answer = condition()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"this did not happen within {patience_seconds} s: {what}"
-        await asyncio.sleep(_POLL_SECONDS)
+STEADY = QUICK | {"PULSE_LEASE_TTL": "10s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
 
 
 class Process:

@@ -1,8 +1,9 @@
 """The database cuts all connections of pulsed, again and again, under load."""
 
+from tests.eventually import eventually
 from tests.system.journal import started_after_completion
 from tests.system.producer import producing
-from tests.system.stage import Stage, all_completed, eventually
+from tests.system.stage import Stage, all_completed
 from tests.transport.jobs_table import JobsTable
 
 CUTS = 6

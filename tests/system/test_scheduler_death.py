@@ -3,7 +3,8 @@
 from datetime import timedelta
 
 from pulse_server.domain.schedules import fire_id
-from tests.system.stage import Stage, eventually
+from tests.eventually import eventually
+from tests.system.stage import Stage
 from tests.transport.jobs_table import JobsTable
 
 SCHEDULES = 30

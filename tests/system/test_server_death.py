@@ -4,9 +4,10 @@ from datetime import datetime
 from functools import partial
 
 import pulse
+from tests.eventually import eventually
 from tests.system.journal import started_after_completion
 from tests.system.producer import producing
-from tests.system.stage import STEADY, Stage, all_completed, eventually
+from tests.system.stage import STEADY, Stage, all_completed
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.system.stage import Process, Pulsed, Stage, eventually
+from tests.eventually import eventually
+from tests.system.stage import Process, Pulsed, Stage
 
 # In the place of the real exporter, which is not installed here. The endpoint is a file.
 EXPORTER = """

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import pulse
+from tests.eventually import eventually
 from tests.postgres_cluster import Databases
-from tests.system.stage import Stage, eventually, finished
+from tests.system.stage import Stage, finished
 from tests.system.worker_program import THREADS_THAT_MEET, Errand
 
 TOPICS = (

@@ -4,7 +4,8 @@ import asyncio
 import functools
 
 import pulse
-from tests.system.stage import Stage, Worker, eventually, finished
+from tests.eventually import eventually
+from tests.system.stage import Stage, Worker, finished
 from tests.system.worker_program import Errand
 
 

@@ -1,7 +1,7 @@
 """Users that change while their streams are open."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.transport.authorised import PASSWORD, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
@@ -84,17 +85,9 @@ async def test_undelivered_jobs_of_a_removed_user_go_back_with_their_attempt(gua
         await table.wait_for_count(40, "status = 'RUNNING'")
         await guarded.users("admin:*", "bob:*:worker")
         gone_back = "status = 'RETRYING' AND ready AND attempts = 0"
-        await until(lambda: table.count(gone_back))
+        await eventually(lambda: table.count(gone_back))
         assert await table.count(gone_back) + await table.count("status = 'RUNNING'") == 40
         assert (await ended(ann))[0] is UNAUTHENTICATED
-
-
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(_PATIENCE_SECONDS):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_stream_ends_when_the_password_changes(guarded: Guarded) -> None:
@@ -148,7 +141,7 @@ async def test_stream_that_ended_is_forgotten(guarded: Guarded, caplog: pytest.L
 
     async with guarded.worker("ann"):
         pass
-    await until(has_left)
+    await eventually(has_left)
     async with guarded.worker("bob"):
         await guarded.users("admin:*")
     assert [vars(r)["user"] for r in caplog.records if r.message == "stream_revoked"] == ["bob"]

@@ -10,6 +10,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import (
     SECOND,
     ServerUnderTest,
@@ -66,12 +67,6 @@ async def background(*work: Any) -> AsyncIterator[list["asyncio.Task[None]"]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not await condition():  # noqa: ASYNC110 - neither the database nor the load rings a bell
-            await asyncio.sleep(0.005)
-
-
 async def last_claim_is_over(server: ServerUnderTest) -> datetime:
     """Return the database's time once every claim that began before now is through."""
     connection = server.table.connection
@@ -80,7 +75,7 @@ async def last_claim_is_over(server: ServerUnderTest) -> datetime:
     async def none_left() -> bool:
         return not await connection.fetchval(CLAIMS_UNDER_WAY, now)
 
-    await until(none_left)
+    await eventually(none_left)
     later: datetime = await connection.fetchval("SELECT clock_timestamp()")
     return later
 
@@ -120,7 +115,7 @@ async def test_pause_on_one_server_holds_all_of_them_and_resume_on_another_drain
                 async def is_busy() -> bool:
                     return crew.completed > 60 and len(crew.held) == len(workers)
 
-                await until(is_busy)
+                await eventually(is_busy)
                 await there.stub.PauseDispatch(pb.PauseDispatchRequest(reason="test", topic=topic))
                 paused_at = await last_claim_is_over(here)
 
@@ -129,7 +124,7 @@ async def test_pause_on_one_server_holds_all_of_them_and_resume_on_another_drain
                 async def went_on() -> bool:
                     return submitted > before + 100
 
-                await until(went_on)
+                await eventually(went_on)
                 await asyncio.gather(*(server.app.gate.loop.wait_for_ticks(3) for server in servers))
                 for server in servers:
                     state = server.app.gate.state

@@ -1,6 +1,7 @@
 """Dead letters in groups, over real gRPC and Postgres."""
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.test_rpc_many_jobs import add_dead_letters, retry_all
 
@@ -14,6 +15,8 @@ async def fail_all(server: ServerUnderTest, *errors: str, topic: str = "mail") -
             await server.stub.ReportResult(
                 pb.ReportResultRequest(job_id=job.job_id, error=error, worker_id="w1", attempt=1)
             )
+    # Else the hub might still lease to it what is brought back.
+    await eventually(lambda: not server.app.hub.roster.census().workers, "the server sees the worker leave")
 
 
 async def groups(server: ServerUnderTest, **request: object) -> list[pb.DeadLetterGroup]:

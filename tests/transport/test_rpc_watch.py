@@ -11,10 +11,11 @@ from pulse_server import tuning
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
+from tests.eventually import eventually
 from tests.transport.authorised import USERS, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.test_two_replicas import both_listen
-from tests.transport.watching import Watching, told_of_watchers, until
+from tests.transport.watching import Watching, told_of_watchers
 
 
 async def test_life_of_a_job_is_seen_from_its_submit_to_its_end(server: ServerUnderTest) -> None:
@@ -133,7 +134,7 @@ async def test_watcher_that_does_not_read_holds_nobody_up_and_is_told_what_it_mi
         await server.submit_many(500)
         assert len(watcher._unread) <= 10
         seen = await watching.see(10)
-        await until(lambda: not watcher._unread)
+        await eventually(lambda: not watcher._unread)
         last = await server.submit()
         (change,) = await watching.see(1)
 
@@ -224,7 +225,7 @@ async def test_other_server_stops_telling_when_nobody_watches_any_more(
     monkeypatch.setattr(tuning, "WATCH_INTEREST", 0.1 * SECOND)
     async with Watching(here.stub):
         await told_of_watchers(there)
-    await until(lambda: not there.app.transitions.is_watched)
+    await eventually(lambda: not there.app.transitions.is_watched)
 
 
 async def test_watcher_that_leaves_while_it_is_told_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,12 +1,12 @@
 """A watcher made of bare calls: it reads when the test says so."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 PATIENCE_SECONDS = 10
@@ -56,14 +56,6 @@ class Watching:
         return code
 
 
-async def until(fact: Callable[[], bool], nudge: Callable[[], Awaitable[object]] | None = None) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not fact():
-            if nudge is not None:
-                await nudge()
-            await asyncio.sleep(0.005)
-
-
 async def told_of_watchers(server: ServerUnderTest) -> None:
     """Return once the server knows that somebody watches."""
-    await until(lambda: server.app.transitions.is_watched)
+    await eventually(lambda: server.app.transitions.is_watched)
