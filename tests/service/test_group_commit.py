@@ -10,6 +10,7 @@ import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.service.group_commit import GroupCommit
+from tests.left_over import left_over
 
 POISON = "poison"
 
@@ -192,3 +193,20 @@ async def test_outage_with_a_caller_gone_still_reaches_the_others(commit: Staged
     outcomes = await asyncio.gather(*requests, return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [Unavailable, asyncio.CancelledError, Unavailable]
+
+
+async def test_request_that_failed_is_forgotten_at_once(commit: StagedCommit) -> None:
+    """While the database is away there are many, each with its payloads."""
+
+    async def fail() -> None:
+        with pytest.raises(Unavailable):
+            await GroupCommit(commit, lanes=1, limit=10).add(["a"])
+
+    commit.is_open.set()
+    commit.error = Unavailable("The database is away.")
+    with left_over() as types:
+        await asyncio.create_task(fail())
+        commit.error = None
+        commit.batches.clear()
+
+    assert "Unavailable" not in types

@@ -72,8 +72,11 @@ class Authenticator:
             check = asyncio.create_task(self._check(credentials, digest, peer))
             self._checks[digest] = check
             check.add_done_callback(lambda done: self._over(digest, done))
-        # Whoever hangs up must not take the others' answer away.
-        return await asyncio.shield(check)
+        try:
+            # Whoever hangs up must not take the others' answer away.
+            return await asyncio.shield(check)
+        finally:
+            del check  # it has the error, whose traceback has this frame: they would keep each other
 
     def close(self) -> None:
         self._passwords.close()

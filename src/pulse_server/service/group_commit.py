@@ -43,7 +43,12 @@ class GroupCommit(Generic[Item, Answer]):
             lane = asyncio.create_task(self._drain())
             self._running.add(lane)
             lane.add_done_callback(self._running.discard)
-        return await answer
+        try:
+            return await answer
+        finally:
+            # An error has this frame in its traceback, and with the future in it each would keep the other,
+            # and the items, until the collector comes.
+            del answer
 
     async def add_all(self, items: Sequence[Item]) -> list[Answer]:
         """Have any number of items committed, a statement's worth after the other; answers in order."""
@@ -76,7 +81,7 @@ class GroupCommit(Generic[Item, Answer]):
         try:
             answers = await self._commit(items)
         except PulseError as error:
-            _fail(requests, error)
+            _fail(requests, error.with_traceback(None))  # for the same reason: this frame has the futures
         except Exception as error:
             if len(requests) == 1:
                 _fail(requests, error)

@@ -27,6 +27,11 @@ class Sample(Generic[Value]):
         self._good_until = 0.0
         self._turn = asyncio.Lock()
 
+    @property
+    def is_of_use(self) -> bool:
+        """Whether the answer may be given once more, or is being taken."""
+        return self._turn.locked() or self._clock() < self._good_until
+
     async def get(self) -> Value:
         """The answer, taken anew if it is too old. Who asks meanwhile waits for the same one."""
         async with self._turn:
@@ -40,7 +45,8 @@ class Sample(Generic[Value]):
 
 
 class Samples(Generic[Question, Value]):
-    """The answers to several questions. Those to the `most` that were asked last are kept."""
+    """The answers to several questions. Those to the `most` that were asked last are kept while they are of
+    use."""
 
     def __init__(
         self,
@@ -54,6 +60,7 @@ class Samples(Generic[Question, Value]):
         self._samples: dict[Question, Sample[Value]] = {}
 
     async def get(self, question: Question) -> Value:
+        self._samples = {asked: sample for asked, sample in self._samples.items() if sample.is_of_use}
         sample = self._samples.pop(question, None) or Sample(partial(self._take, question), self._clock)
         self._samples[question] = sample  # asked last, so it goes last
         if len(self._samples) > self._most:

@@ -71,7 +71,9 @@ def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None
         is_stream = method.server_streaming
         make = _MAKERS[method.client_streaming, is_stream]
         table[method.name] = make(
-            _guarded(method.name, behaviours[method.name], metrics, is_stream=is_stream),
+            forgotten_if_aborted(
+                _guarded(method.name, behaviours[method.name], metrics, is_stream=is_stream)
+            ),
             request_deserializer=parser(getattr(pb, method.input_type.name)),
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
         )
@@ -159,6 +161,25 @@ def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bo
         if isinstance(answer, Failure):
             await abort(context, *answer)
         return answer
+
+    return call
+
+
+def forgotten_if_aborted(behaviour: Behaviour) -> Behaviour:
+    """The behaviour, of whose aborted calls nothing stays in memory.
+
+    gRPC keeps the error of an abort with the call, and the frames in the error's traceback keep the call and
+    its request. Such a ring waits for the collector, which counts objects and not bytes: a few hundred calls
+    that are refused, at up to MAX_MESSAGE_BYTES each.
+    """
+
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await behaviour(request, context)
+        except grpc.aio.AbortError as error:
+            del request, context
+            error.__context__ = None  # it has frames, too
+            raise error.with_traceback(None) from None
 
     return call
 

@@ -15,7 +15,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument, PulseError, Unavailable
+from pulse_server.domain.errors import InvalidArgument, Unavailable
 from pulse_server.domain.jobs import Report
 from pulse_server.service.claims import Claims
 from pulse_server.service.reports import Reports
@@ -94,7 +94,10 @@ class Consumer:
         self._hub.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame: they would keep each other, and the request
         return pb.ReportResultResponse()
 
     async def report_results(
@@ -103,13 +106,14 @@ class Consumer:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
         read = convert.reports(request)
         good: list[Report] = []
-        errors: list[PulseError | None] = []
+        # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
+        refusals: list[pb.Refusal | None] = []
         for result in request.results:
             try:
                 good.append(read(result))
-                errors.append(None)
+                refusals.append(None)
             except InvalidArgument as error:
-                errors.append(error)
+                refusals.append(refusal(error))
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
         # these are being committed.
         if request.capacity:
@@ -118,10 +122,12 @@ class Consumer:
             self._hub.pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
         self._hub.answered(request.worker_id, [report.claim for report in good])
         answers = await self._reports.report(good)
-        if len(good) == len(errors) and not any(answers):  # all were taken, as nearly always
+        if len(good) == len(refusals) and not any(answers):  # all were taken, as nearly always
             return pb.ReportResultsResponse()
-        rest = iter(answers)
-        return pb.ReportResultsResponse(refused=_refused([error or next(rest) for error in errors]))
+        rest = (refusal(error) if error is not None else None for error in answers)
+        return pb.ReportResultsResponse(
+            refused=_refused([next(rest) if one is None else one for one in refusals])
+        )
 
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
         lost = await self._claims.beat([convert.heartbeat(request)])
@@ -164,9 +170,7 @@ def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsRespons
     return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
 
 
-def _refused(errors: Sequence[PulseError | None]) -> list[pb.RefusedResult]:
+def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:
     return [
-        pb.RefusedResult(index=index, refusal=refusal(error))
-        for index, error in enumerate(errors)
-        if error is not None
+        pb.RefusedResult(index=index, refusal=one) for index, one in enumerate(refusals) if one is not None
     ]

@@ -18,7 +18,7 @@ from pulse_server.access.directory import Directory
 from pulse_server.access.users import User
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
 from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc.boundary import abort, status_of
+from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
 from pulse_server.transport.grpc.strangers import StrangersRequests
 
@@ -179,11 +179,8 @@ def _is_unary(handler: Handler) -> bool:
 def _taking_a_stream(
     handler: Handler | None, behaviour: Callable[[Any, Context], Awaitable[None]]
 ) -> Handler:
-    async def call(requests: Any, context: Context) -> None:
-        await behaviour(requests, context)
-
     return grpc.stream_stream_rpc_method_handler(
-        call,
+        forgotten_if_aborted(behaviour),
         request_deserializer=handler.request_deserializer if handler else None,
         response_serializer=handler.response_serializer if handler else None,
     )

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse_server.transport.grpc.boundary import SERVICE, parser, require_readable
+from pulse_server.transport.grpc.boundary import SERVICE, forgotten_if_aborted, parser, require_readable
 
 HEALTH = "grpc.health.v1.Health"
 
@@ -46,7 +46,7 @@ class Health:
         return grpc.method_handlers_generic_handler(
             HEALTH,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(self._check, read, write),
+                "Check": grpc.unary_unary_rpc_method_handler(forgotten_if_aborted(self._check), read, write),
                 "Watch": grpc.unary_stream_rpc_method_handler(self._watch, read, write),
             },
         )

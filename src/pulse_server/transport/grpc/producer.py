@@ -20,30 +20,32 @@ class Producer:
     async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
         (answer,) = await self._submissions.submit([convert.new_job(request)])
         if isinstance(answer, PulseError):
-            raise answer
+            try:
+                raise answer
+            finally:
+                del answer  # its traceback has this frame: they would keep each other, and the request
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         good: list[NewJob] = []
-        answers: list[Submitted | PulseError | None] = []
+        # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
+        refused: list[pb.SubmitResult | None] = []
         ids_are_kept = request.brief
         for wire_job in request.jobs:
             try:
                 job = convert.new_job(wire_job)
             except InvalidArgument as error:
-                answers.append(error)
+                refused.append(_result(error))
             else:
                 good.append(job)
-                answers.append(None)
+                refused.append(None)
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
         submitted = await self._submissions.submit(good)
-        if ids_are_kept and len(good) == len(answers) and all(map(_is_inserted, submitted)):
+        if ids_are_kept and len(good) == len(refused) and all(map(_is_inserted, submitted)):
             return pb.SubmitJobsResponse(all_inserted=True)
-        rest = iter(submitted)
-        return pb.SubmitJobsResponse(
-            results=[_result(next(rest) if answer is None else answer) for answer in answers]
-        )
+        rest = map(_result, submitted)
+        return pb.SubmitJobsResponse(results=[next(rest) if one is None else one for one in refused])
 
 
 def _is_inserted(answer: Submitted | PulseError) -> bool:
