@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.lent_databases import LentDatabases
 from tests.postgres_cluster import Databases, ThrowawayCluster
@@ -18,6 +19,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in its background has them ignore Ctrl-C, and every process that they
     # start as well: a worker that is told to stop with SIGINT would never hear of it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes is a fact about the machine.
+settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pulse")
 
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
 

@@ -96,7 +96,7 @@ def test_expression_is_refused_with_the_field_named(expression: str, problem: st
     assert len(told) < 400
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.one_of(
         st.text(max_size=40),

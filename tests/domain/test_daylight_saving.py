@@ -66,7 +66,7 @@ def test_daily_schedule_fires_once_for_each_day_whatever_the_clocks_do(at: time)
             assert [fire.astimezone(zone).date() for fire in fires] == days, (zone.key, change)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     changed=CHANGED,
     at=st.builds(time, st.integers(0, 23), st.integers(0, 59)),
@@ -87,7 +87,7 @@ def test_next_run_is_the_next_day_that_has_not_had_its_fire(
     assert first_run(daily(changes, at), now) == min(fire for fire in meant if fire > now)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     changed=CHANGED,
     expression=st.sampled_from(
@@ -109,7 +109,7 @@ def test_next_run_lies_ahead_and_the_cursor_never_stands_still(
     assert all(earlier < later for earlier, later in pairwise(fires))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(changed=CHANGED)
 def test_hourly_schedule_fires_every_hour_of_the_sun_and_not_of_the_clock(
     changed: tuple[tuple[ClockChange, ...], ClockChange],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_server.domain.backoff import retry_delay
@@ -13,13 +13,11 @@ from pulse_server.domain.limits import MAX_ATTEMPTS, MAX_DELAY
 attempts = st.integers(min_value=1, max_value=MAX_ATTEMPTS)
 
 
-@settings(deadline=None)
 @given(attempts)
 def test_wait_is_the_square_of_the_attempts_in_seconds(attempts: int) -> None:
     assert retry_delay(attempts) == timedelta(seconds=attempts**2)
 
 
-@settings(deadline=None)
 @given(attempts)
 def test_each_wait_is_longer_than_the_one_before(attempts: int) -> None:
     assert retry_delay(attempts + 1) > retry_delay(attempts) > timedelta(0)

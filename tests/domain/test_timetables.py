@@ -96,7 +96,6 @@ def test_upcoming_ends_where_nobody_plans(timetable: Timetable, count: int) -> N
     assert LAST_MOMENT - timedelta(days=40 * 366) < found[-1] <= LAST_MOMENT
 
 
-@settings(deadline=None)
 @given(interval=intervals, cursor=moments, delay=st.timedeltas(timedelta(0), timedelta(days=2000)))
 def test_interval_keeps_its_phase_after_any_delay(
     interval: timedelta, cursor: datetime, delay: timedelta
@@ -108,7 +107,7 @@ def test_interval_keeps_its_phase_after_any_delay(
     assert cursor + delay < following <= cursor + delay + interval
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     timetable=st.sampled_from([*MINUTELY, *RECURRING, Cron("30 2 * * *", "Europe/Paris"), Cron("@monthly")]),
     cursor=moments.map(lambda moment: moment.replace(microsecond=0)),

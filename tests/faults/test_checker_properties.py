@@ -18,7 +18,7 @@ _choices = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 23)), max_size=3
 _places = st.integers(0, 10_000)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_beginnings, _choices)
 def test_legal_lives_pass(beginnings: list[int], choices: list[tuple[int, int]]) -> None:
     verdict = check(live(beginnings, choices).evidence())
@@ -26,7 +26,7 @@ def test_legal_lives_pass(beginnings: list[int], choices: list[tuple[int, int]])
 
 
 @pytest.mark.parametrize("sabotage", list(SABOTAGES), ids=lambda sabotage: sabotage.__name__)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(_beginnings, _choices, _places)
 def test_whatever_is_broken_is_found(
     sabotage: Callable[[Evidence, int], None],

@@ -33,19 +33,19 @@ def impaired(plan: Sequence[Fault], at: float) -> Counter[str]:
     return Counter(name for fault in plan if fault.at <= at < fault.over_at for name in fault.impairs)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_same_seed_draws_same_plan(seed: int) -> None:
     assert list(map(str, draw_plan(seed, SECONDS))) == list(map(str, draw_plan(seed, SECONDS)))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_other_seed_draws_other_plan(seed: int) -> None:
     assert draw_plan(seed, SECONDS) != draw_plan(seed + 1, SECONDS)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_some_of_each_are_left_to_work_at_every_moment(seed: int) -> None:
     plan = draw_plan(seed, SECONDS)
@@ -56,14 +56,14 @@ def test_some_of_each_are_left_to_work_at_every_moment(seed: int) -> None:
         assert max(struck.values(), default=0) <= 2  # a process and its link, never twice the same
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_faults_that_stop_all_work_leave_time_to_breathe(seed: int) -> None:
     stops = [fault for fault in draw_plan(seed, SECONDS) if fault.impairs == ALL_WORK]
     assert all(later.at - earlier.over_at >= BREATHER_SECONDS for earlier, later in pairwise(stops))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_every_stretch_ends_with_a_calm_in_which_all_is_healed(seed: int) -> None:
     for fault in draw_plan(seed, SECONDS):
@@ -71,7 +71,7 @@ def test_every_stretch_ends_with_a_calm_in_which_all_is_healed(seed: int) -> Non
         assert into_stretch + fault.over_at - fault.at <= STRETCH_SECONDS - CALM_SECONDS
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @seeds
 def test_target_has_one_fault_at_a_time(seed: int) -> None:
     last: dict[str, Fault] = {}

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulse_server.domain.jobs import PageKey
@@ -130,7 +130,7 @@ def test_whatever_the_mix_exactly_what_is_finished_and_old_enough_is_deleted(
         database = Database(dsn)
         connection = runner.run(asyncpg.connect(dsn, timeout=10))
 
-        @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=80)
         @given(table=st.lists(rows, max_size=12), kept=kept, limit=st.integers(1, 5))
         def check(table: list[Row], kept: dict[JobStatus, timedelta], limit: int) -> None:
             runner.run(_fill(connection, table))

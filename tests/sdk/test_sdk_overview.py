@@ -14,10 +14,11 @@ import pytest
 
 import pulse
 from pulse import tuning as sdk_tuning
+from tests.eventually import eventually
 from tests.transport.authorised import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.test_rpc_many_jobs import add_dead_letters
-from tests.transport.watching import PATIENCE_SECONDS, until
+from tests.transport.watching import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -159,7 +160,7 @@ async def test_leaving_the_loop_ends_the_watch(server: ServerUnderTest, client: 
         assert server.app.transitions.is_watched
         break
     await watch.aclose()
-    await until(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.transitions.is_watched)
 
 
 async def test_one_topic_is_not_a_list_of_letters(client: pulse.Pulse) -> None:
@@ -177,7 +178,7 @@ async def test_watch_goes_on_after_a_restart_and_says_that_it_was_interrupted(
         watch = client.watch()
         assert await next_of(watch) == pulse.Transitions((), 0, interrupted=False)
         waiting = asyncio.create_task(next_of(watch))
-        await until(lambda: bool(first.app.transitions._watchers))
+        await eventually(lambda: bool(first.app.transitions._watchers))
     async with server_under_test(database_dsn, grpc_address=address) as second:
         assert await waiting == pulse.Transitions((), 0, interrupted=True)
         job_id = await second.submit()
@@ -258,11 +259,11 @@ async def test_blocking_watch_yields_until_it_is_left(
         raise AssertionError("the watch ended by itself")
 
     watching = asyncio.get_running_loop().run_in_executor(threads, watch)
-    await until(welcomed.is_set)
+    await eventually(welcomed.is_set)
     job_id = await server.submit()
 
     assert await watching == job_id
-    await until(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.transitions.is_watched)
 
 
 async def test_interrupted_watch_ends_at_the_server_too(
@@ -288,4 +289,4 @@ async def test_interrupted_watch_ends_at_the_server_too(
             assert list(news) == []
 
     await asyncio.get_running_loop().run_in_executor(threads, watch)
-    await until(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.transitions.is_watched)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_server.domain.errors import InvalidArgument
@@ -21,7 +21,6 @@ def forged(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
-@settings(deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)), st.uuids())
 def test_token_leads_back_to_its_key(moment: datetime, job_id: object) -> None:
     key = PageKey(moment, str(job_id))
@@ -57,7 +56,6 @@ def test_token_that_was_never_given_out_is_refused(token: str) -> None:
     assert refusal.value.field == "page_token"
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_no_text_breaks_the_reading_of_tokens(token: str) -> None:
     with suppress(InvalidArgument):

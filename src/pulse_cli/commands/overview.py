@@ -37,7 +37,10 @@ def topics() -> None:
     if output.is_for_people and found:
         print_lines(topic_table(found, table_width()))
         return
-    empty = "There are no topics: no jobs, no workers. Store a job with: pulse submit TOPIC --payload JSON"
+    empty = (
+        "No job waits, runs or died, no worker is connected, and no whole minute of the last hour had any "
+        "news. See what is finished: pulse jobs list. Store a job: pulse submit TOPIC --payload JSON"
+    )
     output.show_list(found, topic_view(), empty)
 
 
