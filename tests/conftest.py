@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pulse")
 
+pytest_plugins = ["tests.ordering"]
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
 
 

@@ -3,7 +3,7 @@
 -- Two of them vouch for what they read: a caller that repeats itself is told that it was taken before. A commit that
 -- changes nothing waits for no synchronous standby, and the row it saw may not be on one: its own commit was ended
 -- while it waited, by a cancel or by a crash. The message in the WAL makes theirs a commit that waits; whatever
--- it could see is before it. deploy/ha/README.md
+-- it could see is before it. ADR-0035
 
 -- name: get_job
 SELECT * FROM pulse.jobs WHERE id = $1::uuid;
