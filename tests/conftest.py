@@ -4,6 +4,7 @@ The run's first process owns the server; the workers of pytest-xdist are told it
 set (a superuser's URL), that server is used instead.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -24,7 +25,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pulse")
 
-pytest_plugins = ["tests.ordering"]
 _CLUSTER = pytest.StashKey[ThrowawayCluster]()
 
 
@@ -37,6 +37,12 @@ def _cluster_dsn(config: pytest.Config) -> str:
     if _CLUSTER not in config.stash:
         config.stash[_CLUSTER] = ThrowawayCluster()
     return config.stash[_CLUSTER].dsn
+
+
+def pytest_collection_finish() -> None:
+    """Take the thousands of tests out of the collector's sight: it would look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
