@@ -4,7 +4,6 @@ It takes the usual port if that is free, else any. Standard input is a pipe that
 closes the demo is gone, and so is this process.
 """
 
-import socket
 import sys
 import threading
 
@@ -12,19 +11,19 @@ from examples.demo.worker import end_with_the_demo
 from pulse_ui.main import main
 from pulse_ui.settings import DEFAULT_ADDRESS
 
+ANY_PORT = f"{DEFAULT_ADDRESS.rpartition(':')[0]}:0"
 
-def free_address() -> str:
-    """Return where to listen, on this machine only."""
-    host, _, port = DEFAULT_ADDRESS.rpartition(":")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, int(port)))
-        except OSError:
-            return f"{host}:0"
-    return DEFAULT_ADDRESS
+
+def serve(server: str) -> int:
+    """Serve until the end, at whichever address can be had, on this machine only. Returns the exit code."""
+    # Tried, not looked at before: two demos that start together would both find it free.
+    for address in (DEFAULT_ADDRESS, ANY_PORT):
+        code = main(["--addr", address, "--server", server])
+        if code == 0:
+            break
+    return code
 
 
 if __name__ == "__main__":
     threading.Thread(target=end_with_the_demo, daemon=True).start()
-    sys.exit(main(["--addr", free_address(), "--server", sys.argv[1]]))
+    sys.exit(serve(sys.argv[1]))

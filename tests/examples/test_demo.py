@@ -3,15 +3,18 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.examples.programs import PATIENCE_SECONDS, program
+from tests.examples.programs import PATIENCE_SECONDS, ROOT, program
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
@@ -74,6 +77,30 @@ async def test_demo_shows_its_workers_on_a_dashboard_and_nothing_survives_when_i
         assert "worker B" in page
         assert len(processes_in(place)) > 5
         demo.process.kill()
+
+
+def test_two_demos_that_start_together_have_a_dashboard_each() -> None:
+    with ExitStack() as stack:
+        dashboards = [stack.enter_context(dashboard()) for _ in range(2)]
+        addresses = {
+            next(line for line in one.stderr if "The dashboard is at" in line).split()[7]
+            for one in dashboards
+        }
+        for one in dashboards:
+            one.stdin.close()  # as when the demo is gone
+            assert one.wait(PATIENCE_SECONDS) is not None
+    assert len(addresses) == 2
+
+
+def dashboard() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.demo.dashboard", "127.0.0.1:1"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 async def test_demo_that_loses_its_server_says_so_and_fails(place: Path) -> None:
