@@ -132,6 +132,8 @@ def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool
             return await behaviour(request, context)
         except errors.PulseError as error:
             code = status_of(error)
+            # A frame in it may have the error in a variable: they would keep each other, and the request.
+            error.__traceback__ = None
             return Failure(code, str(error))
         except grpc.aio.AbortError:
             raise

@@ -94,10 +94,7 @@ class Consumer:
         self._hub.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
         if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # its traceback has this frame: they would keep each other, and the request
+            raise error
         return pb.ReportResultResponse()
 
     async def report_results(

@@ -20,10 +20,7 @@ class Producer:
     async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
         (answer,) = await self._submissions.submit([convert.new_job(request)])
         if isinstance(answer, PulseError):
-            try:
-                raise answer
-            finally:
-                del answer  # its traceback has this frame: they would keep each other, and the request
+            raise answer
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
