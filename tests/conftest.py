@@ -76,7 +76,7 @@ def template_database(databases: Databases) -> Iterator[str]:
     from pulse_server.postgres.migrations.runner import apply_migrations
 
     with databases.temporary() as dsn:
-        databases.run(apply_migrations, dsn)
+        databases.run(apply_migrations(dsn))
         yield dsn
 
 

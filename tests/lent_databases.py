@@ -16,7 +16,6 @@ _MOST_BYTES = 512 * 1024
 # Every row of the catalogue that tells of something made here, by the transaction that wrote it: whatever
 # changes the schema, its rights or its statistics leaves another answer.
 _CATALOGUE = """
-SELECT md5(string_agg(entry, ' ' ORDER BY entry)) FROM (
     SELECT concat_ws(':', 'class', oid, xmin, relpages, reltuples) FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT concat_ws(':', 'attribute', attrelid, attnum, xmin) FROM pg_attribute
     WHERE attrelid >= 16384
@@ -33,17 +32,19 @@ SELECT md5(string_agg(entry, ' ' ORDER BY entry)) FROM (
     UNION ALL SELECT concat_ws(':', 'setting', setrole, setconfig) FROM pg_db_role_setting
     WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
     UNION ALL SELECT concat_ws(':', 'database', xmin) FROM pg_database WHERE datname = current_database()
-) AS entries (entry)
 """
 _TABLES = "FROM pg_class WHERE relnamespace = 'pulse'::regnamespace AND relkind = 'r'"
+_LARGEST = f"SELECT max(pg_relation_size(oid)) {_TABLES}"
 
 
 @dataclass(frozen=True)
 class _Lent:
     dsn: str
+    # Stays while others have the database: a session is dear to begin, and then knows the catalogue.
+    session: asyncpg.Connection[asyncpg.Record]
     empty: str  # the statements that delete what tests add
-    read: str  # the query for the rows that the migrations wrote
-    original: list[str]  # what the catalogue and that query answered before anybody had it
+    read: str  # the query for the catalogue and the rows that the migrations wrote
+    original: str  # what it answered before anybody had the database
 
 
 class LentDatabases:
@@ -67,48 +68,41 @@ class LentDatabases:
             if is_as_it_was:
                 self._free.append(lent)
             else:
-                self._databases.drop(lent.dsn)
+                self._drop(lent)
 
     def close(self) -> None:
         """Drop those that nobody has."""
         while self._free:
-            self._databases.drop(self._free.pop().dsn)
+            self._drop(self._free.pop())
 
     def _create(self) -> _Lent:
-        dsn = self._databases.create(self._template)
-        return self._databases.run(_known, dsn)
+        return self._databases.run(_known(self._databases.create(self._template)))
+
+    def _drop(self, lent: _Lent) -> None:
+        lent.session.terminate()
+        self._databases.drop(lent.dsn)
 
     def _is_restored(self, lent: _Lent) -> bool:
-        self._databases.disconnect_all(lent.dsn)
+        self._databases.disconnect_all(lent.dsn, but=lent.session)
 
-        async def restore(dsn: str) -> bool:
-            connection = await asyncpg.connect(dsn, timeout=30, command_timeout=60)
-            try:
-                await connection.execute(lent.empty)
-                if await connection.fetchval(f"SELECT max(pg_relation_size(oid)) {_TABLES}") > _MOST_BYTES:
-                    return False
-                return await _answers(connection, lent.read) == lent.original
-            finally:
-                await connection.close()
+        async def restore() -> bool:
+            await lent.session.execute(lent.empty)
+            if await lent.session.fetchval(_LARGEST) > _MOST_BYTES:
+                return False
+            return bool(await lent.session.fetchval(lent.read) == lent.original)
 
         try:
-            return self._databases.run(restore, lent.dsn)
+            return self._databases.run(restore())
         except (asyncpg.PostgresError, asyncpg.InterfaceError):
             return False
 
 
 async def _known(dsn: str) -> _Lent:
-    connection = await asyncpg.connect(dsn, timeout=30, command_timeout=60)
-    try:
-        tables = [row[0] for row in await connection.fetch(f"SELECT oid::regclass::text {_TABLES}")]
-        written = [table for table in tables if await connection.fetchval(f"SELECT EXISTS (TABLE {table})")]
-        empty = ";".join(f"DELETE FROM {table}" for table in tables if table not in written)
-        rows = " UNION ALL ".join(f"SELECT '{table}' || {table}::text FROM {table}" for table in written)
-        read = f"SELECT string_agg(line, ' ' ORDER BY line) FROM ({rows}) AS lines (line)"
-        return _Lent(dsn, empty, read, await _answers(connection, read))
-    finally:
-        await connection.close()
-
-
-async def _answers(connection: asyncpg.Connection[asyncpg.Record], read: str) -> list[str]:
-    return [await connection.fetchval(_CATALOGUE), await connection.fetchval(read)]
+    session = await asyncpg.connect(dsn, timeout=30, command_timeout=60)
+    tables = [row[0] for row in await session.fetch(f"SELECT oid::regclass::text {_TABLES}")]
+    written = [table for table in tables if await session.fetchval(f"SELECT EXISTS (TABLE {table})")]
+    empty = ";".join(f"DELETE FROM {table}" for table in tables if table not in written)
+    rows = " UNION ALL ".join(f"SELECT '{table}' || {table}::text FROM {table}" for table in written)
+    lines = f"{_CATALOGUE} UNION ALL {rows}"
+    read = f"SELECT md5(string_agg(line, ' ' ORDER BY line COLLATE \"C\")) FROM ({lines}) AS lines (line)"
+    return _Lent(dsn, session, empty, read, await session.fetchval(read))

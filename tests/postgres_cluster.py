@@ -1,12 +1,14 @@
 """A throw-away Postgres cluster for a test run, and quick databases in it."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import os
 import shutil
 import tempfile
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -84,25 +86,21 @@ class Databases:
         finally:
             self.drop(dsn)
 
-    def disconnect_all(self, dsn: str) -> None:
-        """End every session in the database, and return once they are gone."""
-        self._runner.run(self._disconnect_all(_name_in(dsn)))
+    def disconnect_all(self, dsn: str, *, but: asyncpg.Connection[asyncpg.Record]) -> None:
+        """End every session in the database but one, and return once they are gone."""
+        self._runner.run(self._disconnect_all(_name_in(dsn), but.get_server_pid()))
 
-    async def _disconnect_all(self, name: str) -> None:
-        sessions = "FROM pg_stat_activity WHERE datname = $1"
+    async def _disconnect_all(self, name: str, but: int) -> None:
+        sessions = "FROM pg_stat_activity WHERE datname = $1 AND pid <> $2"
         # The server's own way to wait for the end of a session looks every 100 ms.
         end_all = f"SELECT count(pg_terminate_backend(pid)) {sessions}"
         async with asyncio.timeout(60):
-            while await self._connection.fetchval(end_all, name):  # noqa: ASYNC110
+            while await self._connection.fetchval(end_all, name, but):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
 
-    def run(self, action: Callable[[str], Awaitable[Answer]], dsn: str) -> Answer:
+    def run(self, action: Coroutine[None, None, Answer]) -> Answer:
         """Run an asynchronous action on a database, such as its migrations. Returns its answer."""
-
-        async def act() -> Answer:
-            return await action(dsn)
-
-        return self._runner.run(act())
+        return self._runner.run(action)
 
     def close(self) -> None:
         """Close the connection."""
@@ -110,7 +108,7 @@ class Databases:
         self._runner.close()
 
 
-async def _connect(dsn: str) -> "asyncpg.Connection[asyncpg.Record]":
+async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
     return await asyncpg.connect(dsn, timeout=30, command_timeout=60)
 
 

@@ -45,6 +45,8 @@ def test_database_is_lent_again_without_what_was_left_in_it(
         "UPDATE pulse.dispatch_control SET paused = true, paused_at = now()",
         "DELETE FROM pulse.schema_migrations",
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET work_mem = 64', current_database()); END $$",
+        "DO 'BEGIN PERFORM pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid(); END'",
     ],
 )
 def test_database_that_is_not_as_it_was_is_not_lent_again(

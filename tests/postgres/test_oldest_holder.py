@@ -76,11 +76,11 @@ def stranger_dsn(databases: Databases, database_dsn: str) -> Iterator[str]:
         async with session_of(dsn) as owner:
             await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
 
-    databases.run(make, database_dsn)
+    databases.run(make(database_dsn))
     parts = urlsplit(database_dsn)
     host = parts.netloc.rpartition("@")[2]
     yield urlunsplit(parts._replace(netloc=f"{ROLE}:x@{host}"))
-    databases.run(remove, database_dsn)
+    databases.run(remove(database_dsn))
 
 
 async def take_snapshot(session: Connection) -> int:

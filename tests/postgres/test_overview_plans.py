@@ -132,7 +132,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
             connection.terminate()
 
     with databases.temporary(template_database) as dsn:
-        databases.run(collect, dsn)
+        databases.run(collect(dsn))
     return plans
 
 

@@ -186,7 +186,7 @@ def explained(request: pytest.FixtureRequest, databases: Databases, template_dat
             connection.terminate()
 
     with databases.temporary(template_database) as dsn:
-        databases.run(collect, dsn)
+        databases.run(collect(dsn))
     return plans
 
 

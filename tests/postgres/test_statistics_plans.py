@@ -55,7 +55,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
             connection.terminate()
 
     with databases.temporary(template_database) as dsn:
-        databases.run(collect, dsn)
+        databases.run(collect(dsn))
     return plans
 
 

@@ -283,14 +283,14 @@ def test_schema_that_is_behind_fails_unless_it_would_be_migrated(
         assert await connection.fetchval("SELECT to_regnamespace('pulse')") is None
         await connection.close()
 
-    databases.run(nothing_was_made, empty_database_dsn)
+    databases.run(nothing_was_made(empty_database_dsn))
 
 
 def test_schema_that_is_newer_fails_even_with_migrate(
     check: Check, database_dsn: str, databases: Databases
 ) -> None:
     databases.run(
-        executing("INSERT INTO pulse.schema_migrations VALUES (9999, '9999_future', 'x')"), database_dsn
+        execute(database_dsn, "INSERT INTO pulse.schema_migrations VALUES (9999, '9999_future', 'x')")
     )
     code, told = check("--migrate", DB_HOST=database_dsn)
     assert code == 1
@@ -301,25 +301,25 @@ def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databa
     role = f"clerk_{os.getpid()}"
     parts = urlsplit(database_dsn)
     as_clerk = urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
-    databases.run(executing(f"CREATE ROLE {role} LOGIN"), database_dsn)
+    databases.run(execute(database_dsn, f"CREATE ROLE {role} LOGIN"))
     try:
         code, told = check(DB_HOST=as_clerk)
         assert code == 1
         assert f"FAIL privileges {role} lacks SELECT, INSERT, UPDATE, DELETE on pulse.jobs." in told
         databases.run(
-            executing(
+            execute(
+                database_dsn,
                 f"GRANT USAGE ON SCHEMA pulse TO {role}",
                 f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pulse TO {role}",
                 f"REVOKE DELETE ON pulse.jobs FROM {role}",
-            ),
-            database_dsn,
+            )
         )
         _, told = check(DB_HOST=as_clerk)
         assert f"FAIL privileges {role} lacks DELETE on pulse.jobs." in told
         assert told.count("FAIL") == 1
         assert "ok schema Up to date." in told
     finally:
-        databases.run(executing(f"DROP OWNED BY {role}", f"DROP ROLE {role}"), database_dsn)
+        databases.run(execute(database_dsn, f"DROP OWNED BY {role}", f"DROP ROLE {role}"))
 
 
 def test_connections_are_compared_with_what_is_free(check: Check, database_dsn: str) -> None:
@@ -388,11 +388,8 @@ def test_embedded_database_without_programs_or_place_fails(
     assert "FAIL database No Postgres binaries were found" in told
 
 
-def executing(*statements: str) -> Callable[[str], object]:
-    async def execute(dsn: str) -> None:
-        connection = await asyncpg.connect(dsn)
-        for statement in statements:
-            await connection.execute(statement)
-        await connection.close()
-
-    return execute
+async def execute(dsn: str, *statements: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    for statement in statements:
+        await connection.execute(statement)
+    await connection.close()

@@ -38,7 +38,7 @@ def run(inputs: int, seed: int) -> int:
     try:
         databases = Databases(cluster.dsn)
         dsn = databases.create()
-        databases.run(apply_migrations, dsn)
+        databases.run(apply_migrations(dsn))
         databases.close()
         with tempfile.TemporaryDirectory(prefix="pulse-fuzz-") as directory:
             outcome = asyncio.run(_carry_out(inputs, seed, Stage(dsn, Path(directory))))
