@@ -60,8 +60,8 @@ class ServerUnderTest:
     async def dispatch_settles(self) -> None:
         """Return once the hub has looked at every group that was there when this was called.
 
-        It serves the groups in the order in which they came: when the last one has its job, the others had
-        their turn.
+        It serves those with more room before it, and of those with as much the older ones: when one with a
+        single place that came last has its job, the others had their turn.
         """
         async with self.worker("the-barrier", topics=["the-barrier"], capacity=1) as barrier:
             await self.submit("the-barrier")

@@ -93,6 +93,17 @@ async def test_jobs_of_a_batch_spread_over_the_workers(server: Server) -> None:
     assert {server.holder(job) for job in jobs} == {"w1", "w2"}
 
 
+async def test_jobs_spread_over_workers_that_want_other_topics_besides(server: Server) -> None:
+    await server.connect("w1", "email", "sms", capacity=8)
+    await server.connect("w2", "email", capacity=8)
+    jobs = [a_job() for _ in range(4)]
+
+    for job in jobs:
+        await server.submissions.submit([job])
+
+    assert [server.holder(job) for job in jobs] == ["w1", "w2", "w1", "w2"]
+
+
 async def test_most_urgent_jobs_get_the_places(server: Server) -> None:
     await server.connect("w1", "email", "sms", capacity=2)
     low, high, middle = a_job(priority=-5), a_job("sms", priority=9), a_job()

@@ -123,6 +123,18 @@ async def test_workers_of_one_topic_set_share_one_claim(claims: FakeClaims) -> N
     assert len(slots.order) == 10
 
 
+async def test_group_with_the_most_room_claims_first(claims: FakeClaims) -> None:
+    """Else the one that came first would have every job that few of them share."""
+    hub = a_hub(claims)
+    busy, idle = a_session("w1", "mail", "image", capacity=8), a_session("w2", "mail", capacity=8)
+    hub.open(busy, [Claim("held", "w1", 1)])
+    hub.open(idle, [])
+    claims.add_jobs("mail", "new")
+    with running(hub):
+        await claims.wait_for_calls(2)
+    assert "new" in idle.held
+
+
 async def test_idle_tick_is_one_probe_however_many_groups_there_are(claims: FakeClaims) -> None:
     hub = a_hub(claims, tick=SOON)
     for number in range(5):

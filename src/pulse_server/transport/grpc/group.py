@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from pulse_server.repos.jobs import Slots
 from pulse_server.transport.grpc.session import Session
@@ -19,6 +20,11 @@ class Group:
     @property
     def has_room(self) -> bool:
         return any(session.free for session in self.sessions)
+
+    @property
+    def room(self) -> int:
+        """For how many jobs there is room in the worker that has the most."""
+        return max((session.free for session in self.sessions), default=0)
 
     def places(self, most: int) -> list[Session]:
         """Room for jobs, one entry each, dealt out in rounds, so that few jobs spread over many workers.
@@ -37,6 +43,12 @@ class Group:
                     left.append((free - stint, session))
             rooms = left
         return places[:most]
+
+
+def roomiest_first(groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups in the order of their turns. Were it the order in which they came, those that want the same
+    topic would get nothing for as long as the first of them can take it all."""
+    return groups if len(groups) < 2 else sorted(groups, key=attrgetter("room"), reverse=True)
 
 
 def _most_room(room: tuple[int, Session]) -> int:

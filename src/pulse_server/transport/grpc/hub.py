@@ -20,7 +20,7 @@ from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
-from pulse_server.transport.grpc.group import Group, slots_for
+from pulse_server.transport.grpc.group import Group, roomiest_first, slots_for
 from pulse_server.transport.grpc.releases import Releases
 from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
 from pulse_server.transport.grpc.roster import Roster
@@ -124,7 +124,7 @@ class Hub:
         groups = [group for group in idle if not topics.isdisjoint(self._open_topics(group))]
         if not groups:
             return None
-        places = find_places(jobs, groups)
+        places = find_places(jobs, roomiest_first(groups))
         return Reservation(places, self._hand_out) if any(places) else None
 
     # --- dispatch
@@ -181,7 +181,7 @@ class Hub:
             ]
             if not groups:
                 return
-            for group in groups:
+            for group in roomiest_first(groups):
                 await self._claim_for(group)
 
     async def _claim_for(self, group: Group) -> None:

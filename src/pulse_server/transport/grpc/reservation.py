@@ -51,7 +51,8 @@ def _reserve(places: Sequence[Session], sign: int) -> None:
 
 
 def find_places(jobs: Sequence[NewJob], groups: Sequence[Group]) -> list[Session | None]:
-    """A place for each job that starts at once, in one of the groups, the most urgent first; else None."""
+    """A place for each job that starts at once, in the first of the groups that has one; the most urgent jobs
+    first. Else None."""
     serving: dict[str, list[list[Session]]] = {}
     left = [(group.topics, group.places(len(jobs))[::-1]) for group in groups]
     places: list[Session | None] = [None] * len(jobs)
