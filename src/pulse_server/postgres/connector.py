@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from pulse_server import tuning
+from pulse_server.postgres.array_types import tell_array_types
 from pulse_server.postgres.failures import NoHostTakesWrites, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
 
@@ -143,6 +144,7 @@ class Connector:
             self.dsn, connection_class=Session, timeout=timeout.total_seconds(), **options
         )
         assert isinstance(session, Session)
+        tell_array_types(session)
         return session
 
 

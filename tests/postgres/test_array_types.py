@@ -1,0 +1,65 @@
+"""No session has to ask its server what the arrays of a statement are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib import resources
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres import array_types
+from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.statements import statements
+
+FILES = [
+    file.name
+    for file in resources.files("pulse_server.postgres").joinpath("sql").iterdir()
+    if file.name.endswith(".sql") and file.name != "fragments.sql"
+]
+
+
+@pytest.fixture
+async def session(database_dsn: str) -> AsyncIterator[Session]:
+    session = await Connector(database_dsn).connect()
+    yield session
+    session.terminate()
+
+
+async def asked_for(session: asyncpg.Connection[asyncpg.Record], statement: str) -> list[str]:
+    """What the driver asks the server before it can send the statement."""
+    asked: list[str] = []
+    with session.query_logger(lambda record: asked.append(record.query)):
+        await session.prepare(statement)
+    return asked
+
+
+@pytest.mark.parametrize("file", FILES)
+async def test_statements_of_a_session_need_no_question(session: Session, file: str) -> None:
+    for statement in statements(file).values():
+        assert await asked_for(session, statement) == []
+
+
+async def test_driver_asks_a_session_that_was_told_nothing(database_dsn: str) -> None:
+    """Else the test above proves nothing."""
+    untold = await asyncpg.connect(database_dsn)
+    assert await asked_for(untold, "SELECT $1::uuid[]")
+    untold.terminate()
+
+
+async def test_types_are_as_the_server_has_them(session: Session) -> None:
+    told = [(kind["oid"], kind["name"], kind["elemtype"], kind["elemdelim"]) for kind in array_types.TYPES]
+    known = await session.fetch(
+        "SELECT oid, typname, typelem, typdelim::text FROM pg_type WHERE oid = ANY($1::oid[])",
+        [oid for oid, *_ in told],
+    )
+    assert sorted(told) == sorted(map(tuple, known))
+
+
+async def test_driver_that_cannot_be_told_is_left_to_ask(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_types, "TYPES", [{"oid": 2951}])
+    session = await Connector(database_dsn).connect()
+    assert await session.fetchval("SELECT $1::uuid[]", []) == []
+    session.terminate()
