@@ -39,10 +39,16 @@ def _cluster_dsn(config: pytest.Config) -> str:
     return config.stash[_CLUSTER].dsn
 
 
+def pytest_collection() -> None:
+    """Let the collector rest while thousands of tests are read: it would look at them again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Take the thousands of tests out of the collector's sight: it would look at them again and again."""
+    """Take them out of its sight."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo, available_timezones
 _BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 _END = datetime(2028, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
-_DAYS = [_BEGIN + number * _DAY for number in range((_END - _BEGIN).days + 1)]
+# No zone changes its clocks and takes that back within one of them.
+_WEEKS = [_BEGIN + number * 7 * _DAY for number in range((_END - _BEGIN).days // 7 + 1)]
 _SECOND = timedelta(seconds=1)
 
 
@@ -52,13 +53,13 @@ def fire_of_the_day(zone: ZoneInfo, changes: tuple[ClockChange, ...], day: date,
 
 
 def _changes(zone: ZoneInfo) -> tuple[ClockChange, ...]:
-    offsets = [day.astimezone(zone).utcoffset() for day in _DAYS]
+    offsets = [week.astimezone(zone).utcoffset() for week in _WEEKS]
     found = []
-    for (day, before), (next_day, after) in pairwise(zip(_DAYS, offsets, strict=True)):
+    for (week, before), (next_week, after) in pairwise(zip(_WEEKS, offsets, strict=True)):
         if before != after:
             assert before is not None
             assert after is not None
-            found.append(ClockChange(_moment_of_change(zone, day, next_day), before, after))
+            found.append(ClockChange(_moment_of_change(zone, week, next_week), before, after))
     return tuple(found)
 
 

@@ -42,15 +42,17 @@ def draw_plan(seed: int, seconds: float) -> list[Fault]:
     plan: list[Fault] = []
     for begin, end in stretches(seconds):
         at = begin
+        of_this_stretch: list[Fault] = []  # those before are healed
         while (at := at + random.expovariate(1 / _PAUSE_SECONDS)) < end:
             if len(deck) < _CARDS_LOOKED_AT:
                 deck += random.sample(cards, len(cards))
             for place, kind in enumerate(deck[:_CARDS_LOOKED_AT]):
                 fault = _draw(kind, random, at)
-                if fault.over_at <= end and leaves_enough(fault, plan):
-                    plan.append(fault)
+                if fault.over_at <= end and leaves_enough(fault, of_this_stretch):
+                    of_this_stretch.append(fault)
                     del deck[place]
                     break
+        plan += of_this_stretch
     return plan
 
 

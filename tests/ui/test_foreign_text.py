@@ -7,12 +7,11 @@ import sys
 from pulse_cli.text import printable
 from pulse_ui.views import foreign_text
 
-EVERY_CHARACTER = [chr(number) for number in range(sys.maxunicode + 1) if not 0xD800 <= number <= 0xDFFF]
-
 
 def test_a_browser_writes_out_whatever_a_terminal_does() -> None:
     """They have a list each, and one that knew less would let somebody through on one side."""
-    hidden = [one for one in EVERY_CHARACTER if printable.one_line(one) != one]
+    characters = (chr(number) for number in range(sys.maxunicode + 1) if not 0xD800 <= number <= 0xDFFF)
+    hidden = [one for one in characters if printable.one_line(one) != one]
     assert hidden
     assert [one for one in hidden if foreign_text.one_line(one) != printable.one_line(one)] == []
 

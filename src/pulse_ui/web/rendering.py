@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -25,34 +25,7 @@ THEMES = ("auto", "light", "dark")
 
 class Rendering:
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._environment = Environment(
-            loader=PackageLoader("pulse_ui"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            count=words.count,
-            short_count=words.short_count,
-            span=words.span,
-            plural=words.plural,
-            percent=words.percent,
-            ago=_ago,
-            stamp=_stamp,
-            clock=_clock,
-            brief=_brief,
-            status_name=statuses.NAMES.__getitem__,
-            status_mark=statuses.MARKS.__getitem__,
-        )
-        self._environment.globals.update(
-            asset=asset_path,
-            limits=limits,
-            read_only=settings.read_only,
-            refresh_seconds=tuning.REFRESH_SECONDS,
-            live=None,  # what only some pages are
-        )
+        self._environment = _environment(read_only=settings.read_only, refresh_seconds=tuning.REFRESH_SECONDS)
 
     def page(
         self, template: str, context: Mapping[str, Any], *, request: Request, status: int = 200
@@ -69,6 +42,34 @@ class Rendering:
             }
         )
         return HTMLResponse(text, status_code=status)
+
+
+@cache
+def _environment(**facts: object) -> Environment:
+    """Where every template finds these facts. One for all who know the same: each compiles what it shows."""
+    environment = Environment(
+        loader=PackageLoader("pulse_ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=words.count,
+        short_count=words.short_count,
+        span=words.span,
+        plural=words.plural,
+        percent=words.percent,
+        ago=_ago,
+        stamp=_stamp,
+        clock=_clock,
+        brief=_brief,
+        status_name=statuses.NAMES.__getitem__,
+        status_mark=statuses.MARKS.__getitem__,
+    )
+    # `live` is what only some pages are.
+    environment.globals.update(asset=asset_path, limits=limits, live=None, **facts)
+    return environment
 
 
 @lru_cache(maxsize=64)
