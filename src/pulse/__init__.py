@@ -15,111 +15,26 @@
 `SyncPulse` has the same verbs, blocking.
 """
 
-from pulse import quiet  # noqa: F401 - before everything that imports grpc
-from pulse.blocking.client import SyncPulse
-from pulse.blocking.job import SyncJob
-from pulse.blocking.schedules import SyncSchedules
-from pulse.client.client import Pulse
-from pulse.client.declarations import Declaration
-from pulse.client.filters import JobFilter
-from pulse.client.job import Job
-from pulse.client.schedules import Schedules
-from pulse.errors import (
-    AlreadyExists,
-    ClientClosed,
-    DeadlineExceeded,
-    InternalError,
-    InvalidArgument,
-    InvalidHandler,
-    InvalidTransition,
-    NotFound,
-    PartialFailure,
-    PermissionDenied,
-    PulseError,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-)
-from pulse.handlers.context import Context, current
-from pulse.job_handle import JobHandle
-from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
-from pulse.models.dispatch import DispatchStatus, TopicPause
-from pulse.models.identity import Identity
-from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
-from pulse.models.schedules import (
-    CatchUp,
-    FirePage,
-    ScheduleFire,
-    ScheduleInfo,
-    SchedulePage,
-    SchedulerStatus,
-)
-from pulse.models.selections import Batch, JobCount
-from pulse.models.specs import After, At, Cron, Every
-from pulse.models.statistics import Latency, Minute, Statistics
-from pulse.models.topics import Rates, TopicInfo
-from pulse.models.transitions import Transition, Transitions
-from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
-from pulse.outcomes import Cancelled, Discard, Retry
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "After",
-    "AlreadyExists",
-    "At",
-    "Attempt",
-    "Batch",
-    "Cancelled",
-    "CatchUp",
-    "ClientClosed",
-    "Context",
-    "Cron",
-    "DeadLetterGroup",
-    "DeadLetters",
-    "DeadlineExceeded",
-    "Declaration",
-    "Discard",
-    "DispatchStatus",
-    "Every",
-    "FirePage",
-    "HeldJob",
-    "Identity",
-    "InternalError",
-    "InvalidArgument",
-    "InvalidHandler",
-    "InvalidTransition",
-    "Job",
-    "JobCount",
-    "JobFilter",
-    "JobHandle",
-    "JobInfo",
-    "JobStatus",
-    "Latency",
-    "Minute",
-    "NotFound",
-    "Page",
-    "PartialFailure",
-    "PermissionDenied",
-    "Pulse",
-    "PulseError",
-    "Rates",
-    "ResourceExhausted",
-    "Retry",
-    "ScheduleFire",
-    "ScheduleInfo",
-    "SchedulePage",
-    "SchedulerStatus",
-    "Schedules",
-    "ServerInfo",
-    "Statistics",
-    "SyncJob",
-    "SyncPulse",
-    "SyncSchedules",
-    "TopicInfo",
-    "TopicPause",
-    "Transition",
-    "Transitions",
-    "Unauthenticated",
-    "Unavailable",
-    "WorkerInfo",
-    "current",
-]
+from pulse import quiet  # noqa: F401 - before everything that imports grpc
+
+if TYPE_CHECKING:
+    from pulse.api import *  # noqa: F403
+    from pulse.api import __all__ as __all__
+else:
+    # The SDK is imported with the first of its names: pulsed needs but the stubs in here, and starts sooner.
+
+    def __getattr__(name: str) -> object:
+        if find_spec(f"pulse.{name}") is not None:
+            return import_module(f"pulse.{name}")
+        api = import_module("pulse.api")
+        if not hasattr(api, name):
+            raise AttributeError(f"module 'pulse' has no attribute {name!r}")
+        value = globals()[name] = getattr(api, name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *import_module("pulse.api").__all__})

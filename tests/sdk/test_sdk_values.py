@@ -263,11 +263,34 @@ def test_public_names_are_these() -> None:
 def test_import_brings_in_no_optional_package() -> None:
     printed = run_script(
         """
-        import sys, pulse
+        import sys
+        from pulse import *
         print([name for name in ("pydantic", "uvloop", "asyncpg", "uuid_utils") if name in sys.modules])
         """
     )
     assert printed.strip() == "[]"
+
+
+def test_stubs_are_imported_without_the_sdk() -> None:
+    """pulsed has a use for them alone."""
+    printed = run_script(
+        """
+        import sys
+        import pulse.v1.pulse_pb2, pulse.failpoints
+        print([name for name in sys.modules if name.startswith("pulse.")])
+        """
+    )
+    assert set(eval(printed)) == {"pulse.quiet", "pulse.failpoints", "pulse.v1", "pulse.v1.pulse_pb2"}
+
+
+def test_modules_are_found_without_an_import_of_their_own() -> None:
+    assert run_script("import pulse; print(pulse.errors.NotFound is pulse.NotFound)").strip() == "True"
+
+
+def test_name_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(AttributeError, match="module 'pulse' has no attribute 'Pulze'"):
+        pulse.Pulze  # type: ignore[attr-defined]  # noqa: B018
+    assert set(pulse.__all__) <= set(dir(pulse))
 
 
 def test_context_made_by_hand_serves_a_unit_test(caplog: pytest.LogCaptureFixture) -> None:

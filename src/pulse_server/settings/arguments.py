@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 
 from pulse_server.settings import OPTIONS, Option
@@ -23,7 +22,9 @@ def parser() -> argparse.ArgumentParser:
         # A setting that is added later must not change what an abbreviation in somebody's unit file means.
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"pulsed {_version()}")
+    parser.add_argument(
+        "--version", action=_ShowVersion, nargs=0, help="show program's version number and exit"
+    )
     _add_migrate(parser, "bring the schema of DB_HOST up to date before serving")
     _add_settings(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -97,8 +98,15 @@ def _flag(option: Option) -> str:
     return f"{option.flag} {option.metavar}"
 
 
-def _version() -> str:
-    try:
-        return version("pulse-jobs")
-    except PackageNotFoundError:
-        return "(not installed: run from its sources)"
+class _ShowVersion(argparse.Action):
+    """Finds out when it is asked: that takes longer than everything else here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("pulse-jobs")
+        except PackageNotFoundError:
+            number = "(not installed: run from its sources)"
+        print(f"pulsed {number}")
+        parser.exit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from prometheus_client import generate_latest
@@ -115,6 +114,8 @@ def _zero(labels: Labels, nothing: Value) -> dict[Labels, Value]:
 
 
 def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes as long as the rest of this module
+
     try:
         return version("pulse-jobs")
     except PackageNotFoundError:
