@@ -145,10 +145,11 @@ class App:
         port = listen(self._server, self._settings.grpc_address, self.certificates)
         await self._server.start()
         await self.observation.serve()
-        for loop in self._loops():
+        runs = [self.hub.run()]
+        for place, loop in enumerate(self._loops()):
             loop.report_to(self.metrics)
-        runs = [self.hub.run, *(loop.run for loop in self._loops()), self._line.run]
-        self._tasks = [asyncio.create_task(run()) for run in runs]
+            runs.append(loop.run(after=place * tuning.LOOP_STAGGER))
+        self._tasks = [asyncio.create_task(run) for run in (*runs, self._line.run())]
         return f"{host}:{port}"
 
     async def stop(self) -> None:

@@ -38,8 +38,9 @@ class Loop:
         """Count rounds that fail."""
         self._metrics = metrics
 
-    async def run(self) -> None:
-        """Run until stop() is called."""
+    async def run(self, after: timedelta = timedelta(0)) -> None:
+        """Run until stop() is called, for the first time after this long."""
+        await self._sleep(after)
         while not self._is_stopping:
             self._wake.clear()
             self._least_pause = timedelta(0)

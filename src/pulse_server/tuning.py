@@ -149,6 +149,9 @@ READ_TIMEOUT = timedelta(seconds=15)
 # Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate, janitor: no
 # loop queues behind a flood of submits.
 HOT_CONNECTIONS = 11
+# Between the first rounds of the background loops, most of which come round every second or so: one after the
+# other they share a connection or two, together each would open one of its own.
+LOOP_STAGGER = timedelta(milliseconds=10)
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
 READ_CONNECTIONS = 4

@@ -41,6 +41,31 @@ async def run_until(action: Callable[[], Awaitable[timedelta | None]], ticks: in
     return loop
 
 
+async def test_first_round_waits_for_its_turn() -> None:
+    action = Action()
+    loop = Loop("test", action, AT_ONCE)
+    running = asyncio.create_task(loop.run(after=NEVER))
+    await asyncio.sleep(0)
+    assert action.runs == 0
+
+    async with asyncio.timeout(10):
+        loop.nudge()
+        await loop.wait_for_ticks(1)
+        loop.stop()
+        await running
+
+
+async def test_loop_that_is_stopped_before_its_turn_does_nothing() -> None:
+    action = Action()
+    loop = Loop("test", action, AT_ONCE)
+    running = asyncio.create_task(loop.run(after=NEVER))
+    await asyncio.sleep(0)
+    loop.stop()
+    async with asyncio.timeout(10):
+        await running
+    assert action.runs == 0
+
+
 @pytest.mark.parametrize("blip", [Unavailable("away"), RuntimeError("a bug")])
 async def test_blip_does_not_end_the_loop(blip: Exception) -> None:
     action = Action(None, blip, None)
