@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import fields, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 import uvloop
 
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import ClaimedJob, Ended, Job
+from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -37,6 +38,12 @@ CREATE TRIGGER jobs_inserted AFTER INSERT ON pulse.jobs
 CREATE TRIGGER jobs_updated AFTER UPDATE ON pulse.jobs
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION record_status();
 """
+
+
+class Sight(NamedTuple):
+    jobs: dict[str, Job]
+    current: Collection[Claim]
+    changes: list[tuple[str | None, str]]  # of status, in order
 
 
 class World:
@@ -91,14 +98,21 @@ class World:
             if job.status is JobStatus.RETRYING:
                 self.model.jobs[job_id] = replace(job, next_run_at=job.next_run_at + timedelta(days=1))
 
-    def stored_jobs(self) -> dict[str, Job]:
-        rows = self.run(self._connection.fetch("SELECT * FROM pulse.jobs"))
-        return {job.id: job for job in map(job_from_row, rows)}
+    def look(self, issued: Sequence[Claim]) -> Sight:
+        """What is stored now, which of the claims are good, and what has happened since the last look."""
 
-    def take_audit(self) -> list[tuple[str | None, str]]:
-        """The changes of status since the last call, in order."""
-        rows = self.run(self._connection.fetch("DELETE FROM audit RETURNING number, old_status, new_status"))
-        return [(row["old_status"], row["new_status"]) for row in sorted(rows)]
+        async def look() -> Sight:
+            jobs = map(job_from_row, await self._connection.fetch("SELECT * FROM pulse.jobs"))
+            changes = await self._connection.fetch(
+                "DELETE FROM audit RETURNING number, old_status, new_status"
+            )
+            return Sight(
+                jobs={job.id: job for job in jobs},
+                current=await self.repo.current_claims(issued),
+                changes=[(change["old_status"], change["new_status"]) for change in sorted(changes)],
+            )
+
+        return self.run(look())
 
     def close(self) -> None:
         self.run(self._database.close())
@@ -107,18 +121,17 @@ class World:
         self._loop.close()
 
 
+_MOMENTS = ("submitted_at", "next_run_at", "lease_until", "started_at", "finished_at")
+_other_facts = attrgetter(
+    *(part.name for part in fields(Job) if part.name not in (*_MOMENTS, "history", "metadata"))
+)
+
+
 def without_moments(job: Job) -> Any:
     """The job with each moment replaced by whether there is one: the two clocks do not agree."""
     return (
-        replace(
-            job,
-            submitted_at=None,  # type: ignore[arg-type]
-            next_run_at=None,  # type: ignore[arg-type]
-            history=(),
-            metadata={},
-            **dict.fromkeys(("lease_until", "started_at", "finished_at")),
-        ),
-        tuple(moment is None for moment in (job.lease_until, job.started_at, job.finished_at)),
+        _other_facts(job),
+        (job.lease_until is None, job.started_at is None, job.finished_at is None),
         tuple((past.attempt, past.worker_id, past.outcome, past.error) for past in job.history),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -251,11 +251,11 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def nothing_bends(self) -> None:
-        stored = self.world.stored_jobs()
-        self._check_that_none_is_lost_and_all_are_as_the_model_says(stored)
-        self._check_that_at_most_one_lease_is_valid()
-        self._check_that_only_legal_transitions_happened()
-        for job in stored.values():
+        seen = self.world.look(self.issued)
+        self._check_that_none_is_lost_and_all_are_as_the_model_says(seen.jobs)
+        self._check_that_at_most_one_lease_is_valid(seen.current)
+        self._check_that_only_legal_transitions_happened(seen.changes)
+        for job in seen.jobs.values():
             self._check_that_attempts_are_bounded_and_none_dies_undelivered(job)
             self._check_that_a_lease_means_running_and_an_end_means_terminal(job)
 
@@ -264,8 +264,7 @@ class Lifecycle(RuleBasedStateMachine):
         predicted = {job.id: without_moments(job) for job in self.world.model.jobs.values()}
         assert {job_id: without_moments(job) for job_id, job in stored.items()} == predicted
 
-    def _check_that_at_most_one_lease_is_valid(self) -> None:
-        current = self.world.run(self.world.repo.current_claims(self.issued))
+    def _check_that_at_most_one_lease_is_valid(self, current: Collection[Claim]) -> None:
         running = [job.id for job in self.world.model.jobs.values() if job.status is JobStatus.RUNNING]
         assert Counter(claim.job_id for claim in current) == Counter(running)
 
@@ -282,8 +281,8 @@ class Lifecycle(RuleBasedStateMachine):
         assert not job.ready or job.status in WAITING
         assert bool(job.error_group) == (job.status is JobStatus.DEAD_LETTERED)
 
-    def _check_that_only_legal_transitions_happened(self) -> None:
-        for old, new in self.world.take_audit():
+    def _check_that_only_legal_transitions_happened(self, changes: Sequence[tuple[str | None, str]]) -> None:
+        for old, new in changes:
             if old is None:
                 assert JobStatus(new) in INITIAL
             else:
