@@ -93,8 +93,8 @@ class LentDatabases:
 
         try:
             return self._databases.run(restore())
-        except (asyncpg.PostgresError, asyncpg.InterfaceError):
-            return False
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+            return False  # it cannot be emptied, or the session was ended by whoever had it
 
 
 async def _known(dsn: str) -> _Lent:

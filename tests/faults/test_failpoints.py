@@ -261,7 +261,7 @@ def test_pulsed_refuses_a_misspelt_point_and_the_sdk_does() -> None:
         "pulsed: PULSE_FAILPOINTS has 'jobs.insertd=kill': there is no failpoint jobs.insertd. "
         "Did you mean jobs.inserted?\n"
     )
-    code, _, told = output("import pulse", **variables)
+    code, _, told = output("from pulse import Pulse", **variables)
     assert code == 1
     assert "BadFailpoints: PULSE_FAILPOINTS has 'jobs.insertd=kill'" in told
 

@@ -6,6 +6,7 @@ import asyncio
 import urllib.parse
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from pulse_server.postgres.connector import Connector, NoHostTakesWrites, Sessio
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.hosts import Host, hosts_in
 from pulse_server.postgres.reachability import wait_until_reachable
+from tests.eventually import eventually
 
 SHORT = timedelta(seconds=0.2)
 # For a silent host and for one that answers alike, which on a busy machine may take its time.
@@ -94,6 +96,15 @@ def with_hosts(dsn: str, *first: SilentHost, **changes: str) -> str:
     return parts._replace(netloc=netloc, query=urllib.parse.urlencode(query), **changes).geturl()
 
 
+def named_twice(dsn: str, **changes: str) -> str:
+    """The URL with its host under two names."""
+    parts = urllib.parse.urlsplit(with_hosts(dsn, **changes))
+    query = dict(urllib.parse.parse_qsl(parts.query))
+    also = f"{query['host']}/." if query["host"].startswith("/") else f"{query['host']}."
+    query |= {"host": f"{query['host']},{also}", "port": f"{query['port']},{query['port']}"}
+    return parts._replace(query=urllib.parse.urlencode(query)).geturl()
+
+
 async def close(*sessions: Session) -> None:
     for session in sessions:
         await session.close(timeout=5)
@@ -129,11 +140,7 @@ async def test_all_hosts_together_take_no_longer_than_a_connection_may(
 
 
 async def test_user_whom_every_host_refuses_is_told_so_at_once(shared_dsn: str) -> None:
-    parts = urllib.parse.urlsplit(with_hosts(shared_dsn, path="/no_such_database"))
-    query = dict(urllib.parse.parse_qsl(parts.query))
-    also = f"{query['host']}/." if query["host"].startswith("/") else f"{query['host']}."
-    query |= {"host": f"{query['host']},{also}", "port": f"{query['port']},{query['port']}"}
-    twice = parts._replace(query=urllib.parse.urlencode(query)).geturl()
+    twice = named_twice(shared_dsn, path="/no_such_database")
     assert Connector(twice).has_alternatives
 
     with pytest.raises(asyncpg.InvalidCatalogNameError):
@@ -152,3 +159,52 @@ async def test_connections_of_before_a_move_are_used_no_more(shared_dsn: str, si
 
     assert [connector.is_current(session) for session in (old, same_age, new)] == [False, False, True]
     await close(old, same_age, new)
+
+
+async def test_arrival_elsewhere_cuts_off_who_still_waits_for_the_old_host(shared_dsn: str) -> None:
+    connector = Connector(named_twice(shared_dsn))
+    old, idle = [await connector.connect() for _ in range(2)]
+    observer = await asyncpg.connect(shared_dsn)
+    waiting = asyncio.create_task(old.execute("SELECT pg_sleep(600)"))
+    pid = old.get_server_pid()
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
+    await eventually(lambda: observer.fetchval(asked, pid))
+
+    connector.leave(idle)  # so that the other name is asked first
+    assert not waiting.done()
+    new = await connector.connect()
+
+    with pytest.raises(asyncpg.ConnectionDoesNotExistError):
+        await asyncio.wait_for(waiting, 20)
+    assert idle.is_closed()
+    assert await new.fetchval("SELECT pg_terminate_backend($1)", pid)
+    await new.close(timeout=5)
+    await observer.close(timeout=5)
+
+
+async def test_host_that_answers_after_others_have_moved_is_not_followed(
+    shared_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connector = Connector(named_twice(shared_dsn))
+    old = await connector.connect()
+    is_asked, is_awake = asyncio.Event(), asyncio.Event()
+    open_writable = connector._open_writable
+
+    async def freeze_the_old_host(timeout: timedelta, options: dict[str, Any]) -> Session:
+        assert old.host is not None
+        if options["host"] == old.host.name:
+            is_asked.set()
+            await is_awake.wait()
+        return await open_writable(timeout, options)
+
+    monkeypatch.setattr(connector, "_open_writable", freeze_the_old_host)
+    late = asyncio.create_task(connector.connect())
+    await is_asked.wait()
+    connector.leave(old)
+    new = await connector.connect()
+    is_awake.set()
+    session = await asyncio.wait_for(late, 20)
+
+    assert session.host == new.host != old.host
+    assert connector.is_current(new)
+    await close(session, new)

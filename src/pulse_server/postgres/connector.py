@@ -11,6 +11,7 @@ import asyncio
 import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import asyncpg
 
@@ -55,6 +56,7 @@ class Connector:
         self._hosts = _several_hosts(dsn)
         self._last: Host | None = None
         self._moves = 0
+        self._sessions: WeakSet[Session] = WeakSet()
         # An operator who says which hosts to accept is taken at the word; else they must take writes. So must
         # one that stands alone: a server that can store nothing is not to call itself ready.
         self._must_be_writable = _names_no_session(dsn)
@@ -80,21 +82,14 @@ class Connector:
         }
         if not self._hosts:
             return self._stamped(await self._open_writable(timeout, options), None)
-        hosts = list(self._hosts)
-        for_each = min(tuning.HOST_TIMEOUT, timeout / len(hosts))
-        failures: list[Exception] = []
-        for host in hosts:
-            try:
-                session = await self._open_writable(
-                    for_each, options | {"host": host.name, "port": host.port}
-                )
-            except (OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched) as error:
-                failures.append(error)
-                self._put_last(host)
-            else:
+        while True:
+            was_last = self._last
+            session, host = await self._reach(timeout, options)
+            if self._last in (was_last, host):
                 self._arrive(host)
                 return self._stamped(session, host)
-        raise _summary(hosts, failures)
+            # Others found the database elsewhere meanwhile. Here it was frozen, perhaps, and is awake again.
+            session.terminate()
 
     def is_current(self, connection: Session) -> bool:
         """Whether the connection leads to where the database is now, as far as is known."""
@@ -110,10 +105,30 @@ class Connector:
             self._put_last(host)
         log.warning("database_left", extra={"host": str(host) if host else None})
 
+    async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[Session, Host]:
+        """Open a connection to the first host that takes writes, in the order of this moment."""
+        hosts = list(self._hosts)
+        for_each = min(tuning.HOST_TIMEOUT, timeout / len(hosts))
+        failures: list[Exception] = []
+        for host in hosts:
+            try:
+                session = await self._open_writable(
+                    for_each, options | {"host": host.name, "port": host.port}
+                )
+            except (OSError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched) as error:
+                failures.append(error)
+                self._put_last(host)
+            else:
+                return session, host
+        raise _summary(hosts, failures)
+
     def _arrive(self, host: Host) -> None:
         if self._last not in (None, host):
-            # Whoever still talks to the old host must not go on there, should it wake up and take writes.
+            # Whoever still talks to the old host must not go on there, should it wake up and take writes, nor
+            # wait for its answer: a heartbeat that does comes too late here.
             self._moves += 1
+            for session in list(self._sessions):
+                session.terminate()
             log.warning("database_moved", extra={"host": str(host), "was": str(self._last)})
         self._last = host
         self._hosts.remove(host)
@@ -126,6 +141,7 @@ class Connector:
     def _stamped(self, session: Session, host: Host | None) -> Session:
         session.host = host
         session.moves = self._moves
+        self._sessions.add(session)
         return session
 
     async def _open_writable(self, timeout: timedelta, options: dict[str, Any]) -> Session:
