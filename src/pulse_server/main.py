@@ -85,12 +85,14 @@ def _serve_beside_others(settings: Settings, lifeline: Lifeline) -> int:
 
 
 def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) -> None:
+    # What is imported lives as long as the process: keep the collector from walking it again and again.
+    gc.disable()
     from pulse_server.serving import serve
 
-    # What was imported lives as long as the process: keep the collector from walking it again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(tuning.YOUNG_OBJECTS)
+    gc.enable()
     _run(lambda: serve(settings, dsn, lifeline))
 
 

@@ -7,6 +7,15 @@ from tests.system.conftest import stage, table
 __all__ = ["stage", "table"]
 
 
+# The first of them takes its minute whatever else runs beside it.
+LONGEST = (
+    "test_chaos.py",
+    "test_failpoint_recoveries.py",
+    "test_bad_days_outage.py",
+    "test_bad_days_restarts.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest test of all, which takes its minute whatever else runs beside it."""
-    items.sort(key=lambda item: item.path.name != "test_chaos.py")
+    """Begin with the longest tests of all: at the end everybody would wait for them."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
