@@ -1,4 +1,4 @@
-"""Opens connections to whichever host of the database takes writes now. ADR-0022
+"""Opens connections to whichever host of the database takes writes now. ADR-0022, 0036
 
 The driver tries the hosts of a URL in turn, too, but under one common timeout: a frozen primary takes all of
 it, and the standby that was promoted meanwhile is never asked. Here each host has a time of its own, and the
