@@ -7,7 +7,16 @@ import shutil
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.async_api import BrowserContext, ConsoleMessage, Page, Request
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    ViewportSize,
+)
 
 # The first is the same engine without windows, at half the work.
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -37,8 +46,13 @@ class Complaints:
 
     def follow(self, page: Page) -> None:
         page.on("console", self._console)
-        page.on("pageerror", lambda error: self.said.append(f"uncaught: {error}"))
-        page.on("dialog", lambda dialog: self.said.append(f"dialog: {dialog.message}"))
+        page.on("pageerror", self._uncaught)
+        page.on("dialog", self._dialog)
+
+    def leave(self, page: Page) -> None:
+        page.remove_listener("console", self._console)
+        page.remove_listener("pageerror", self._uncaught)
+        page.remove_listener("dialog", self._dialog)
 
     def expect(self, part: str) -> None:
         """Complaints that contain this text are what the test is about."""
@@ -50,6 +64,19 @@ class Complaints:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.said.append(f"console {message.type}: {message.text} {message.location.get('url', '')}")
+
+    def _uncaught(self, error: Error) -> None:
+        self.said.append(f"uncaught: {error}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.said.append(f"dialog: {dialog.message}")
+
+
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
+
+
+async def new_context(browser: Browser) -> BrowserContext:
+    return await browser.new_context(viewport=VIEWPORT, reduced_motion="reduce", timezone_id="Europe/Paris")
 
 
 _open_pages: set[Page] = set()

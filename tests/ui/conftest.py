@@ -13,7 +13,7 @@ from pulse_server import tuning as server_tuning
 from pulse_ui import tuning
 from tests.transport.authorised import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
-from tests.ui.browsers import Complaints, chromium_path, close_pages, new_page
+from tests.ui.browsers import VIEWPORT, Complaints, chromium_path, close_pages, new_context, new_page
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 
 _HERE = Path(__file__).parent
@@ -47,9 +47,7 @@ def complaints() -> Complaints:
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     """A browser of one's own: no cookies, nothing cached."""
-    context = await browser.new_context(
-        viewport={"width": 1280, "height": 900}, reduced_motion="reduce", timezone_id="Europe/Paris"
-    )
+    context = await new_context(browser)
     yield context
     await context.close()
 
@@ -60,6 +58,25 @@ async def page(context: BrowserContext, complaints: Complaints) -> AsyncIterator
     page = await new_page(context, complaints)
     yield page
     await close_pages()
+    assert complaints.unexpected() == []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page_of_the_file(browser: Browser) -> AsyncIterator[Page]:
+    context = await new_context(browser)
+    yield await context.new_page()
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def kept_page(page_of_the_file: Page, complaints: Complaints) -> AsyncIterator[Page]:
+    """A page that tests have in turn which go somewhere and only look: a new one takes as long as they do."""
+    page = page_of_the_file
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size(VIEWPORT)
+    complaints.follow(page)
+    yield page
+    complaints.leave(page)
     assert complaints.unexpected() == []
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest_asyncio
 from playwright.async_api import Page
 
-from tests.ui.dashboards import DashboardUnderTest
+from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test
 
 # Puts the first markup into the page, does something to it, and turns it into the second.
 _MORPH = """([before, after, act, ask, asked]) => {
@@ -23,10 +24,17 @@ _MORPH = """([before, after, act, ask, asked]) => {
 }"""
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def dashboard_of_nothing() -> AsyncIterator[DashboardUnderTest]:
+    """A page that does not exist can be had without a pulsed."""
+    async with dashboard_under_test("127.0.0.1:1") as dashboard:
+        yield dashboard
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def blank(page: Page, dashboard: DashboardUnderTest) -> Page:
-    await page.goto(f"{dashboard.url}/nowhere-at-all")
-    return page
+async def blank(kept_page: Page, dashboard_of_nothing: DashboardUnderTest) -> Page:
+    await kept_page.goto(f"{dashboard_of_nothing.url}/nowhere-at-all")
+    return kept_page
 
 
 @pytest_asyncio.fixture(loop_scope="session", autouse=True)

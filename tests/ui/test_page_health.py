@@ -110,27 +110,27 @@ async def overflows(page: Page) -> dict[int, int]:
 
 @pytest.mark.parametrize("name", PAGES)
 async def test_full_page_is_healthy(
-    page: Page, full: tuple[DashboardUnderTest, Furnished], complaints: Complaints, name: str
+    kept_page: Page, full: tuple[DashboardUnderTest, Furnished], complaints: Complaints, name: str
 ) -> None:
     dashboard, content = full
     assert set(PAGES) == content.pages.keys()
     if name == "missing page":
         complaints.expect("404")
-    await page.goto(dashboard.url + content.pages[name])
-    await expect(page.locator("h1")).to_have_count(1)
-    assert await page.evaluate(_DOUBLE_IDS) == []
-    assert await violations(page) == []
+    await kept_page.goto(dashboard.url + content.pages[name])
+    await expect(kept_page.locator("h1")).to_have_count(1)
+    assert await kept_page.evaluate(_DOUBLE_IDS) == []
+    assert await violations(kept_page) == []
     if name in SEEN_IN_THE_DARK:
-        assert await too_pale(page) == []
-    assert await overflows(page) == {}
+        assert await too_pale(kept_page) == []
+    assert await overflows(kept_page) == {}
 
 
 @pytest.mark.parametrize("path", EMPTY_PAGES)
-async def test_empty_page_is_healthy(page: Page, empty: DashboardUnderTest, path: str) -> None:
-    await page.goto(empty.url + path)
-    await expect(page.locator("h1")).to_have_count(1)
-    assert await violations(page) == []
-    assert await overflows(page) == {}
+async def test_empty_page_is_healthy(kept_page: Page, empty: DashboardUnderTest, path: str) -> None:
+    await kept_page.goto(empty.url + path)
+    await expect(kept_page.locator("h1")).to_have_count(1)
+    assert await violations(kept_page) == []
+    assert await overflows(kept_page) == {}
 
 
 async def test_login_is_healthy(page: Page, guarded: DashboardUnderTest) -> None:
