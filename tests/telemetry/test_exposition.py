@@ -4,6 +4,13 @@ import gzip
 import re
 
 import pytest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
@@ -160,8 +167,25 @@ def test_version_is_a_label() -> None:
     assert version
 
 
-def test_process_and_interpreter_are_told_too() -> None:
-    assert {"python_info", "python_gc_collections"} <= families(Metrics()).keys()
+def test_process_and_interpreter_are_told_as_the_client_library_tells_them() -> None:
+    """Their names are what everybody's dashboards ask for."""
+    library = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=library)
+    theirs = {family.name: family for family in parse_plain(generate_latest(library).decode())}
+
+    ours = families(Metrics())
+
+    assert theirs.keys() == {name for name in ours if not name.startswith("pulse_")}
+    for name, family in theirs.items():
+        assert ours[name].type == family.type
+        assert [(sample.name, sample.labels) for sample in ours[name].samples] == [
+            (sample.name, sample.labels) for sample in family.samples
+        ]
+    for steady in ("process_start_time_seconds", "process_max_fds", "process_open_fds", "python_info"):
+        assert ours[steady].samples[0].value == theirs[steady].samples[0].value
+    for moving in ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_cpu_seconds"):
+        assert ours[moving].samples[0].value == pytest.approx(theirs[moving].samples[0].value, rel=0.5)
 
 
 def test_every_family_has_a_help_and_stands_once() -> None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from prometheus_client import generate_latest
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.openmetrics import exposition as openmetrics
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
-from prometheus_client.registry import Collector, CollectorRegistry
-
 from pulse_server.telemetry.instruments import Counter, Distribution, Gauge, Histogram, Instrument, Labels
+from pulse_server.telemetry.interpreter import interpreter_instruments
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.text_format import formatted
 
 END_OF_OPENMETRICS = "# EOF\n"
 
 _OPENMETRICS = "application/openmetrics-text"
+_OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
 _PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Shorter answers fit into one packet as they are.
 _WORTH_COMPRESSING = 1400
@@ -28,8 +23,6 @@ _WORTH_COMPRESSING = 1400
 _COMPRESSION_LEVEL = 1
 
 Value = TypeVar("Value")
-
-_openmetrics_text: Callable[[Collector], bytes] = openmetrics.generate_latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +40,23 @@ class Exposition:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         metrics.build.read = lambda: {(_installed_version(),): 1}
-        self._interpreter = CollectorRegistry()
-        ProcessCollector(registry=self._interpreter)
-        PlatformCollector(registry=self._interpreter)
-        GCCollector(registry=self._interpreter)
 
     def snapshot(self) -> Snapshot:
         """Copy the numbers. Takes no time to speak of, and has to happen where they are counted."""
-        return Snapshot([_copied(instrument) for instrument in self._metrics], self._interpreter)
+        return Snapshot([_copied(instrument) for instrument in self._metrics])
 
 
 class Snapshot:
     """The metrics of one moment. They no longer change, so rendering them may be left to a thread."""
 
-    def __init__(self, instruments: Sequence[Instrument], interpreter: CollectorRegistry) -> None:
+    def __init__(self, instruments: Sequence[Instrument]) -> None:
         self._instruments = instruments
-        self._interpreter = interpreter
 
     def render(self, accept: str, accept_encoding: str) -> Text:
         """The text in the format that the reader asks for: OpenMetrics, or what every Prometheus reads."""
-        if wants_openmetrics(accept):
-            text = (
-                formatted(self._instruments, openmetrics=True) + _openmetrics_text(self._interpreter).decode()
-            )
-        else:
-            text = (
-                formatted(self._instruments, openmetrics=False) + generate_latest(self._interpreter).decode()
-            )
-        return packed(text, accept, accept_encoding)
+        is_openmetrics = wants_openmetrics(accept)
+        text = formatted([*self._instruments, *interpreter_instruments()], openmetrics=is_openmetrics)
+        return packed(text + END_OF_OPENMETRICS if is_openmetrics else text, accept, accept_encoding)
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -83,7 +65,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 def packed(text: str, accept: str, accept_encoding: str) -> Text:
     """The text as it is sent, compressed if the reader takes that."""
-    content_type = openmetrics.CONTENT_TYPE_LATEST if wants_openmetrics(accept) else _PLAIN_TYPE
+    content_type = _OPENMETRICS_TYPE if wants_openmetrics(accept) else _PLAIN_TYPE
     body = text.encode()
     if "gzip" in accept_encoding and len(body) > _WORTH_COMPRESSING:
         return Text(gzip.compress(body, _COMPRESSION_LEVEL), content_type, is_compressed=True)

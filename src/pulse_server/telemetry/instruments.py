@@ -1,7 +1,7 @@
 """Counters, histograms and gauges that cost next to nothing to feed.
 
-One thread feeds them, the event loop's. The client library's own take a lock for each value, which would be
-a tenth of what a job costs here; so these only keep numbers, and text_format.py writes them down.
+One thread feeds them, the event loop's. Prometheus' client library takes a lock for each value, which would
+be a tenth of what a job costs here; so these only keep numbers, and text_format.py writes them down.
 """
 
 from __future__ import annotations

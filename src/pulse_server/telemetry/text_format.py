@@ -1,8 +1,8 @@
 """Writes instruments in the two text formats that Prometheus reads.
 
-By hand, because the client library takes 20 µs for a line of it: with a few dozen topics a scrape would be
-40 ms of a core that jobs are waiting for. Here a line takes less than one. The tests read it with the
-library's own parsers.
+By hand, because Prometheus' client library takes 20 µs for a line of it: with a few dozen topics a scrape
+would be 40 ms of a core that jobs are waiting for. Here a line takes less than one. The tests read it with
+the library's own parsers.
 """
 
 from __future__ import annotations
