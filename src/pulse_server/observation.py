@@ -43,7 +43,7 @@ class Observation:
         self.health = Health()
         self.readiness = Readiness(
             repo.ping,
-            partial(require_usable_schema, database.connector.dsn),
+            partial(require_usable_schema, database.probe),
             gate,
             interval=tuning.READY_INTERVAL,
             schema_interval=tuning.SCHEMA_INTERVAL,

@@ -150,8 +150,9 @@ READ_TIMEOUT = timedelta(seconds=15)
 # loop queues behind a flood of submits.
 HOT_CONNECTIONS = 11
 # Between the first rounds of the background loops, most of which come round every second or so: one after the
-# other they share a connection or two, together each would open one of its own.
-LOOP_STAGGER = timedelta(milliseconds=10)
+# other they share a connection or two, together each would open one of its own. A session's first statements
+# take some 10 ms, and more if the database is far away.
+LOOP_STAGGER = timedelta(milliseconds=50)
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
 READ_CONNECTIONS = 4

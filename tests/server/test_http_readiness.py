@@ -19,6 +19,8 @@ from pulse_server.postgres.migrations.runner import apply_migrations
 from tests.server.http_caller import Reply, get
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.pulsed_process import caller_of, pulsed
+from tests.server.statement_waits import statement_waits
+from tests.transport.jobs_table import JobsTable
 from tests.transport.pulse_server_under_test import (
     SECOND,
     ServerUnderTest,
@@ -194,18 +196,16 @@ async def test_server_is_alive_but_not_ready_before_it_accepts_calls(database_ds
 
 
 async def test_drain_is_told_at_once_and_watchers_are_let_go(database_dsn: str) -> None:
-    async with pulsed(database_dsn, PULSE_HTTP_ADDR="127.0.0.1:0", PULSE_DRAIN_TIMEOUT="10s") as server:
+    async with (
+        pulsed(database_dsn, PULSE_HTTP_ADDR="127.0.0.1:0", PULSE_DRAIN_TIMEOUT="10s") as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+        caller_of(server) as stub,
+    ):
         http_address = server.events[-1]["http_address"]
-        async with (
-            grpc.aio.insecure_channel(server.address) as channel,
-            caller_of(server) as stub,
-        ):
-            # Its stream keeps the server in its drain until it leaves.
-            stream = stub.StreamJobs(pb.StreamJobsRequest(topics=["mail"], worker_id="w", capacity=1))
-            await stream.read()
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-            assert (await watch.read()).status == SERVING
-            assert (await get(http_address, "/readyz")).status == 200
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        assert (await get(http_address, "/readyz")).status == 200
+        async with held_submit(database_dsn, stub):  # which keeps the server in its drain
             server.signal()
 
             assert (await watch.read()).status == NOT_SERVING
@@ -215,8 +215,22 @@ async def test_drain_is_told_at_once_and_watchers_are_let_go(database_dsn: str) 
             assert answer.status == 503
             assert reasons(answer) == {"serving": "The server is draining."}
             assert (await get(http_address, "/healthz")).status == 200
-            stream.cancel()
         assert await server.ended() == 0
+
+
+@asynccontextmanager
+async def held_submit(dsn: str, stub: Any) -> AsyncIterator[None]:
+    """A submit that waits for as long as the block lasts, and is answered then."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
+            submitting = asyncio.ensure_future(stub.SubmitJob(pb.SubmitJobRequest(topic="mail")))
+            await statement_waits(JobsTable(connection), "insert_jobs")
+            yield
+        assert (await submitting).job_id
+    finally:
+        await connection.close()
 
 
 async def test_health_of_the_service_is_that_of_the_server(server: ServerUnderTest) -> None:

@@ -1,6 +1,10 @@
 """The rows behind the calls: what a test compares before and after, and what it waits for."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -9,8 +13,46 @@ _PATIENCE_SECONDS = 10
 _POLL_SECONDS = 0.01
 
 
+class ConnectionOnDemand:
+    """Connects with the first question: most tests of a server never look into its database."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def execute(self, statement: str, *args: object) -> str:
+        return await (await self._connected()).execute(statement, *args)
+
+    async def fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        return await (await self._connected()).fetch(statement, *args)
+
+    async def fetchrow(self, statement: str, *args: object) -> asyncpg.Record | None:
+        return await (await self._connected()).fetchrow(statement, *args)
+
+    async def fetchval(self, statement: str, *args: object) -> Any:
+        return await (await self._connected()).fetchval(statement, *args)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        async with (await self._connected()).transaction():
+            yield
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    def terminate(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+    async def _connected(self) -> asyncpg.Connection[asyncpg.Record]:
+        if self._connection is None:
+            self._connection = await asyncpg.connect(self._dsn)
+        return self._connection
+
+
 class JobsTable:
-    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    def __init__(self, connection: asyncpg.Connection[asyncpg.Record] | ConnectionOnDemand) -> None:
         self.connection = connection
 
     async def row(self, job_id: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import asyncpg
 import grpc
 import pytest
 
@@ -15,7 +14,7 @@ from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse_server.app import App, running_app
 from pulse_server.settings import Settings
 from tests.fakes.dispatch import InMemoryDispatchRepo
-from tests.transport.jobs_table import JobsTable
+from tests.transport.jobs_table import ConnectionOnDemand, JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 
 SECOND = timedelta(seconds=1)
@@ -83,7 +82,7 @@ async def server_under_test(dsn: str, **settings: Any) -> AsyncIterator[ServerUn
         running_app(settings_of_test(**settings), dsn) as (app, address),
         grpc.aio.insecure_channel(address) as channel,
     ):
-        connection = await asyncpg.connect(dsn)
+        connection = ConnectionOnDemand(dsn)
         try:
             stub = PulseServiceStub(channel)
             yield ServerUnderTest(app, address, channel, stub, JobsTable(connection))

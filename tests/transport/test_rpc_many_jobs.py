@@ -128,15 +128,13 @@ async def test_who_stops_half_way_leaves_the_rest_untouched(server: ServerUnderT
 async def test_job_that_somebody_else_has_just_retried_is_passed_over(server: ServerUnderTest) -> None:
     """A redrive holds the row while the batch has already chosen it."""
     await add_dead_letters(server, 3)
-    transaction = server.table.connection.transaction()
-    await transaction.start()
-    await server.table.connection.execute(
-        "UPDATE pulse.jobs SET status = 'PENDING', ready = true, finished_at = NULL, finished_by = NULL, "
-        "max_attempts = 6 WHERE id = (SELECT id FROM pulse.jobs ORDER BY id LIMIT 1)"
-    )
-    retrying = asyncio.ensure_future(server.stub.RetryJobs(pb.RetryJobsRequest(filter=DEAD)))
-    await waits_for_a_lock(server)
-    await transaction.commit()
+    async with server.table.connection.transaction():
+        await server.table.connection.execute(
+            "UPDATE pulse.jobs SET status = 'PENDING', ready = true, finished_at = NULL, finished_by = NULL, "
+            "max_attempts = 6 WHERE id = (SELECT id FROM pulse.jobs ORDER BY id LIMIT 1)"
+        )
+        retrying = asyncio.ensure_future(server.stub.RetryJobs(pb.RetryJobsRequest(filter=DEAD)))
+        await waits_for_a_lock(server)
 
     assert (await retrying).retried == 2
     assert await server.table.count("max_attempts = 6") == 1

@@ -38,6 +38,7 @@ class Servers:
         self._connected = connected
         self._silence = interval * tuning.SERVER_SILENT_ROUNDS
         self._has_cleaned_up = False
+        self._has_told = False
         self.loop = Loop("servers", self.tell, interval)
 
     async def tell(self) -> None:
@@ -45,11 +46,13 @@ class Servers:
         if not self._has_cleaned_up:
             await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
             self._has_cleaned_up = True
+        self._has_told = True
         await self._repo.record_server(self._id, self._name, self._connected())
 
     async def leave(self) -> None:
-        """Take this server's row away."""
-        await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
+        """Take this server's row away, if there may be one."""
+        if self._has_told:
+            await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:
         """This one as it is now, and the others as they last told; by name."""

@@ -31,16 +31,20 @@ class Statistics:
         self.loop = Loop("statistics", self.tell, interval)
 
     async def tell(self) -> None:
+        """Add what was counted since the last time, and now and then take away what is too old."""
+        await self.tell_news()
+        self._until_clean_up -= 1
+        if self._until_clean_up < 0:
+            await self._repo.forget_topic_minutes(tuning.STATISTICS_KEPT)
+            self._until_clean_up = tuning.STATISTICS_CLEAN_UP_ROUNDS
+
+    async def tell_news(self) -> None:
         """Add what was counted since the last time, for each topic and for all of them together."""
         # Marked as told first: what was sent without an answer may have been counted, and twice is worse than
         # not at all.
         news = self._news()
         if news:
             await self._repo.add_topic_minutes([_together(news), *news])
-        self._until_clean_up -= 1
-        if self._until_clean_up < 0:
-            await self._repo.forget_topic_minutes(tuning.STATISTICS_KEPT)
-            self._until_clean_up = tuning.STATISTICS_CLEAN_UP_ROUNDS
 
     def _news(self) -> list[TopicActivity]:
         counted, before = self._counted(), self._told

@@ -12,9 +12,13 @@ from importlib import resources
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.statements import statements
 
 OLDEST_POSTGRES = 13
+
+_SQL = statements("migrations.sql")
 
 
 class SchemaMismatch(PulseError):
@@ -79,13 +83,16 @@ async def require_current_schema(dsn: str) -> None:
         raise SchemaBehind(missing)
 
 
-async def require_usable_schema(dsn: str) -> None:
+async def require_usable_schema(connections: Connections) -> None:
     """Return if all that this server was built on is there; SchemaMismatch if not.
 
-    For a server that runs. Unlike at the start a newer schema is no obstacle: in a rollout somebody has
-    migrated already, the old servers work on with it, and must not all be taken out of service at once.
+    For a server that runs, on its own connections. Unlike at the start a newer schema is no obstacle: in a
+    rollout somebody has migrated already, the old servers work on with it, and must not all be taken out of
+    service at once.
     """
-    status = [entry for entry in await migration_status(dsn) if entry.is_known]
+    ((exists,),) = await connections.fetch("find_migrations", _SQL["find_migrations"])
+    rows = await connections.fetch("list_migrations", _SQL["list_migrations"]) if exists else []
+    status = [entry for entry in _compared(known_migrations(), rows) if entry.is_known]
     missing = [entry.name for entry in status if entry.applied_at is None]
     if missing:
         raise SchemaMismatch(f"The database lacks {', '.join(missing)}. Run `pulsed migrate`.")
@@ -102,8 +109,12 @@ async def missing_migrations(connection: Session, migrations: Sequence[Migration
 
 async def _status(connection: Session, migrations: Sequence[Migration]) -> list[MigrationStatus]:
     async with connection.transaction():  # a pooler keeps one server for the length of a transaction only
-        exists = await connection.fetchval("SELECT to_regclass('pulse.schema_migrations') IS NOT NULL")
-        rows = await connection.fetch("SELECT * FROM pulse.schema_migrations") if exists else []
+        exists = await connection.fetchval(_SQL["find_migrations"])
+        rows = await connection.fetch(_SQL["list_migrations"]) if exists else []
+    return _compared(migrations, rows)
+
+
+def _compared(migrations: Sequence[Migration], rows: Rows) -> list[MigrationStatus]:
     applied = {row["version"]: row for row in rows}
     known = {migration.version: migration for migration in migrations}
     status = []
