@@ -45,8 +45,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take them out of its sight."""
-    gc.collect()
+    """Take them out of its sight, and what little garbage they left with them."""
     gc.freeze()
     gc.enable()
 

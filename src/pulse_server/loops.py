@@ -31,7 +31,7 @@ class Loop:
         self._ticks = 0
         self._ticked = asyncio.Condition()
         self._is_failing = False
-        self._metrics = Metrics()
+        self._metrics: Metrics | None = None
         self._least_pause = timedelta(0)
 
     def report_to(self, metrics: Metrics) -> None:
@@ -73,19 +73,23 @@ class Loop:
         try:
             pause = await self._action()
         except PulseError as error:
-            self._metrics.loop_failures.add(self.name)
+            self._count_failure()
             if not self._is_failing:
                 log.warning("loop_failing", extra={"loop": self.name, "reason": str(error)})
             self._is_failing = True
             return None
         except Exception:
-            self._metrics.loop_failures.add(self.name)
+            self._count_failure()
             log.exception("loop_failed", extra={"loop": self.name})
             return None
         if self._is_failing:
             log.info("loop_recovered", extra={"loop": self.name})
             self._is_failing = False
         return pause
+
+    def _count_failure(self) -> None:
+        if self._metrics is not None:
+            self._metrics.loop_failures.add(self.name)
 
     async def _sleep(self, pause: timedelta) -> None:
         try:
