@@ -61,7 +61,7 @@ async def send_call(channel: grpc.aio.Channel, call: Call) -> Answer:
     code, details = await under_way.code(), await under_way.details()
     if (code, details) == _MET_THE_END:
         return Answer(None, messages=tuple(received))
-    said = dict(await under_way.trailing_metadata() or ())
+    said = dict(tuple(await under_way.trailing_metadata() or ()))  # pairs: not all of its versions map names
     return Answer(code, details or "", said.get("pulse-answer") == "1", tuple(received))
 
 
