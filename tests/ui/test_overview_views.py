@@ -23,6 +23,14 @@ def test_the_depth_is_of_all_topics_together() -> None:
     assert depth.oldest_ready_at == NOW - timedelta(1)
 
 
+def test_dead_letters_alarm_for_as_long_as_those_of_the_last_hour_are_there() -> None:
+    died = Rates(0, 0, 1, 1)
+
+    assert depth_of([topic("a", last_hour=died, dead_lettered=1)]).has_fresh_letters
+    assert not depth_of([topic("a", last_hour=died, dead_lettered=0)]).has_fresh_letters
+    assert not depth_of([topic("a", dead_lettered=1)]).has_fresh_letters
+
+
 def test_the_pace_leaves_out_the_minute_that_is_not_over() -> None:
     pace = pace_of([minute(0, 10), minute(1, 20, failed=10), minute(2, 0)])
 

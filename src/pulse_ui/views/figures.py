@@ -20,6 +20,11 @@ class Depth:
     died_last_hour: int
     oldest_ready_at: datetime | None
 
+    @property
+    def has_fresh_letters(self) -> bool:
+        """Whether jobs died lately and wait for somebody; once they were brought back all is well."""
+        return self.died_last_hour > 0 and self.dead_lettered > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
