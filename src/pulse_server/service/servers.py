@@ -37,16 +37,14 @@ class Servers:
         self._name = name
         self._connected = connected
         self._silence = interval * tuning.SERVER_SILENT_ROUNDS
-        self._has_cleaned_up = False
         self._has_told = False
         self.loop = Loop("servers", self.tell, interval)
 
     async def tell(self) -> None:
         """Refresh this server's row. The first time, clean up after those that died long ago."""
-        if not self._has_cleaned_up:
+        if not self._has_told:
             await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
-            self._has_cleaned_up = True
-        self._has_told = True
+            self._has_told = True
         await self._repo.record_server(self._id, self._name, self._connected())
 
     async def leave(self) -> None:
