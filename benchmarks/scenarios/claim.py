@@ -15,6 +15,7 @@ from benchmarks.figures import Figure
 from benchmarks.stand import Stand
 from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import CLAIM_BYTES
 
 BATCH = 100
 CLAIMS = 60
@@ -63,7 +64,7 @@ async def _claim_repeatedly(connection: asyncpg.Connection[asyncpg.Record], topi
         await transaction.start()
         started = time.perf_counter()
         rows = await connection.fetch(
-            _CLAIM, topics, BATCH, [1] * BATCH, ["worker"], [True], timedelta(seconds=30)
+            _CLAIM, topics, BATCH, [1] * BATCH, ["worker"], [True], timedelta(seconds=30), CLAIM_BYTES
         )
         times.append((time.perf_counter() - started) * 1000)
         await transaction.rollback()

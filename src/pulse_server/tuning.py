@@ -67,6 +67,9 @@ GATE_INTERVAL = timedelta(seconds=1)
 SUBMIT_BATCH = 1000
 REPORT_BATCH = 1000
 HEARTBEAT_BATCH = 5000
+# Bytes per statement: payloads and metadata of submits, errors of reports. The driver and Postgres each have
+# copies of them while it runs.
+COMMIT_BYTES = 8 * 1024 * 1024
 # Two statements in flight keep the database busy while this process prepares the next batch.
 SUBMIT_LANES = 2
 REPORT_LANES = 2

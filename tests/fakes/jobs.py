@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 from pulse_server.domain.backoff import retry_delay
 from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
@@ -64,9 +65,11 @@ class InMemoryJobRepo:
         self._answer("claim_batch")
         ready = [job for job in self.jobs.values() if job.ready and job.topic in topics]
         ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
+        sizes = accumulate((len(job.payload) for job in ready), initial=0)
+        fitting = [job for job, before in zip(ready, sizes, strict=False) if before < slots.most_bytes]
         return [
             self._claim(job, slots.workers[index], slots.confirms[index], lease)
-            for index, job in zip(slots.order, ready, strict=False)
+            for index, job in zip(slots.order, fitting or ready[:1], strict=False)
         ]
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:

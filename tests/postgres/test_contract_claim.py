@@ -154,3 +154,22 @@ async def test_released_job_goes_ahead_of_younger_ones(store: Store) -> None:
     await store.repo.release_jobs([claim])
 
     assert await store.claim("B", 2) == [Claim(older.id, "B", 1), Claim(younger.id, "B", 1)]
+
+
+async def test_claim_ends_once_its_payloads_fill_the_budget(store: Store) -> None:
+    ids = await store.submit(*(a_job(payload=bytes(size)) for size in (300, 300, 500, 100, 2000)))
+    slots = room("A", 5)._replace(most_bytes=1000)
+
+    first = await store.repo.claim_batch(["email"], slots, LEASE)
+    second = await store.repo.claim_batch(["email"], slots, LEASE)
+
+    assert [job.id for job in first] == ids[:3]
+    assert [job.id for job in second] == ids[3:]
+    assert slots.is_filled_by(first)
+
+
+async def test_claim_takes_one_job_however_large_it_is(store: Store) -> None:
+    ids = await store.submit(a_job(payload=bytes(5000)), a_job(payload=b""))
+    slots = room("A", 5)._replace(most_bytes=1)
+
+    assert [job.id for job in await store.repo.claim_batch(["email"], slots, LEASE)] == ids[:1]

@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.postgres import large_tables
 from tests.postgres.large_tables import TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_text
@@ -34,7 +35,8 @@ def running_claims() -> list[str]:
 
 def claim(topics: int) -> list[str]:
     names = ",".join(f"topic-{number}" for number in range(topics))
-    return [f"'{{{names}}}'", str(BATCH), f"array_fill(1, ARRAY[{BATCH}])", "'{A}'", "'{t}'", "'30 s'"]
+    slots = f"array_fill(1, ARRAY[{BATCH}])"
+    return [f"'{{{names}}}'", str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES)]
 
 
 def new_jobs(count: int) -> list[str]:

@@ -210,3 +210,23 @@ async def test_request_that_failed_is_forgotten_at_once(commit: StagedCommit) ->
         commit.batches.clear()
 
     assert "Unavailable" not in types
+
+
+async def test_requests_share_a_statement_only_while_their_bytes_fit(commit: StagedCommit) -> None:
+    commits = GroupCommit(commit, lanes=1, limit=100, size_of=len, most_bytes=5)
+    requests = await adding(commits, ["a"], ["bb", "b"], ["cc"], ["d"], ["e" * 9], ["f"])
+
+    commit.is_open.set()
+    await asyncio.gather(*requests)
+
+    assert commit.batches == [["a"], ["bb", "b", "cc"], ["d"], ["e" * 9], ["f"]]
+
+
+async def test_one_request_is_split_by_its_bytes(commit: StagedCommit) -> None:
+    commits = GroupCommit(commit, lanes=1, limit=3, size_of=len, most_bytes=5)
+    commit.is_open.set()
+    items = ["aaa", "bb", "c", "d" * 9, "e", "f", "g", "h"]
+
+    assert await commits.add_all(items) == [f"answer to {item}" for item in items]
+
+    assert commit.batches == [["aaa", "bb"], ["c"], ["d" * 9], ["e", "f", "g"], ["h"]]

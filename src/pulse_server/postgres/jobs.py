@@ -93,6 +93,7 @@ class PostgresJobRepo:
             list(slots.workers),
             list(slots.confirms),
             lease,
+            slots.most_bytes,
         )
         takers = [slots.workers[index] for index in slots.order]
         # RETURNING promises no order.

@@ -27,16 +27,25 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
+# Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).
+CLAIM_BYTES = 8 * 1024 * 1024
+
 
 class Slots(NamedTuple):
     """Room for jobs: one entry per job wanted, each an index into the workers, in the order of dispatch.
 
-    `confirms` tells of each worker whether it can confirm a delivery with a beat.
+    `confirms` tells of each worker whether it can confirm a delivery with a beat. A claim ends early once its
+    payloads have `most_bytes`.
     """
 
     workers: Sequence[str]
     confirms: Sequence[bool]
     order: Sequence[int]
+    most_bytes: int = CLAIM_BYTES
+
+    def is_filled_by(self, jobs: Sequence[ClaimedJob]) -> bool:
+        """Whether a claim that brought these jobs may have left others that are ready."""
+        return len(jobs) == len(self.order) or sum(len(job.payload) for job in jobs) >= self.most_bytes
 
 
 class Taker(NamedTuple):
@@ -61,7 +70,8 @@ class JobRepo(Protocol):
         ...
 
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
-        """Lease the best ready jobs of these topics to the slots' workers, best first."""
+        """Lease the best ready jobs of these topics to the slots' workers, best first: as many as there are
+        slots, or fewer if their payloads fill `slots.most_bytes` before; at least one."""
         ...
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:

@@ -4,29 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
+from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+class _Request(NamedTuple, Generic[Item, Answer]):
+    items: Sequence[Item]
+    size: int
+    answer: asyncio.Future[Sequence[Answer]]
+
+
 class GroupCommit(Generic[Item, Answer]):
     """Turns many small requests into few statements. Each is answered only after its statement committed.
 
     `commit` takes a list of items and returns one answer for each, in order. At most `lanes` commits are in
-    flight; a request that finds a free lane leaves at once, so a lone caller waits for nobody.
+    flight; a request that finds a free lane leaves at once, so a lone caller waits for nobody. A statement
+    has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. ADR-0038
     """
 
     def __init__(
-        self, commit: Callable[[list[Item]], Awaitable[Sequence[Answer]]], *, lanes: int, limit: int
+        self,
+        commit: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        *,
+        lanes: int,
+        limit: int,
+        size_of: Callable[[Item], int] | None = None,
+        most_bytes: int = tuning.COMMIT_BYTES,
     ) -> None:
         self._commit = commit
         self._free_lanes = lanes
         self._limit = limit
-        self._waiting: deque[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]] = deque()
+        self._size_of = size_of
+        self._most_bytes = most_bytes
+        self._waiting: deque[_Request[Item, Answer]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._committed: Callable[[int], object] = lambda size: None
 
@@ -35,9 +51,35 @@ class GroupCommit(Generic[Item, Answer]):
         self._committed = committed
 
     async def add(self, items: Sequence[Item]) -> Sequence[Answer]:
-        """Have the items committed and return their answers, in order."""
+        """Have the items committed in one statement and return their answers, in order."""
+        return await self._add(items, self._size(items))
+
+    async def add_all(self, items: Sequence[Item]) -> list[Answer]:
+        """Have any number of items committed, a statement's worth after the other; answers in order."""
+        size = self._size(items)
+        if len(items) <= self._limit and size <= self._most_bytes:
+            return list(await self._add(items, size)) if items else []
+        answers: list[Answer] = []
+        for batch in self._batches(items):
+            answers.extend(await self.add(batch))
+        return answers
+
+    def _size(self, items: Sequence[Item]) -> int:
+        return sum(map(self._size_of, items)) if self._size_of is not None else 0
+
+    def _batches(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+        start = size = 0
+        for end, item in enumerate(items):
+            item_size = self._size_of(item) if self._size_of is not None else 0
+            if end > start and (end - start == self._limit or size + item_size > self._most_bytes):
+                yield items[start:end]
+                start, size = end, 0
+            size += item_size
+        yield items[start:]
+
+    async def _add(self, items: Sequence[Item], size: int) -> Sequence[Answer]:
         answer: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((items, answer))
+        self._waiting.append(_Request(items, size, answer))
         if self._free_lanes:
             self._free_lanes -= 1
             lane = asyncio.create_task(self._drain())
@@ -50,13 +92,6 @@ class GroupCommit(Generic[Item, Answer]):
             # and the items, until the collector comes.
             del answer
 
-    async def add_all(self, items: Sequence[Item]) -> list[Answer]:
-        """Have any number of items committed, a statement's worth after the other; answers in order."""
-        answers: list[Answer] = []
-        for start in range(0, len(items), self._limit):
-            answers.extend(await self.add(items[start : start + self._limit]))
-        return answers
-
     async def _drain(self) -> None:
         try:
             while self._waiting:
@@ -64,19 +99,20 @@ class GroupCommit(Generic[Item, Answer]):
         finally:
             self._free_lanes += 1
 
-    def _take(self) -> list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]:
+    def _take(self) -> list[_Request[Item, Answer]]:
         """The next requests that fit into one statement; at least one, however large it is."""
         taken = [self._waiting.popleft()]
-        size = len(taken[0][0])
-        while self._waiting and size + len(self._waiting[0][0]) <= self._limit:
+        count, size = len(taken[0].items), taken[0].size
+        while self._waiting:
+            count += len(self._waiting[0].items)
+            size += self._waiting[0].size
+            if count > self._limit or size > self._most_bytes:
+                break
             taken.append(self._waiting.popleft())
-            size += len(taken[-1][0])
         return taken
 
-    async def _commit_together(
-        self, requests: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]
-    ) -> None:
-        items = [item for request, _ in requests for item in request]
+    async def _commit_together(self, requests: list[_Request[Item, Answer]]) -> None:
+        items = [item for request in requests for item in request.items]
         self._committed(len(items))
         try:
             answers = await self._commit(items)
@@ -91,16 +127,14 @@ class GroupCommit(Generic[Item, Answer]):
                     await self._commit_together([alone])
         else:
             start = 0
-            for request, future in requests:
+            for request, _, future in requests:
                 end = start + len(request)
                 if not future.done():
                     future.set_result(answers[start:end])
                 start = end
 
 
-def _fail(
-    requests: Sequence[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]], error: Exception
-) -> None:
-    for _, future in requests:
-        if not future.done():
-            future.set_exception(error)
+def _fail(requests: Sequence[_Request[Item, Answer]], error: Exception) -> None:
+    for request in requests:
+        if not request.answer.done():
+            request.answer.set_exception(error)

@@ -29,7 +29,7 @@ class Reports:
         self._metrics = metrics or Metrics()
         self._transitions = transitions or Transitions()
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
-            self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH
+            self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH, size_of=_size
         )
         self._commits.on_commit(lambda size: self._metrics.batch_size.observe("report", value=size))
 
@@ -116,3 +116,8 @@ def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:
     if job is None:
         return JobNotFound(report.claim.job_id)
     return None if is_repeat(report, job) else refusal(report, job)
+
+
+def _size(report: Report) -> int:
+    """About how many bytes the report adds to a statement."""
+    return len(report.error)

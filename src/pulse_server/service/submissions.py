@@ -32,7 +32,7 @@ class Submissions:
         self._metrics = metrics or Metrics()
         self._transitions = transitions or Transitions()
         self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
-            self._insert, lanes=tuning.SUBMIT_LANES, limit=tuning.SUBMIT_BATCH
+            self._insert, lanes=tuning.SUBMIT_LANES, limit=tuning.SUBMIT_BATCH, size_of=_size
         )
         self._commits.on_commit(lambda size: self._metrics.batch_size.observe("submit", value=size))
 
@@ -60,3 +60,10 @@ class Submissions:
         # For those too that were there already: whoever stored them may have died before it woke anybody.
         self._signals.ready({job.topic for job in jobs if job.may_be_ready and job.id not in taken})
         return answers
+
+
+def _size(job: NewJob) -> int:
+    """About how many bytes the job adds to a statement."""
+    if job.metadata is None:
+        return len(job.payload)
+    return len(job.payload) + sum(len(key) + len(value) for key, value in job.metadata.items())

@@ -76,29 +76,37 @@ RETURNING id, locked_by IS NOT NULL AS is_taken;
 -- slot names. Takes the top of each topic off the claim index and merges: with `topic = ANY(...)` in one
 -- scan the planner would sort the whole backlog. Rows locked by another claimer are skipped, so concurrent
 -- claims are disjoint. Nothing is taken while dispatch, or the topic, is paused: the switches are read here,
--- in the same statement, and not only from a replica's memory.
---   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease
+-- in the same statement, and not only from a replica's memory. A batch ends early once its payloads have $7 bytes;
+-- octet_length reads the length off the row, not the payload. ADR-0038
+--   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease   $7 bytes
 WITH wanted AS MATERIALIZED (
     SELECT asked.topic
     FROM unnest($1::text[]) AS asked (topic)
     WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
       AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
 ),
-picked AS MATERIALIZED (
+ranked AS (
     SELECT
         candidate.id,
-        row_number() OVER (ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id)::int AS slot
+        row_number() OVER line::int AS slot,
+        sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
     FROM wanted
     CROSS JOIN LATERAL (
-        SELECT job.id, job.priority, job.submitted_at
+        SELECT job.id, job.priority, job.submitted_at, octet_length(job.payload) AS bytes
         FROM pulse.jobs AS job
         WHERE job.topic = wanted.topic AND job.ready
         ORDER BY job.priority DESC, job.submitted_at, job.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED
     ) AS candidate
+    WINDOW line AS (
+        ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id ROWS UNBOUNDED PRECEDING
+    )
     ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id
     LIMIT $2
+),
+picked AS MATERIALIZED (
+    SELECT ranked.id, ranked.slot FROM ranked WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
 )
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',

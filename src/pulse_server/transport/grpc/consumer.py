@@ -51,6 +51,7 @@ class Consumer:
             capacity or tuning.ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
+            backlog=self._hub.backlog,
         )
         held = convert.claims(request.worker_id, request.held)
         log.info(

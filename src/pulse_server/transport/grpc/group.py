@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
-from pulse_server.repos.jobs import Slots
+from pulse_server.repos.jobs import CLAIM_BYTES, Slots
 from pulse_server.transport.grpc.session import Session
 
 
@@ -63,4 +63,5 @@ def slots_for(places: Sequence[Session]) -> Slots:
         workers=[session.worker_id for session in sessions],
         confirms=[session.speaks_batches for session in sessions],
         order=[index[session] for session in places],
+        most_bytes=min(CLAIM_BYTES, sum(session.free_bytes for session in sessions)),
     )

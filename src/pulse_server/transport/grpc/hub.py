@@ -20,6 +20,7 @@ from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
+from pulse_server.transport.grpc.backlog import Backlog
 from pulse_server.transport.grpc.group import Group, roomiest_first, slots_for
 from pulse_server.transport.grpc.releases import Releases
 from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
@@ -38,6 +39,7 @@ class Hub:
         self.releases = Releases(claims)
         self._suspects: frozenset[Claim] = frozenset()
         self._wake = asyncio.Event()
+        self.backlog = Backlog(self._wake.set)
         self._all_left = asyncio.Event()
         self._has_stopped = asyncio.Event()
         self._has_stopped.set()
@@ -190,13 +192,14 @@ class Hub:
             return
         group.may_have_work = False
         claimed_at = awake_or_not()
+        slots = slots_for(places)
         try:
             with reserved(places):
-                jobs = await self._claims.claim(self._open_topics(group), slots_for(places))
+                jobs = await self._claims.claim(self._open_topics(group), slots)
         except PulseError:
             group.may_have_work = True
             raise
-        if len(jobs) == len(places):
+        if slots.is_filled_by(jobs):
             group.may_have_work = True
         self._hand_out(places, jobs, claimed_at)
 

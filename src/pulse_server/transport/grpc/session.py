@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from pulse_server import tuning
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.transport.grpc.backlog import Backlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Session:
         *,
         speaks_batches: bool,
         run_id: str = "",
+        backlog: Backlog | None = None,
     ) -> None:
         self.worker_id = worker_id
         self.run_id = run_id
@@ -52,6 +54,9 @@ class Session:
         self.reserved = 0
         self.is_closing = False
         self.is_on_probation = False
+        self._backlog = backlog or Backlog()
+        # Of payloads that wait in the outbox or are on their way.
+        self._waiting_bytes = 0
         self._outbox: deque[tuple[float, ClaimedJob]] = deque()
         self._on_its_way: tuple[ClaimedJob, ...] = ()
         self._stops: list[Claim] = []
@@ -59,15 +64,23 @@ class Session:
 
     @property
     def free(self) -> int:
-        if self.is_closing:
+        if self.is_closing or self._waiting_bytes >= self._backlog.share:
             return 0
         # Silent past a lease, yet connected: frozen, or its event loop is blocked. Given all it asks for, it
         # would sit on one batch of jobs after another. One job at a time shows whether it is back.
         capacity = 1 if self.is_on_probation else self.capacity
         return max(0, capacity - len(self.held) - self.reserved)
 
+    @property
+    def free_bytes(self) -> int:
+        """How many bytes of payloads may be claimed for this worker. It always gets one job, of any size."""
+        return max(1, self._backlog.share - self._waiting_bytes)
+
     def assign(self, job: ClaimedJob, claimed_at: float) -> None:
         self.held[job.id] = job.attempt
+        size = len(job.payload)
+        self._waiting_bytes += size
+        self._backlog.add(size)
         self._outbox.append((claimed_at, job))
         self._something_to_do.set()
 
@@ -88,6 +101,7 @@ class Session:
         for entry in self._outbox:
             if entry[1].id == claim.job_id and entry[1].attempt == claim.attempt:
                 self._outbox.remove(entry)
+                self._count_off((entry[1],))
                 return
         self._stops.append(claim)
         self._something_to_do.set()
@@ -102,6 +116,7 @@ class Session:
         undelivered = [*self._on_its_way, *(job for _, job in self._outbox)]
         self._outbox.clear()
         self._on_its_way = ()
+        self._count_off(undelivered)
         for job in undelivered:
             self.settle(job.id)
         return [Claim(job.id, self.worker_id, job.attempt) for job in undelivered]
@@ -109,7 +124,9 @@ class Session:
     async def parcels(self) -> AsyncIterator[Parcel]:
         """What to send, as it comes up. Asking for the next parcel says that the last one was handed over."""
         while True:
-            self._on_its_way = ()
+            if self._on_its_way:
+                self._count_off(self._on_its_way)
+                self._on_its_way = ()
             if self.is_closing:
                 yield Parcel(is_last=True)
                 return
@@ -121,6 +138,13 @@ class Session:
             claimed_at = self._outbox[0][0] if self._outbox else 0.0
             self._on_its_way = tuple(self._take_jobs())
             yield Parcel(self._on_its_way, claimed_at, stops)
+
+    def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
+        """The payloads of these jobs wait no more."""
+        size = sum(len(job.payload) for job in jobs)
+        was_full = self._waiting_bytes >= self._backlog.share
+        self._waiting_bytes -= size
+        self._backlog.remove(size, was_full=was_full)
 
     def _take_jobs(self) -> Collection[ClaimedJob]:
         if not self._outbox:
