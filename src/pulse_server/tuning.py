@@ -172,6 +172,10 @@ EMBEDDED_SPARE_CONNECTIONS = 20
 # Below STATEMENT_TIMEOUT: whoever uses the table queues behind a change of schema that waits, and must not
 # fail for it. They get through in the pauses.
 MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
+# For every table after the first, below Postgres's deadlock_timeout (1 s): in a deadlock the migration gives
+# up, not the call of a worker or a producer. The first waits longer: past deadlock_timeout an autovacuum that
+# holds the table is cancelled.
+MIGRATION_FURTHER_LOCK_TIMEOUT = timedelta(milliseconds=500)
 MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
 MIGRATION_LOCK_TRIES = 10
 # Other servers may be at it, with a file that takes its time.

@@ -22,6 +22,7 @@ from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
+from pulse_server.postgres.migrations.table_locks import lock_tables
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +78,11 @@ async def _apply(connector: Connector, connection: Session, migration: Migration
     for _ in range(tuning.MIGRATION_LOCK_TRIES):
         try:
             async with blockers.watched(), connection.transaction():
-                await connection.execute(
-                    f"SET LOCAL lock_timeout = {_milliseconds(tuning.MIGRATION_LOCK_TIMEOUT)}"
-                )
+                await lock_tables(connection, migration.sql)
                 await connection.execute(migration.sql, timeout=tuning.MIGRATION_TIMEOUT.total_seconds())
                 await _record(connection, migration)
             return
-        except asyncpg.LockNotAvailableError:
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             log.info("migration_waits", extra={"migration": migration.name, "blocked_by": blockers.seen})
             await asyncio.sleep(tuning.MIGRATION_LOCK_PAUSE.total_seconds())
     raise Unavailable(
@@ -121,10 +120,6 @@ async def _turn(connection: Session) -> AsyncIterator[None]:
         await asyncio.sleep(_LOCK_POLL.total_seconds())
     yield
     await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK_KEY)
-
-
-def _milliseconds(span: timedelta) -> int:
-    return int(span.total_seconds() * 1000)
 
 
 if os.environ.get("PULSE_FAILPOINTS"):

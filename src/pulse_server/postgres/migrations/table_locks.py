@@ -1,0 +1,55 @@
+"""Takes the locks of a migration before its first statement.
+
+A file that builds an index and then drops another one would start with a weaker lock and ask for a stronger
+one, while a claim holds the first and waits for the second: a deadlock. ADR-0016
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.postgres.connector import Session
+
+_COMMENT = re.compile(r"--[^\n]*")
+_NAME = re.compile(r"\bpulse\.(\w+)")
+# Tables that exist already, by their own name or by that of one of their indexes. A claim takes jobs before
+# the switches, so jobs come first here too.
+_EXISTING = """
+SELECT DISTINCT class.relname::text AS name, class.relname <> 'jobs' AS place
+FROM pg_catalog.pg_class AS named
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = named.relnamespace
+LEFT JOIN pg_catalog.pg_index AS index ON index.indexrelid = named.oid
+JOIN pg_catalog.pg_class AS class ON class.oid = COALESCE(index.indrelid, named.oid)
+WHERE namespace.nspname = 'pulse' AND named.relname = ANY($1::text[]) AND class.relkind IN ('r', 'p')
+ORDER BY place, name
+"""
+
+
+def named_relations(sql: str) -> list[str]:
+    """What the statements name in the schema pulse: tables, indexes, functions, existing or not."""
+    return sorted(set(_NAME.findall(_COMMENT.sub("", sql))))
+
+
+async def lock_tables(connection: Session, sql: str) -> None:
+    """Lock every table that the statements touch, until the end of the transaction.
+
+    LockNotAvailableError if one is not free in time: end the transaction and try again after a pause.
+    """
+    tables = [row["name"] for row in await connection.fetch(_EXISTING, named_relations(sql))]
+    await _lock(connection, tables[:1], tuning.MIGRATION_LOCK_TIMEOUT)
+    await _lock(connection, tables[1:], tuning.MIGRATION_FURTHER_LOCK_TIMEOUT)
+    await _set_lock_timeout(connection, tuning.MIGRATION_LOCK_TIMEOUT)
+
+
+async def _lock(connection: Session, tables: Sequence[str], timeout: timedelta) -> None:
+    if tables:
+        await _set_lock_timeout(connection, timeout)
+        listed = ", ".join(f'pulse."{table}"' for table in tables)
+        await connection.execute(f"LOCK TABLE {listed} IN ACCESS EXCLUSIVE MODE")
+
+
+async def _set_lock_timeout(connection: Session, timeout: timedelta) -> None:
+    await connection.execute(f"SET LOCAL lock_timeout = {int(timeout.total_seconds() * 1000)}")
