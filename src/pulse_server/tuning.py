@@ -49,7 +49,7 @@ PROMOTE_BATCH = 1000
 
 # --- schedules (docs/adr/0011, 0018) ---
 
-# A fire is late by up to this; cron knows no seconds, so nobody waits for less.
+# A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
 SCHEDULE_INTERVAL = timedelta(seconds=1)
 # Due schedules per statement; a backlog larger than that goes on at once.
 SCHEDULE_BATCH = 100

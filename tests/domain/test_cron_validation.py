@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import Cron
-from pulse_server.domain.timetables import check_timetable, first_run, upcoming, zone
+from pulse_server.domain.timetables import check_timetable, cron, first_run, upcoming, zone
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)  # a Sunday
 
@@ -36,6 +36,26 @@ ACCEPTED = {
     "@hourly": "2026-11-15 13:00",
     "@Daily": "2026-11-16 00:00",
     "1," * 450 + "1 * * * *": "2026-11-15 12:01",
+    # --- as producers of the original contract write them
+    "@every 5m": "2026-11-15 12:05",
+    "@every 1h30m": "2026-11-15 13:30",
+    "@every 1.5h": "2026-11-15 13:30",
+    "@every 90s": "2026-11-15 12:01",
+    "@every 36h": "2026-11-17 00:00",
+    "@every 3600000ms": "2026-11-15 13:00",
+    "@every 60000000us": "2026-11-15 12:01",
+    "@every 60000000µs": "2026-11-15 12:01",
+    "@every +2m": "2026-11-15 12:02",
+    "TZ=Europe/Paris 0 9 * * *": "2026-11-16 08:00",
+    "CRON_TZ=Asia/Tokyo 0 9 * * *": "2026-11-16 00:00",
+    "CRON_TZ=Asia/Tokyo @daily": "2026-11-15 15:00",
+    "TZ=Asia/Tokyo @every 5m": "2026-11-15 12:05",
+    "TZ= 0 9 * * *": "2026-11-16 09:00",
+    "* * ? * *": "2026-11-15 12:01",
+    "0 9 ? * MON": "2026-11-16 09:00",
+    "0 9 1 * ?": "2026-12-01 09:00",
+    "?/15 ? * * *": "2026-11-15 12:15",
+    "5/15 * * * *": "2026-11-15 12:05",
 }
 
 REFUSED = {
@@ -57,7 +77,6 @@ REFUSED = {
     "* 9am * * *": "bad hour field",
     "* * 0 * *": "bad day-of-month field",
     "* * 32 * *": "bad day-of-month field",
-    "* * ? * *": "bad day-of-month field",
     "0 0 30 2 *": "bad day-of-month field",
     "0 0 31 4,6,9,11 *": "bad day-of-month field",
     "* * * 0 *": "bad month field",
@@ -68,7 +87,26 @@ REFUSED = {
     "* * * * 1#6": "bad day-of-week field",
     "* * * * \0": "bad day-of-week field",
     "@reboot": "is not known; the names are @yearly",
-    "@every 5m": "is not known; the names are @yearly",
+    "@every": "has no duration: write for example @every 90s",
+    "@every 5": "has no duration",
+    "@every 0": "has no duration",
+    "@every m": "has no duration",
+    "@every -5m": "has no duration",
+    "@every 5m 3s": "has no duration",
+    "@every 5 minutes": "has no duration",
+    "@every 5M": "has no duration",
+    "@every 1d": "has no duration",
+    "@every 99ms": "is shorter than 100 milliseconds",
+    "@every 0s": "is shorter than 100 milliseconds",
+    "@every 87601h": "is longer than 3650 days",
+    "@every 999999999999999h": "is longer than 3650 days",
+    "@every5m": "is not known; the names are @yearly",
+    "TZ=Europe/Paris": "names a time zone and nothing else",
+    "TZ=Mars/Olympus 0 9 * * *": "names a time zone: 'Mars/Olympus' is not known",
+    "TZ=Local 0 9 * * *": "names a time zone: 'Local' is not known",
+    "TZ=UTC 0 0 0 * * *": "has 6 fields; it takes five",
+    "0 9 a? * *": "bad day-of-month field",
+    "?? * * * *": "bad minute field",
     "@": "is not known; the names are @yearly",
     "9" * 5000 + " * * * *": "has 5008 characters; 1000 are allowed",
     "x" * 10_000_000: "has 10000000 characters; 1000 are allowed",
@@ -96,10 +134,21 @@ def test_expression_is_refused_with_the_field_named(expression: str, problem: st
     assert len(told) < 400
 
 
+def test_zone_of_the_expression_is_the_schedules_zone() -> None:
+    paris = cron("  TZ=Europe/Paris  0 9 * * * ", "")
+
+    assert paris == Cron("TZ=Europe/Paris 0 9 * * *", "Europe/Paris"), "the text stays, the zone is known"
+    assert cron("TZ=Europe/Paris 0 9 * * *", "Europe/Paris") == paris
+    assert cron("TZ=Europe/Paris 0 9 * * *", "UTC") == paris, "which is what callers send who chose none"
+    with pytest.raises(InvalidArgument, match=r"^time_zone is 'Asia/Tokyo', and the cron .* 'Europe/Paris'"):
+        cron("TZ=Europe/Paris 0 9 * * *", "Asia/Tokyo")
+
+
 @settings(max_examples=300)
 @given(
     st.one_of(
         st.text(max_size=40),
+        st.text("0123456789.+-hmsuµn", max_size=12).map("@every {}".format),
         st.lists(st.text("0123456789*/,-#LW?@ MONJAN", min_size=1, max_size=6), min_size=5, max_size=5).map(
             " ".join
         ),

@@ -24,7 +24,6 @@ HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 HOURLY = Every(HOUR)
-NEVER = timedelta(days=1)
 
 
 class RecordingScheduleRepo(PostgresScheduleRepo):
@@ -63,7 +62,7 @@ class Planning:
         signals.attach(self.dispatcher)
         self.service = Schedules(self.repo, signals)
         self._jobs = PostgresJobRepo(self.repo.database)
-        self.scheduler = Scheduler(self.repo, signals, interval=NEVER)
+        self.scheduler = Scheduler(self.repo, signals, interval=SECOND)
 
     async def now(self) -> datetime:
         return await self.repo.database_now()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
 import pytest
 
 from pulse_server import tuning
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, fire_id
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Timetable, fire_id
 from pulse_server.domain.timetables import MOST_REPLAYED, plan
 from tests.postgres.planning import HOUR, HOURLY, MINUTE, SECOND, Planning
 
@@ -297,3 +298,43 @@ async def test_fire_by_hand_makes_a_job_and_leaves_the_timetable_alone(planning:
     assert await planning.job_ids(schedule) == {job_id}
     assert await planning.current(schedule) == paused
     assert planning.dispatcher.woken == [{"mail"}]
+
+
+# --- intervals below a second
+
+
+@pytest.mark.parametrize("timetable", [Every(timedelta(milliseconds=200)), Cron("@every 200ms")], ids=str)
+async def test_quick_interval_is_followed_at_its_own_pace(planning: Planning, timetable: Timetable) -> None:
+    schedule = await planning.make(timetable, overdue=timedelta(milliseconds=1))
+
+    pause = await planning.scheduler.tick()
+
+    assert pause is not None
+    assert AT_ONCE < pause <= timedelta(milliseconds=200)
+    assert (await planning.current(schedule)).next_run_at > schedule.next_run_at
+
+
+async def test_look_that_comes_a_hair_too_early_is_repeated_once(planning: Planning) -> None:
+    await planning.make(Every(timedelta(milliseconds=900)), overdue=timedelta(milliseconds=1))
+    planned = await planning.scheduler.tick()
+    await planning.connection.execute("UPDATE pulse.schedules SET next_run_at = now() + interval '1 hour'")
+
+    assert await planning.scheduler.tick() == planned
+    assert await planning.scheduler.tick() is None, "back to the usual pace"
+
+
+async def test_five_fires_a_second_are_made_by_a_running_loop(planning: Planning) -> None:
+    schedule = await planning.make(Every(timedelta(milliseconds=200)), catch_up=CatchUp.ALL)
+    running = asyncio.create_task(planning.scheduler.loop.run())
+    try:
+        async with asyncio.timeout(30):
+            while len(await planning.jobs_of(schedule)) < 5:
+                await planning.scheduler.loop.wait_for_ticks(1)
+    finally:
+        planning.scheduler.loop.stop()
+        await running
+    occurrences = await planning.connection.fetch("SELECT id FROM pulse.jobs")
+    expected = {
+        fire_id(schedule.id, schedule.next_run_at + n * timedelta(milliseconds=200)) for n in range(300)
+    }
+    assert {str(row["id"]) for row in occurrences} <= expected, "each of them on the beat"

@@ -158,7 +158,7 @@ async def test_bad_input_is_refused_with_a_sentence(p: pulse.Pulse) -> None:
     past = pulse.At(datetime.now(UTC) - MINUTE)
     with pytest.raises(pulse.InvalidArgument, match="past"):
         await p.schedule("t", None, past, strict=True)
-    with pytest.raises(pulse.InvalidArgument, match="every is shorter than one second"):
+    with pytest.raises(pulse.InvalidArgument, match="every is shorter than 100 milliseconds"):
         await p.schedule("t", None, pulse.Every(timedelta(milliseconds=10)))
     with pytest.raises(pulse.InvalidArgument, match="Mars/Base"):
         await p.schedule("t", None, pulse.Cron("@daily", tz="Mars/Base"))

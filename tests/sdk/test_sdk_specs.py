@@ -35,6 +35,16 @@ def test_zone_may_be_a_name_or_a_zone() -> None:
     assert pulse.Cron("@daily", tz="Asia/Tokyo").tz == "Asia/Tokyo"
 
 
+def test_expression_may_name_its_zone_itself() -> None:
+    paris = pulse.Cron("TZ=Europe/Paris 0 9 * * *")
+
+    assert (paris.expression, paris.tz) == ("TZ=Europe/Paris 0 9 * * *", "Europe/Paris")
+    assert pulse.Cron("CRON_TZ=Asia/Tokyo @daily").tz == "Asia/Tokyo"
+    assert pulse.Cron("TZ=Europe/Paris 0 9 * * *", tz="Asia/Tokyo").tz == "Asia/Tokyo", (
+        "the server refuses that"
+    )
+
+
 def test_after_counts_from_when_it_is_sent() -> None:
     before = datetime.now(UTC)
     at = spec_fields(pulse.After(MINUTE))["at"]

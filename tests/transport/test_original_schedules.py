@@ -46,6 +46,18 @@ async def test_schedule_is_made_listed_paused_resumed_and_deleted(
     assert not (await client.call("ListSchedules")).schedules
 
 
+@pytest.mark.parametrize(
+    "cron",
+    ["@every 5m", "@every 1h30m", "TZ=Europe/Paris 0 9 * * *", "CRON_TZ=Asia/Tokyo @daily", "0 9 ? * MON"],
+)
+async def test_cron_of_an_old_producer_comes_back_as_it_was_sent(client: OriginalClient, cron: str) -> None:
+    await client.call("CreateSchedule", topic="mail", payload=b"{}", cron=cron)
+    (view,) = (await client.call("ListSchedules")).schedules
+
+    assert (view.kind, view.cron) == ("cron", cron)
+    assert not view.HasField("every")
+
+
 async def test_two_schedules_alike_are_two(client: OriginalClient) -> None:
     """The first contract knows no names."""
     for _ in range(2):

@@ -98,6 +98,23 @@ async def test_first_run_follows_from_the_timetable(server: ServerUnderTest) -> 
     assert (moment(cron.next_run_at).hour, moment(cron.next_run_at).minute) == (23, 0)
 
 
+async def test_zone_in_the_expression_is_shown_and_goes_with_the_expression(server: ServerUnderTest) -> None:
+    made = await make(server, cron="TZ=Europe/Paris 0 9 * * *")
+    assert (made.cron, made.time_zone) == ("TZ=Europe/Paris 0 9 * * *", "Europe/Paris")
+
+    moved = await update(server, made.schedule_id, cron="CRON_TZ=Asia/Tokyo 0 9 * * *")
+    assert (moved.cron, moved.time_zone) == ("CRON_TZ=Asia/Tokyo 0 9 * * *", "Asia/Tokyo")
+    error = await refusal_of(update(server, made.schedule_id, time_zone="Europe/Paris"))
+    assert (error.code(), error.details()) == (
+        INVALID,
+        "time_zone is named by the cron expression itself: change it there, in the expression.",
+    )
+    plain = await update(server, made.schedule_id, cron="0 9 * * *")
+    assert (plain.cron, plain.time_zone) == ("0 9 * * *", "Asia/Tokyo"), "the zone stays"
+    error = await refusal_of(make(server, cron="TZ=Europe/Paris 0 9 * * *", time_zone="Asia/Tokyo"))
+    assert error.code() == INVALID
+
+
 async def test_bare_schedule_has_the_defaults(server: ServerUnderTest) -> None:
     made = await make(server)
 

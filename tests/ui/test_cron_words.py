@@ -9,9 +9,11 @@ from cronsim import CronSim, CronSimError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, read_cron
+from pulse_server.domain.cron_expressions import read_expression
+from pulse_server.domain.errors import InvalidArgument
+from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, read_cron, read_interval
 from pulse_ui.views.cron_words import cron_words
-from pulse_ui.views.schedule_words import interval_words
+from pulse_ui.views.spans import interval_words
 
 SAID = [
     # --- through the day
@@ -79,6 +81,15 @@ SAID = [
     ("@Daily", "at 00:00 every day, in UTC"),
     ("@midnight", "at 00:00 every day, in UTC"),
     ("@hourly", "every hour"),
+    # --- as producers of the original contract write them
+    ("@every 5m", "every 5 min"),
+    ("@every 1.5h", "every 1 h 30 min"),
+    ("@every 500ms", "every 500 ms"),
+    ("TZ=Asia/Tokyo @every 90s", "every 1 min 30 s"),
+    ("TZ=Europe/Paris 0 9 * * *", "at 09:00 every day, in Europe/Paris"),
+    ("CRON_TZ=Asia/Tokyo 0 9 ? * MON", "at 09:00 on Mondays, in Asia/Tokyo"),
+    ("0 9 1 * ?", "at 09:00 on day 1 of the month, in UTC"),
+    ("?/15 * * * *", "every 15 minutes"),
 ]
 LEFT_TO_THE_EXPRESSION = [
     "*/7 * * * *",  # begins anew at each full hour
@@ -112,6 +123,11 @@ NOT_READ = [
     "* * * * MON#",
     "* * * * MON-FRI#1",
     "@reboot",
+    "@every",
+    "@every 5",
+    "@every 1d",
+    "TZ=Europe/Paris",
+    "0 9 a? * *",
     "² * * * *",
     "every day at nine",
 ]
@@ -170,6 +186,18 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @settings(max_examples=150)
+@given(st.text("0123456789.+-hmsuµn", max_size=12))
+@example("0.0009999ms1ms")
+def test_intervals_are_read_as_the_server_reads_them(duration: str) -> None:
+    try:
+        theirs = read_expression(f"@every {duration}").interval or None
+    except InvalidArgument:
+        theirs = None
+
+    assert read_interval(f"@every {duration}") == (None if theirs == timedelta.max else theirs)
+
+
+@settings(max_examples=150)
 @given(expressions)
 @example("0 0 L,2-31 * *")
 def test_expressions_are_read_as_the_server_reads_them(expression: str) -> None:
@@ -203,9 +231,9 @@ def test_expressions_with_the_same_words_fire_at_the_same_times(found: list[str]
     first_with: dict[str, list[datetime]] = {}
     for expression in found:
         words = cron_words(expression)
-        if words is None or expression.startswith("@"):
+        if words is None or expression.startswith(("@", "TZ=", "CRON_TZ=")):
             continue
-        simulated = CronSim(expression, NOON)
+        simulated = CronSim(read_expression(expression).fields, NOON)
         fires = [next(simulated) for _ in range(5)]
         assert first_with.setdefault(words, fires) == fires
 
@@ -213,5 +241,5 @@ def test_expressions_with_the_same_words_fire_at_the_same_times(found: list[str]
 @given(st.sampled_from(["0 9 * * *", "*/15 * * * 1-5"]), st.integers(0, 4), st.text(min_size=1))
 def test_field_beyond_the_grammar_is_never_put_into_words(expression: str, place: int, text: str) -> None:
     parts = expression.split()
-    parts[place] = f"{text}?"
+    parts[place] = f"{text}!"
     assert cron_words(" ".join(parts)) is None

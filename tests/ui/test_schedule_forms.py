@@ -197,6 +197,12 @@ def test_moment_that_cannot_be_is_told(at: str, time_zone: str, field: str, word
     assert words in told.value.sentence
 
 
+def test_expression_that_names_its_zone_means_that_one() -> None:
+    form = ScheduleForm(kind="cron", cron="TZ=Asia/Tokyo 0 9 * * *", time_zone="Europe/Paris")
+
+    assert read_spec(form, NOW) == pulse.Cron("TZ=Asia/Tokyo 0 9 * * *", "Asia/Tokyo")
+
+
 def test_interval_needs_no_zone() -> None:
     assert read_spec(ScheduleForm(kind="interval", every="5m", time_zone=""), NOW) == pulse.Every(
         timedelta(minutes=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -49,7 +50,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Fire again and again, first when the interval has passed. It is one second or longer."""
+    """Fire again and again, first when the interval has passed. It is 100 milliseconds or longer."""
 
     interval: timedelta
 
@@ -62,7 +63,10 @@ class Every:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Cron:
-    """Fire by a cron expression: five fields, or a name such as @daily, in the time of an IANA zone."""
+    """Fire by a cron expression: five fields, a name such as @daily, or `@every 1h30m`.
+
+    It is read in the time of an IANA zone, which the expression may name: `TZ=Europe/Paris 0 9 * * *`.
+    """
 
     expression: str
     tz: str
@@ -70,7 +74,10 @@ class Cron:
     def __init__(self, expression: str, tz: str | ZoneInfo = "UTC") -> None:
         if not isinstance(expression, str):
             raise InvalidArgument(f"Cron takes an expression such as '0 9 * * 1-5', not {expression!r}.")
+        own = re.match(r"\s*(?:CRON_)?TZ=(\S+)", expression)
         name = tz if isinstance(tz, str) else _key_of(tz)
+        if own is not None and name == "UTC":
+            name = own[1]
         if not name:
             raise InvalidArgument(f"tz has to name a time zone, such as 'Europe/Paris', not {tz!r}.")
         object.__setattr__(self, "expression", expression)

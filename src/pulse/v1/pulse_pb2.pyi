@@ -2473,7 +2473,7 @@ class CreateScheduleRequest(_message.Message):
     payload: _builtins.bytes
     """original"""
     cron: _builtins.str
-    """original; five fields, or a name such as @daily"""
+    """original; five fields, a name such as @daily, or "@every 1h30m"; "TZ=Europe/Paris " may stand before it"""
     name: _builtins.str
     """Unique. Creating a schedule again under its name makes no second one."""
     time_zone: _builtins.str

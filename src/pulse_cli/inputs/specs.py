@@ -40,7 +40,7 @@ def spec_options(command: F) -> F:
         click.option(
             "--cron",
             metavar="EXPRESSION",
-            help="By a cron expression of five fields, or @daily and the like.",
+            help="By a cron expression of five fields, @daily and the like, or '@every 90s'.",
         ),
         click.option("--every", type=duration, help="Again and again, this far apart."),
     ):

@@ -10,79 +10,83 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.limits import LAST_MOMENT
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Once, Schedule, Timetable, fire_id
 
-SHORTEST_INTERVAL = timedelta(seconds=1)
+# Each occurrence is a job and a transaction of its own: ten a second are what one schedule may ask for.
+SHORTEST_INTERVAL = timedelta(milliseconds=100)
 LONGEST_INTERVAL = timedelta(days=3650)
 # A fire is late by up to a tick on a good day. Past this it was missed.
 MISSED_AFTER = timedelta(minutes=1)
 # How many missed occurrences `catch_up = all` replays at the most; older ones are passed over.
 MOST_REPLAYED = 100
 
-_NAMED = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 # Files that may lie beside the zones; what they mean differs from host to host.
 _OF_THIS_HOST = ("localtime", "posixrules", "posix/", "right/")
-_FIELDS = 5
-# Every value of every field written out is shorter.
-_LONGEST_CRON = 1000
 
 
 def check_timetable(timetable: Timetable, now: datetime) -> Timetable:
     """The timetable if it can ever fire, or InvalidArgument naming the field."""
     match timetable:
-        case Every(interval) if interval < SHORTEST_INTERVAL:
-            raise InvalidArgument("every", "is shorter than one second: the scheduler ticks once a second.")
-        case Every(interval) if interval > LONGEST_INTERVAL:
-            raise InvalidArgument("every", f"is longer than {LONGEST_INTERVAL.days} days.")
+        case Every(interval):
+            _check_interval("every", interval)
         case Cron(expression, time_zone):
             _check_cron(expression, time_zone, now)
     return timetable
 
 
+def cron(expression: str, time_zone: str) -> Cron:
+    """The expression in the zone that it names itself, else in the one given beside it, else in UTC.
+
+    UTC beside an expression that names a zone is what callers send who did not choose one. Another zone
+    contradicts the expression and is refused.
+    """
+    text = " ".join(expression.split())
+    own = read_expression(text).zone
+    if own is not None and time_zone not in ("", "UTC", own):
+        raise InvalidArgument(
+            "time_zone",
+            f"is {time_zone[:60]!r}, and the cron expression names {own[:60]!r}: name the zone once.",
+        )
+    return Cron(text, own or time_zone or "UTC")
+
+
 def first_run(timetable: Timetable, now: datetime) -> datetime:
     """When a timetable that starts now fires first. A past `at` fires at once, under its own time."""
-    match timetable:
+    match _plain(timetable):
         case Once(at):
             return at
         case Every(interval):
             return now + interval
-        case Cron():
-            return next(_occurrences(timetable, now))
+        case Cron() as plain:
+            return next(_occurrences(plain, now))
 
 
 def upcoming(timetable: Timetable, cursor: datetime, count: int) -> list[datetime]:
     """The next occurrences, the cursor's own first. They end with the last moment that may be asked for."""
-    match timetable:
+    match _plain(timetable):
         case Once():
             following: Iterator[datetime] = iter(())
         case Every(interval):
             following = (cursor + number * interval for number in range(1, count))
-        case Cron():
-            following = islice(_occurrences(timetable, cursor), count - 1)
+        case Cron() as plain:
+            following = islice(_occurrences(plain, cursor), count - 1)
     # A day that comes every 28 years takes 10 ms to find, and a hundred of them nobody wants to see.
     return [cursor, *takewhile(lambda occurrence: occurrence <= LAST_MOMENT, following)]
 
 
 def next_run(timetable: Timetable, cursor: datetime, after: datetime) -> datetime | None:
     """The first occurrence past `after`; None for a timetable that is over. An interval keeps its phase."""
-    match timetable:
+    match _plain(timetable):
         case Once():
             return None
         case Every(interval):
             steps = max(0, (after - cursor) // interval) + 1
             return cursor + steps * interval
-        case Cron():
-            return next(_occurrences(timetable, max(after, cursor)))
+        case Cron() as plain:
+            return next(_occurrences(plain, max(after, cursor)))
 
 
 def plan(schedule: Schedule, now: datetime) -> Fire:
@@ -102,28 +106,28 @@ def _replay(timetable: Timetable, cursor: datetime, now: datetime) -> datetime |
     following = next_run(timetable, cursor, cursor)
     if following is None or following > now:
         return following
-    match timetable:
+    match _plain(timetable):
         case Every(interval):
             missed = (now - cursor) // interval
             return cursor + max(1, missed - MOST_REPLAYED + 1) * interval
-        case Cron():
+        case Cron() as plain:
             recent = list(
-                islice(_occurrences(timetable, now + timedelta(seconds=1), reverse=True), MOST_REPLAYED)
+                islice(_occurrences(plain, now + timedelta(seconds=1), reverse=True), MOST_REPLAYED)
             )
             return max(following, recent[-1])
         case Once():
             return None
 
 
-def zone(name: str) -> ZoneInfo:
-    """The time zone, or InvalidArgument."""
+def zone(name: str, field: str = "time_zone", introduction: str = "") -> ZoneInfo:
+    """The time zone, or InvalidArgument naming the field that names it."""
     try:
         if name.startswith(_OF_THIS_HOST):
             raise KeyError(name)
         return _zone(name)
     except (KeyError, ValueError, OSError):
         raise InvalidArgument(
-            "time_zone", f"{name[:60]!r} is not known; use an IANA name such as Europe/Paris, or UTC."
+            field, f"{introduction}{name[:60]!r} is not known; use an IANA name such as Europe/Paris, or UTC."
         ) from None
 
 
@@ -132,9 +136,18 @@ def _zone(name: str) -> ZoneInfo:
     return ZoneInfo(name)
 
 
+def _plain(timetable: Timetable) -> Timetable:
+    """The timetable to compute with: an `@every` is an interval, every other cron has five fields."""
+    if not isinstance(timetable, Cron):
+        return timetable
+    read = read_expression(timetable.expression)
+    if read.interval is not None:
+        return Every(read.interval)
+    return Cron(read.fields, read.zone or timetable.time_zone)
+
+
 def _occurrences(cron: Cron, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    expression = _NAMED.get(cron.expression.lower(), cron.expression)
-    for local in CronSim(expression, start.astimezone(zone(cron.time_zone)), reverse=reverse):
+    for local in CronSim(cron.expression, start.astimezone(zone(cron.time_zone)), reverse=reverse):
         occurrence = local.astimezone(UTC)
         # In the hour that the clocks repeat, a time of day that has had its fire still lies ahead by the wall
         # clock. It belongs to the first pass.
@@ -142,30 +155,28 @@ def _occurrences(cron: Cron, start: datetime, *, reverse: bool = False) -> Itera
             yield occurrence
 
 
+def _check_interval(field: str, interval: timedelta) -> None:
+    if interval < SHORTEST_INTERVAL:
+        raise InvalidArgument(
+            field,
+            f"is shorter than {SHORTEST_INTERVAL // timedelta(milliseconds=1)} milliseconds: "
+            "each occurrence is a job of its own. For work without a pause, use a handler that loops.",
+        )
+    if interval > LONGEST_INTERVAL:
+        raise InvalidArgument(field, f"is longer than {LONGEST_INTERVAL.days} days.")
+
+
 def _check_cron(expression: str, time_zone: str, now: datetime) -> None:
-    zone(time_zone)
+    read = read_expression(expression)
+    if read.zone is None:
+        zone(time_zone)
+    else:
+        zone(read.zone, "cron", "names a time zone: ")
+    if read.interval is not None:
+        return _check_interval("cron", read.interval)
     shown = expression[:80]
-    if not expression.strip():
-        raise InvalidArgument(
-            "cron", "is empty: give five fields, such as '0 9 * * 1-5', or a name such as @daily."
-        )
-    if len(expression) > _LONGEST_CRON:
-        raise InvalidArgument(
-            "cron", f"has {len(expression)} characters; {_LONGEST_CRON} are allowed at the most."
-        )
-    if expression.startswith("@"):
-        if expression.lower() not in _NAMED:
-            raise InvalidArgument("cron", f"{shown!r} is not known; the names are {', '.join(_NAMED)}.")
-        return
-    fields = expression.split()
-    if len(fields) != _FIELDS:
-        raise InvalidArgument(
-            "cron",
-            f"{shown!r} has {len(fields)} fields; it takes five: "
-            "minute, hour, day of month, month, day of week.",
-        )
     try:
-        next(_occurrences(Cron(expression, time_zone), now))
+        next(_occurrences(Cron(read.fields, read.zone or time_zone), now))
     except CronSimError as error:
         problem = str(error).removeprefix("Bad ")
         raise InvalidArgument("cron", f"{shown!r} has a bad {problem} field.") from None

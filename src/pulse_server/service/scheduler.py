@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pulse_server import tuning
@@ -36,6 +37,8 @@ class Scheduler:
         self._metrics = metrics or Metrics()
         self._transitions = transitions or Transitions()
         self._unreadable = 0
+        self._interval = interval
+        self._look_again_in: timedelta | None = None
         self.loop = Loop("scheduler", self.tick, interval)
 
     async def tick(self) -> timedelta | None:
@@ -44,7 +47,9 @@ class Scheduler:
         due = await self._repo.due_schedules(limit)
         if not due:
             self._unreadable = 0
-            return None
+            # Too early by a hair for what was planned: look once more before going back to the usual pace.
+            pause, self._look_again_in = self._look_again_in, None
+            return pause
         now = await self._repo.database_now()
         fires = [fire for schedule in due if (fire := _plan(schedule, now))]
         self._unreadable = len(due) - len(fires)
@@ -67,9 +72,21 @@ class Scheduler:
                         "late_seconds": round(late_seconds, 3),
                     },
                 )
-        # More is due already: go on at once. Unless nothing moved, which would spin.
-        is_more_due = len(due) == limit or any(fire.next_run_at and fire.next_run_at <= now for fire in fires)
-        return timedelta(0) if done and is_more_due else None
+        # Unless nothing moved: that would spin, or another server fires these.
+        pause = self._pause([fire.next_run_at for fire in fires], now, len(due) == limit) if done else None
+        self._look_again_in = pause or None
+        return pause
+
+    def _pause(
+        self, following: Sequence[datetime | None], now: datetime, is_full_batch: bool
+    ) -> timedelta | None:
+        """How long to sleep: not at all if more is due, less than a tick before a quick interval."""
+        soonest = min((moment for moment in following if moment is not None), default=None)
+        if is_full_batch or (soonest is not None and soonest <= now):
+            return timedelta(0)
+        if soonest is None or soonest - now >= self._interval:
+            return None
+        return soonest - now
 
 
 def _plan(schedule: Schedule, now: datetime) -> Fire | None:

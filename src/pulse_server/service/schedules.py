@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pulse_server import tuning
+from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -187,7 +188,8 @@ class Schedules:
 
 
 def _retuned(schedule: Schedule, changes: Changes) -> Timetable:
-    """The new timetable, of the same kind. A time zone that is not named stays."""
+    """The new timetable, of the same kind. A time zone that is not named stays, unless the new expression has
+    one of its own."""
     current = schedule.timetable
     wanted = current if changes.timetable is None else changes.timetable
     if type(wanted) is not type(current):
@@ -196,7 +198,13 @@ def _retuned(schedule: Schedule, changes: Changes) -> Timetable:
             f"cannot turn a schedule of kind {schedule.kind} into another kind. Make a new schedule.",
         )
     if isinstance(current, Cron) and isinstance(wanted, Cron):
-        return Cron(wanted.expression, changes.time_zone or current.time_zone)
+        if (own := read_expression(wanted.expression).zone) is None:
+            return Cron(wanted.expression, changes.time_zone or current.time_zone)
+        if changes.timetable is None and changes.time_zone not in (None, "", own):
+            raise InvalidArgument(
+                "time_zone", "is named by the cron expression itself: change it there, in the expression."
+            )
+        return wanted
     if changes.time_zone:
         raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
     return wanted

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pulse
 from pulse_ui import tuning
+from pulse_ui.views.cron_fields import read_interval
 from pulse_ui.web.visits import Visit
 
 # What an expression comes to is the same for everybody who asks before its next fire.
@@ -21,6 +22,8 @@ async def upcoming(visit: Visit, schedule: pulse.ScheduleInfo, count: int) -> li
         case pulse.Every(interval):
             # Where it stands, not where one made now would.
             return [first + number * interval for number in range(count)]
+        case pulse.Cron(expression=expression) if every := read_interval(expression):
+            return [first + number * every for number in range(count)]
         case pulse.Cron() as cron if visit.may("PreviewSchedule"):
             later = [fire for fire in await _preview(visit.client, cron, count) if fire > first]
             return [first, *later][:count]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 
 NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -21,6 +23,21 @@ _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 _LONGEST_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _ALL_DATES = frozenset(range(1, 32))
 _NUMBER = re.compile(r"[0-9]{1,4}")
+_ZONE = re.compile(r"\A\s*(?:CRON_)?TZ=(\S*)\s*")
+_EVERY = re.compile(r"@every\s+\+?(\S+)\s*", re.IGNORECASE)
+_ANY = re.compile(r"(?<![^\s,])\?(?=[\s,/]|$)")
+_MILLISECONDS = {
+    "ns": "1e-6",
+    "us": "1e-3",
+    "µs": "1e-3",
+    "μs": "1e-3",
+    "ms": "1",
+    "s": "1e3",
+    "m": "6e4",
+    "h": "3.6e6",
+}
+_PART = r"([0-9]{1,15}(?:\.[0-9]{0,15})?|\.[0-9]{1,15})(ns|us|µs|μs|ms|s|m|h)"
+_DURATION = re.compile(rf"(?:{_PART})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +79,29 @@ class CronFields:
         return all_dates and all_weekdays if self.needs_both else all_dates or all_weekdays
 
 
+def own_zone(expression: str) -> str | None:
+    """Return the zone that the expression names itself, as in `TZ=Europe/Paris 0 9 * * *`."""
+    prefix = _ZONE.match(expression)
+    return (prefix[1] or "UTC") if prefix else None
+
+
+def read_interval(expression: str) -> timedelta | None:
+    """Return the interval of `@every 1h30m`; None for every other expression."""
+    every = _EVERY.fullmatch(_ZONE.sub("", expression, count=1))
+    if every is None or not _DURATION.fullmatch(every[1]):
+        return None
+    parts = re.findall(_PART, every[1])
+    milliseconds = sum(Decimal(number) * Decimal(_MILLISECONDS[unit]) for number, unit in parts)
+    try:
+        return timedelta(milliseconds=int(milliseconds)) or None
+    except OverflowError:
+        return None
+
+
 def read_cron(expression: str) -> CronFields | None:
     """Return what the expression stands for, or None if that cannot be read here."""
-    parts = NAMED.get(expression.strip().lower(), expression).upper().split()
+    expression = _ZONE.sub("", expression, count=1)
+    parts = _ANY.sub("*", NAMED.get(expression.strip().lower(), expression)).upper().split()
     if len(parts) != 5:
         return None
     minute, hour, date, month, weekday = parts

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, CronFields, NthWeekday, read_cron
+from pulse_ui.views.cron_fields import (
+    LAST_DAY,
+    LAST_WEEKDAY,
+    CronFields,
+    NthWeekday,
+    own_zone,
+    read_cron,
+    read_interval,
+)
+from pulse_ui.views.spans import interval_words
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -32,9 +41,13 @@ _MOST_LISTED = 6
 
 def cron_words(expression: str, zone: str = "UTC") -> str | None:
     """Return when the expression fires, or None where only the expression itself says it."""
+    interval = read_interval(expression)
+    if interval is not None:
+        return interval_words(interval)
     fields = read_cron(expression)
     if fields is None:
         return None
+    zone = own_zone(expression) or zone
     times, days = _times(fields), _days(fields)
     if times is None or days is None:
         return None

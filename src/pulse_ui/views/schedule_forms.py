@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pulse
+from pulse_ui.views.cron_fields import own_zone
 from pulse_ui.views.schedule_fields import (
     Mistyped,
     metadata_text,
@@ -188,7 +189,8 @@ def read_spec(form: ScheduleForm, now: datetime) -> pulse.Cron | pulse.Every | p
     expression = form.cron.strip()
     if not expression:
         raise Mistyped("cron", "Write an expression, such as 0 9 * * 1-5 or @daily.")
-    return pulse.Cron(expression, time_zone)
+    # One that names its own zone means that one, whatever the field beside it holds.
+    return pulse.Cron(expression, own_zone(expression) or time_zone)
 
 
 def says_when(form: ScheduleForm) -> bool:

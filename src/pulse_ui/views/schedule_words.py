@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pulse
 from pulse_ui.views import foreign_text
 from pulse_ui.views.cron_words import cron_words
+from pulse_ui.views.spans import interval_words
 
 _SHORT_ID = 12
 
@@ -50,14 +51,3 @@ def spec_words(spec: pulse.Cron | pulse.Every | pulse.At) -> tuple[str, datetime
             shown = foreign_text.one_line(expression)
             words = cron_words(expression, time_zone)
             return (words, None, shown, time_zone) if words else (shown, None, "", time_zone)
-
-
-def interval_words(interval: timedelta) -> str:
-    """Return how often: every 5 min, every 1 h 30 min. Nothing is rounded."""
-    milliseconds = interval // timedelta(milliseconds=1)
-    parts = []
-    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")):
-        number, milliseconds = divmod(milliseconds, size)
-        if number:
-            parts.append(f"{number} {unit}")
-    return f"every {' '.join(parts)}"

@@ -27,3 +27,14 @@ def span_text(span: timedelta) -> str:
         number, milliseconds = divmod(milliseconds, _UNITS[unit])
         text += f"{number}{unit}" if number else ""
     return text or "0s"
+
+
+def interval_words(interval: timedelta) -> str:
+    """Return how often: every 5 min, every 1 h 30 min. Nothing is rounded."""
+    milliseconds = interval // timedelta(milliseconds=1)
+    parts = []
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")):
+        number, milliseconds = divmod(milliseconds, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return f"every {' '.join(parts)}"

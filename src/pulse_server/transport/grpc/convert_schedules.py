@@ -9,6 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.domain.timetables import cron
 from pulse_server.service.schedules import Changes, Definition
 from pulse_server.transport.grpc import convert
 
@@ -64,7 +65,7 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
             # As it is stored, so that the same request is the same definition again.
             return Every(convert.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
         case "cron":
-            return Cron(" ".join(request.cron.split()), time_zone or "UTC")
+            return cron(request.cron, time_zone)
     raise InvalidArgument("spec", "is missing: set one of at, every and cron.")
 
 
