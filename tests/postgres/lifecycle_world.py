@@ -26,17 +26,17 @@ Answer = TypeVar("Answer")
 
 # Records each status that a row takes, whoever changes it.
 _AUDIT = """
-CREATE TABLE audit (number bigserial PRIMARY KEY, job_id uuid, old_status text, new_status text);
-CREATE FUNCTION record_status() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE TABLE public.audit (number bigserial PRIMARY KEY, job_id uuid, old_status text, new_status text);
+CREATE FUNCTION public.record_status() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO audit (job_id, old_status, new_status)
+    INSERT INTO public.audit (job_id, old_status, new_status)
     VALUES (NEW.id, CASE WHEN TG_OP = 'UPDATE' THEN OLD.status END, NEW.status);
     RETURN NULL;
 END $$;
 CREATE TRIGGER jobs_inserted AFTER INSERT ON pulse.jobs
-    FOR EACH ROW EXECUTE FUNCTION record_status();
+    FOR EACH ROW EXECUTE FUNCTION public.record_status();
 CREATE TRIGGER jobs_updated AFTER UPDATE ON pulse.jobs
-    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION record_status();
+    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.record_status();
 """
 
 
@@ -63,7 +63,7 @@ class World:
 
     def forget_everything(self) -> None:
         """Start over with no job, here and in the model."""
-        self.run(self._connection.execute("DELETE FROM pulse.jobs; DELETE FROM audit"))
+        self.run(self._connection.execute("DELETE FROM pulse.jobs; DELETE FROM public.audit"))
         self.model = InMemoryJobRepo()
         self._model_time = InMemoryTimeMachine(self.model)
 
@@ -104,7 +104,7 @@ class World:
         async def look() -> Sight:
             jobs = map(job_from_row, await self._connection.fetch("SELECT * FROM pulse.jobs"))
             changes = await self._connection.fetch(
-                "DELETE FROM audit RETURNING number, old_status, new_status"
+                "DELETE FROM public.audit RETURNING number, old_status, new_status"
             )
             return Sight(
                 jobs={job.id: job for job in jobs},

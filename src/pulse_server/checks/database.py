@@ -42,6 +42,8 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
         )
     if found.owns_schema is not None and not found.lacking:
         yield ok("privileges", f"{found.role} may use every table of the schema pulse.")
+    for finding in _other_roles(found):
+        yield finding
 
 
 def _pooler(settings: Settings, found: Inspection) -> Iterator[Finding]:
@@ -126,6 +128,27 @@ async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[
         yield fail("schema", str(error))
     else:
         yield ok("schema", "Up to date.")
+
+
+def _other_roles(found: Inspection) -> Iterator[Finding]:
+    """What other roles of the database could have run in the sessions of pulsed, or of other programs."""
+    for schema, roles in found.creators.items():
+        why = (
+            "a function of theirs there could run with the rights of pulsed"
+            if schema == "pulse"
+            else "pulsed does not look for names there, but other programs of this database do"
+        )
+        yield warn(
+            "privileges",
+            f"CREATE on the schema {schema} is granted to {roles}: {why}. "
+            f"REVOKE CREATE ON SCHEMA {schema} FROM {roles};",
+        )
+    for owner, names in found.shadows.items():
+        yield warn(
+            "privileges",
+            f"The role {owner} made functions or operators under the names of built-in ones, or in the "
+            f"schema pulse: {names}. Look at what they do, and drop them.",
+        )
 
 
 def _span(span: timedelta) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -27,6 +29,10 @@ else:
 
 log = logging.getLogger(__name__)
 
+# Where names of functions, operators and types are looked up. Elsewhere, such as in public, another role may
+# have put one that fits our arguments better, and it would run with our rights. What is ours is written as
+# pulse.…
+SEARCH_PATH = {"search_path": "pg_catalog"}
 _IS_WRITABLE = (
     "SELECT NOT pg_catalog.pg_is_in_recovery() "
     "AND pg_catalog.current_setting('default_transaction_read_only') = 'off'"
@@ -76,7 +82,8 @@ class Connector:
         """Open a connection to a host that takes writes. `timeout` is for all hosts together."""
         timeout = timeout or tuning.CONNECT_TIMEOUT
         options: dict[str, Any] = {
-            "server_settings": settings,
+            # A pooler refuses what it does not know: there each transaction sets its own.
+            "server_settings": settings if self.behind_pooler else {**(settings or {}), **SEARCH_PATH},
             "command_timeout": command_timeout.total_seconds() if command_timeout else None,
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
         }
@@ -164,8 +171,24 @@ class Connector:
         return session
 
 
+async def use_own_search_path(session: Session) -> None:
+    """For the rest of the session. Not behind a pooler: the next caller would get the session so."""
+    await session.execute("SET search_path = pg_catalog")
+
+
+@asynccontextmanager
+async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncIterator[None]:
+    """A transaction with a search path of its own, for a session that may be a pooler's.
+
+    A pooler keeps one server, and its settings, for the length of a transaction only.
+    """
+    async with session.transaction(readonly=readonly):
+        await session.execute("SET LOCAL search_path = pg_catalog")
+        yield
+
+
 async def _is_writable(session: Session) -> bool:
-    async with session.transaction():  # a pooler keeps one server for the length of a transaction only
+    async with own_transaction(session):
         return bool(await session.fetchval(_IS_WRITABLE))
 
 

@@ -12,7 +12,7 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.connector import SEARCH_PATH, Connector, Session
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.pool import Pool
 from pulse_server.telemetry.metrics import Metrics
@@ -64,6 +64,7 @@ class Connections:
             # more often than a lost answer makes it.
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
+            **SEARCH_PATH,
         }
         # Of a session, or behind a pooler, where there is none to rely on, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings

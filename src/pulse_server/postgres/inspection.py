@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pulse_server import tuning
-from pulse_server.postgres.connector import Connector
+from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("inspection.sql")
+_NAMED = 3  # of what may be many, as inspect_shadows does
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class Inspection:
     """None if there is no schema yet."""
     lacking: dict[str, str]
     """Privileges that are missing, by table."""
+    creators: dict[str, str]
+    """The other roles that may create functions, by schema."""
+    shadows: dict[str, str]
+    """Functions and operators of other roles under the names of built-in ones, by owner."""
 
 
 async def inspect(dsn: str) -> Inspection:
@@ -45,7 +50,7 @@ async def inspect(dsn: str) -> Inspection:
             settings={"application_name": "pulsed check"}, command_timeout=tuning.STATEMENT_TIMEOUT
         )
         try:
-            async with connection.transaction(readonly=True):
+            async with own_transaction(connection, readonly=True):
                 is_pooled = (
                     await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid()
                 )
@@ -53,6 +58,8 @@ async def inspect(dsn: str) -> Inspection:
                 row = await connection.fetchrow(_SQL["inspect_server"])
                 answered = datetime.now(UTC)
                 lacking = await connection.fetch(_SQL["inspect_privileges"])
+                creators = await connection.fetch(_SQL["inspect_creators"])
+                shadows = await connection.fetch(_SQL["inspect_shadows"])
         finally:
             connection.terminate()
     assert row is not None
@@ -64,4 +71,11 @@ async def inspect(dsn: str) -> Inspection:
         oldest_transaction=timedelta(seconds=told["oldest_transaction_seconds"]),
         idle_in_transaction=timedelta(seconds=told["idle_in_transaction_seconds"]),
         lacking={entry["relation"]: entry["lacking"] for entry in lacking},
+        creators={entry["schema"]: entry["roles"] for entry in creators},
+        shadows={entry["owner"]: _some(entry["names"], entry["total"]) for entry in shadows},
     )
+
+
+def _some(names: str, total: int) -> str:
+    rest = total - _NAMED
+    return f"{names} and {rest} more" if rest > 0 else names

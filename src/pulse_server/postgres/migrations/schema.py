@@ -11,7 +11,7 @@ from importlib import resources
 
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.connector import Connector, Session
+from pulse_server.postgres.connector import Connector, Session, own_transaction
 from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.statements import statements
@@ -108,7 +108,7 @@ async def missing_migrations(connection: Session, migrations: Sequence[Migration
 
 
 async def _status(connection: Session, migrations: Sequence[Migration]) -> list[MigrationStatus]:
-    async with connection.transaction():  # a pooler keeps one server for the length of a transaction only
+    async with own_transaction(connection):
         exists = await connection.fetchval(_SQL["find_migrations"])
         rows = await connection.fetch(_SQL["list_migrations"]) if exists else []
     return _compared(migrations, rows)

@@ -52,3 +52,60 @@ WHERE namespace.nspname = 'pulse'
   )
 GROUP BY class.relname
 ORDER BY class.relname;
+
+-- name: inspect_creators
+-- The roles, beside owners, superusers and this one, that may create functions and operators in the schemas where
+-- sessions look for names.
+SELECT
+    namespace.nspname::text AS schema,
+    string_agg(COALESCE(quote_ident(grantee.rolname), 'PUBLIC'), ', ' ORDER BY grantee.rolname NULLS FIRST) AS roles
+FROM pg_namespace AS namespace
+CROSS JOIN LATERAL aclexplode(namespace.nspacl) AS acl
+LEFT JOIN pg_roles AS grantee ON grantee.oid = acl.grantee
+WHERE namespace.nspname IN ('public', 'pulse')
+  AND acl.privilege_type = 'CREATE'
+  AND acl.grantee <> namespace.nspowner
+  AND NOT COALESCE(grantee.rolsuper OR grantee.rolname = current_user, false)
+GROUP BY namespace.nspname
+ORDER BY namespace.nspname;
+
+-- name: inspect_shadows
+-- Functions and operators that another role made under the name of a built-in one, or in our schema. Those of
+-- extensions, of superusers, of the schema's owner and of this role are not counted. A few of them by name, by owner.
+WITH found AS (
+    SELECT proc.oid::regprocedure::text AS name, proc.pronamespace AS namespace, proc.proowner AS owner
+    FROM pg_proc AS proc
+    WHERE NOT EXISTS (
+        SELECT FROM pg_depend AS part
+        WHERE part.classid = 'pg_proc'::regclass AND part.objid = proc.oid AND part.deptype = 'e'
+    )
+      AND (
+          proc.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'pulse')
+          OR EXISTS (
+              SELECT FROM pg_proc AS builtin
+              WHERE builtin.proname = proc.proname AND builtin.pronamespace = 'pg_catalog'::regnamespace
+          )
+      )
+    UNION ALL
+    SELECT 'operator ' || operator.oid::regoperator::text, operator.oprnamespace, operator.oprowner
+    FROM pg_operator AS operator
+    WHERE NOT EXISTS (
+        SELECT FROM pg_depend AS part
+        WHERE part.classid = 'pg_operator'::regclass AND part.objid = operator.oid AND part.deptype = 'e'
+    )
+      AND EXISTS (
+          SELECT FROM pg_operator AS builtin
+          WHERE builtin.oprname = operator.oprname AND builtin.oprnamespace = 'pg_catalog'::regnamespace
+      )
+)
+SELECT owner.rolname::text AS owner, array_to_string((array_agg(found.name ORDER BY found.name))[1:3], ', ') AS names,
+    count(*)::int AS total
+FROM found
+JOIN pg_namespace AS namespace ON namespace.oid = found.namespace
+JOIN pg_roles AS owner ON owner.oid = found.owner
+WHERE namespace.nspname IN ('public', 'pulse')
+  AND NOT owner.rolsuper
+  AND owner.rolname <> current_user
+  AND NOT (namespace.nspname = 'pulse' AND owner.oid = namespace.nspowner)
+GROUP BY owner.rolname
+ORDER BY owner.rolname;
