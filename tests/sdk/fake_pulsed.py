@@ -56,6 +56,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.beats_refusal: tuple[grpc.StatusCode, str] | None = None
         self.says_its_database_is_away = False
         self.disowned: set[str] = set()
+        self.locked: set[str] = set()
         self.released: list[str] = []
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
         self.refused_streams = 0
@@ -276,7 +277,8 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         if self.beats_fail:
             context.abort(grpc.StatusCode.UNAVAILABLE, "The database is away.")
         return pb.HeartbeatsResponse(
-            stop=[claim for claim in request.claims if claim.job_id in self.disowned]
+            stop=[claim for claim in request.claims if claim.job_id in self.disowned],
+            unknown=[claim for claim in request.claims if claim.job_id in self.locked],
         )
 
     def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:  # noqa: N802

@@ -93,3 +93,20 @@ async def test_item_that_comes_while_the_last_sender_ends_is_sent() -> None:
     asyncio.get_running_loop().call_soon(batches.add, 2)
     await spin()
     assert sent == [1, 2]
+
+
+async def test_item_that_is_to_be_sent_later_holds_nothing_up_and_is_waited_for() -> None:
+    wire = Wire()
+    batches = coalescer(wire)
+    batches.add_later(1, 0.01)
+    batches.add(2)
+    for _ in range(2):
+        wire.may_pass.release()
+    await batches.flushed()
+    assert wire.batches == [[2], [1]]
+
+
+async def test_item_that_was_to_be_sent_later_is_returned_by_a_close() -> None:
+    batches = coalescer(Wire())
+    batches.add_later(1, 60)
+    assert await batches.close() == [1]

@@ -1020,17 +1020,21 @@ class CancelJobsResponse(_message.Message):
 
     CANCELED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     canceled: _builtins.int
     next_page_token: _builtins.str
+    locked: _builtins.int
+    """left as they are: another session of the database has their rows"""
     def __init__(
         self,
         *,
         canceled: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        locked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1075,17 +1079,21 @@ class RetryJobsResponse(_message.Message):
 
     RETRIED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     retried: _builtins.int
     next_page_token: _builtins.str
+    locked: _builtins.int
+    """as in CancelJobsResponse"""
     def __init__(
         self,
         *,
         retried: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        locked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1128,17 +1136,21 @@ class PrioritizeJobsResponse(_message.Message):
 
     PRIORITIZED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     prioritized: _builtins.int
     next_page_token: _builtins.str
+    locked: _builtins.int
+    """as in CancelJobsResponse"""
     def __init__(
         self,
         *,
         prioritized: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        locked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "prioritized", b"prioritized"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "next_page_token", b"next_page_token", "prioritized", b"prioritized"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1178,17 +1190,21 @@ class DeleteJobsResponse(_message.Message):
 
     DELETED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     deleted: _builtins.int
     next_page_token: _builtins.str
+    locked: _builtins.int
+    """as in CancelJobsResponse"""
     def __init__(
         self,
         *,
         deleted: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
+        locked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "locked", b"locked", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2368,18 +2384,26 @@ class HeartbeatsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STOP_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def stop(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """leases that are lost; every other one was extended"""
+        """leases that are lost; every other one was extended, unless it is unknown"""
+
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
+        """Another session of the database has the rows locked: not extended, and not lost. Beat them again soon. No server
+        takes these jobs from a worker that does.
+        """
 
     def __init__(
         self,
         *,
         stop: _abc.Iterable[Global___Claim] | None = ...,
+        unknown: _abc.Iterable[Global___Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2415,15 +2439,21 @@ class ReleaseResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RELEASED_FIELD_NUMBER: _builtins.int
+    LOCKED_FIELD_NUMBER: _builtins.int
     released: _builtins.int
+    @_builtins.property
+    def locked(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
+        """another session of the database has their rows: still yours, release them again"""
+
     def __init__(
         self,
         *,
         released: _builtins.int = ...,
+        locked: _abc.Iterable[Global___Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["released", b"released"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "released", b"released"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

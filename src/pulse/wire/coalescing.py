@@ -32,6 +32,7 @@ class Coalescer(Generic[Item]):
         self._in_flight = in_flight
         self._waiting: deque[Item] = deque()
         self._senders: set[asyncio.Task[None]] = set()
+        self._resting: dict[asyncio.Task[None], Item] = {}
         self._is_starting = False
 
     def add(self, item: Item) -> None:
@@ -40,24 +41,35 @@ class Coalescer(Generic[Item]):
         if not self._is_starting and len(self._senders) < self._in_flight:
             self._start_sender()
 
+    def add_later(self, item: Item, seconds: float) -> None:
+        """Take an item that is not to be sent yet. Others are sent meanwhile."""
+        rest = asyncio.get_running_loop().create_task(self._add_after(item, seconds))
+        self._resting[rest] = item
+
     def __len__(self) -> int:
         """Return how many items wait for their batch."""
         return len(self._waiting)
 
     async def flushed(self) -> None:
         """Return once everything that was added has been sent."""
-        while self._senders:
-            await asyncio.wait(self._senders)
+        while under_way := self._senders | self._resting.keys():
+            await asyncio.wait(under_way)
 
     async def close(self) -> list[Item]:
         """Stop sending, and return what was never sent."""
-        left = list(self._waiting)
+        left = [*self._waiting, *self._resting.values()]
         self._waiting.clear()
-        senders = list(self._senders)
-        for sender in senders:
-            sender.cancel()
-        await asyncio.gather(*senders, return_exceptions=True)
+        under_way = [*self._senders, *self._resting]
+        self._resting.clear()
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         return left
+
+    async def _add_after(self, item: Item, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        del self._resting[cast("asyncio.Task[None]", asyncio.current_task())]
+        self.add(item)
 
     def _start_sender(self) -> None:
         # The task begins after everything that is ready to run now: a burst of callers shares its batch.

@@ -70,9 +70,14 @@ class Confirmer:
                 [job for job in jobs if (job.job_id, job.attempt) in lost],
                 "the server gave it to somebody else",
             )
+            unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
+            held_until = sent_at + self._terms.lease_seconds
             for job in jobs:
-                if not job.stop_reason:
-                    job.lease_end = sent_at + self._terms.lease_seconds
+                if (job.job_id, job.attempt) in unknown:
+                    job.spared_until = held_until
+                    self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
+                elif not job.stop_reason:
+                    job.lease_end = held_until
                     self._ready(job)
             return
 

@@ -123,13 +123,17 @@ class Heartbeats:
             return False
         self._is_failing = False
         lost = {(claim.job_id, claim.attempt) for claim in response.stop}
+        unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
+        held_until = sent_at + self._terms.lease_seconds
         for job in jobs:
-            if not lost or (job.job_id, job.attempt) not in lost:
-                job.lease_end = sent_at + self._terms.lease_seconds
+            if unknown and (job.job_id, job.attempt) in unknown:
+                job.spared_until = held_until
+            elif not lost or (job.job_id, job.attempt) not in lost:
+                job.lease_end = held_until
         if lost:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
             self._tell_lost(disowned, "the server says that it was cancelled, or is no longer ours")
-        return True
+        return not unknown
 
     def _stub(self) -> PulseServiceStub:
         if self._channel is None:

@@ -28,14 +28,14 @@ class LeaseTerms:
 
     def is_over(self, job: HeldJob, now: float) -> bool:
         """Whether the job may be somebody else's by now, and the worker has to give it up."""
-        return now >= job.lease_end and now >= self.spared_until
+        return now >= job.lease_end and now >= self.spared_until and now >= job.spared_until
 
 
 class HeldJob:
     """One claim and where it stands. Made for every job, hence a plain class with slots.
 
-    `lease_end` is on the `lease_clock`. It is moved by the heartbeat thread; all else belongs to the
-    event loop.
+    `lease_end` and `spared_until` are on the `lease_clock`. They are moved by the heartbeat thread; all else
+    belongs to the event loop.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class HeldJob:
         "lease_end",
         "outcome",
         "span",
+        "spared_until",
         "stop_reason",
         "task",
     )
@@ -60,6 +61,8 @@ class HeldJob:
         self.handler = handler
         self.context = context_for(assignment)
         self.lease_end = lease_end
+        # pulsed could not extend this lease, and the job is still ours: no server takes it until then.
+        self.spared_until = 0.0
         self.has_begun = False
         # Set: the handler waits for something, and this task is its own.
         self.task: asyncio.Task[None] | None = None

@@ -94,7 +94,7 @@ class Reporter:
 
     @failpoints.after("worker.reported")
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        """Report once. Returns the jobs that have to be reported again."""
+        """Report once. Returns the jobs that have to be reported again at once."""
         capacity = self._window.news()
         message = pb.StreamReportsRequest()
         message.request.worker_id = self._worker_id
@@ -124,17 +124,17 @@ class Reporter:
             self._let_go(jobs)
             return []
         refused = {item.index: item.refusal for item in response.refused}
-        again: list[HeldJob] = []
         for index, job in enumerate(jobs):
             refusal = refused.get(index)
             if refusal is None:
                 self._let_go([job])
             elif refusal.code in _LATER:
-                again.append(job)
+                # Alone, later: what keeps the server from taking this one says nothing about the others.
+                self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
             else:
                 self._note_refused(job, refusal.message)
                 self._let_go([job], refusal.message)
-        return again
+        return []
 
     def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
         now = lease_clock()
