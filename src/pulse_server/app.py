@@ -67,7 +67,7 @@ class App:
         self.certificates = Certificates(settings.tls) if settings.tls is not None else None
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
-        self._line = wakeup_line(self._database.connector)
+        self._line = wakeup_line(self._database.connector, settings.lease_ttl)
         repo = PostgresJobRepo(self._database)
         signals = Signals(self._line)
         self.transitions = transitions = Transitions(self._line)
@@ -104,6 +104,7 @@ class App:
         self.servers = Servers(overview, _name(), self.hub.roster.connected, interval=tuning.SERVERS_INTERVAL)
         jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
+        signals.on_unknown_claims(self._check_claims)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
         self._lines = Lines(metrics)
@@ -177,6 +178,10 @@ class App:
         if self.access is not None:
             self.access.close()
         await self._database.close()
+
+    def _check_claims(self) -> None:
+        self.hub.suspect_all()
+        self._reconciler.nudge()
 
     def read_again(self) -> None:
         """Take over what may change while the server runs: the file of users, and the certificate."""

@@ -243,8 +243,18 @@ STREAM_WRITE_SHARE = 1 / 3
 NOTIFY_CHANNEL = "pulse_wakeups"
 # One NOTIFY per this long at the most: each costs a commit and wakes every replica.
 NOTIFY_SPACING = timedelta(milliseconds=20)
-# Postgres takes payloads below 8,000 bytes; instead of a longer one "look everywhere" is sent.
+# Postgres takes payloads below 8,000 bytes. What does not fit goes into the next message.
 NOTIFY_BYTES = 7500
+# Messages about ended claims in one round: some 3,000 claims. The rest follows in the next round, so that a
+# cancel of 100,000 holds neither the line nor the event loops of the other servers.
+NOTIFY_ROUND = 32
+# Past so many names "look everywhere" is sent; more would not fit into a message.
+NOTIFY_TOPICS = 1000
+# Ended claims that may wait for their message, some 20 MB. Past it the other servers look up all they hold.
+ENDED_WAITING = 100_000
+# A lapsed claim that was never delivered can be made again, with the same attempt, a second later. Its end is
+# announced before that or not at all.
+LAPSED_KEPT = timedelta(milliseconds=500)
 LISTEN_RETRY = timedelta(seconds=2)
 # A line on which nothing was said for this long is tried: it may have been cut without a word.
 LISTEN_CHECK = timedelta(seconds=15)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-from pulse_server.domain.backoff import retry_delay
+from pulse_server.domain.backoff import CANCELED_REST, retry_delay
 from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import (
@@ -162,8 +162,8 @@ class InMemoryJobRepo:
             self._put(
                 job,
                 status=JobStatus.PENDING,
-                ready=True,
-                next_run_at=self.clock.now(),
+                ready=self._rests_until(job) <= self.clock.now(),
+                next_run_at=self._rests_until(job),
                 max_attempts=max(job.max_attempts, job.attempts + attempts),
                 finished_at=None,
                 finished_by=None,
@@ -173,6 +173,13 @@ class InMemoryJobRepo:
             if job.status in REDRIVABLE & set(statuses)
         ]
         return [_as_one_of(job_ids, job) for job in retried]
+
+    def _rests_until(self, job: Job) -> datetime:
+        now = self.clock.now()
+        was_held = bool(job.history) and job.history[-1].outcome is Outcome.CANCELED
+        if job.status is not JobStatus.CANCELED or not was_held or job.finished_at is None:
+            return now
+        return max(now, job.finished_at + CANCELED_REST)
 
     async def prioritize_jobs(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE

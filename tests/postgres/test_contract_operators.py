@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from pulse_server.domain.backoff import CANCELED_REST
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
 
+AN_HOUR = timedelta(hours=1)
 UNFINISHED = sorted(set(JobStatus) - TERMINAL)
 
 
@@ -77,6 +81,7 @@ async def test_unknown_jobs_are_passed_over(store: Store) -> None:
 @pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
 async def test_retried_job_is_ready_and_its_attempts_go_on(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status, max_attempts=1)
+    await store.time.age(job_id, submitted=AN_HOUR, finished=CANCELED_REST)
 
     (job,) = await store.repo.retry_jobs([job_id], 3)
 
@@ -108,7 +113,31 @@ async def test_worker_of_a_cancelled_attempt_is_not_heard_after_the_retry(store:
     claim = await store.start("A")
     await store.repo.cancel_jobs([claim.job_id], "")
     await store.repo.retry_jobs([claim.job_id], 1)
-    (again,) = await store.claim("A")
+    again = await store.claim_again(claim.job_id, "A")
 
     assert set(await store.repo.complete_jobs([claim])) == set()
     assert set(await store.repo.complete_jobs([again])) == {again}
+
+
+async def test_job_canceled_in_a_worker_is_not_claimed_again_while_that_worker_may_start_it(
+    store: Store,
+) -> None:
+    job_id = await store.reach(JobStatus.CANCELED)
+    finished_at = (await store.job(job_id)).finished_at
+    assert finished_at is not None
+
+    (job,) = await store.repo.retry_jobs([job_id], 1)
+
+    assert (job.ready, job.next_run_at) == (False, finished_at + CANCELED_REST)
+    assert await store.claim("B") == []
+    assert await store.claim_again(job_id, "B") == Claim(job_id, "B", 2)
+
+
+async def test_job_canceled_before_any_worker_had_it_is_ready_at_once(store: Store) -> None:
+    job_id = await store.reach(JobStatus.PENDING)
+    await store.repo.cancel_jobs([job_id], "")
+
+    (job,) = await store.repo.retry_jobs([job_id], 1)
+
+    assert job.ready
+    assert await store.claim("B") == [Claim(job_id, "B", 1)]

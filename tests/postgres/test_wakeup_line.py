@@ -15,7 +15,7 @@ from pulse_server.repos.wakeups import Wakeup
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
-AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True)
 
 
 class Replica:
@@ -29,6 +29,13 @@ class Replica:
 
     async def next_wakeup(self) -> Wakeup:
         return await asyncio.wait_for(self.heard.get(), 20)
+
+    async def next_ended(self, count: int) -> list[Claim]:
+        """The next so many claims that ended, in as many wake-ups as it takes."""
+        ended: list[Claim] = []
+        while len(ended) < count:
+            ended += (await self.next_wakeup()).ended
+        return ended
 
 
 @pytest.fixture
@@ -80,18 +87,54 @@ async def test_announcements_of_a_moment_go_out_as_one(replicas: tuple[Replica, 
     assert there.heard.empty()
 
 
-async def test_message_that_would_not_fit_means_everywhere(replicas: tuple[Replica, Replica]) -> None:
+async def test_topics_that_would_not_fit_mean_everywhere(replicas: tuple[Replica, Replica]) -> None:
     """A payload of 8,000 bytes is an error to Postgres, and would take the line down."""
     here, there = replicas
     topics = frozenset(f"{number:0255}" for number in range(40))
-    ended = tuple(Claim(f"{number:036}", "ü" * 255, 1000) for number in range(100))
 
     here.line.announce(Wakeup(topics))
     assert await there.next_wakeup() == EVERYWHERE
-    here.line.announce(Wakeup(ended=ended))
-    assert await there.next_wakeup() == EVERYWHERE
     here.line.announce(Wakeup(frozenset({"email"})))
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
+
+
+@pytest.mark.parametrize(("worker_id", "count"), [("ü" * 255, 100), ("w1", 20_000)])
+async def test_other_replica_hears_of_every_ended_claim(
+    replicas: tuple[Replica, Replica], worker_id: str, count: int
+) -> None:
+    here, there = replicas
+    ended = [Claim(f"{number:036}", worker_id, 1000) for number in range(count)]
+
+    here.line.announce(Wakeup(ended=tuple(ended)))
+
+    assert await there.next_ended(count) == ended
+
+
+async def test_claims_that_ended_while_the_line_was_down_are_announced_once_it_is_up(
+    replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "LISTEN_RETRY", 5 * tuning.NOTIFY_SPACING)
+    here, there = replicas
+    ended = []
+    for number in range(20):  # the end of the session is noticed before, while or after a message is sent
+        if number == 5:
+            await connection.execute("SELECT pg_terminate_backend($1)", here.line._pid)
+        ended.append(Claim(f"{number:036}", "w1", 1))
+        here.line.announce(Wakeup(ended=(ended[-1],)))
+        await asyncio.sleep(0)
+
+    assert set(await there.next_ended(len(ended))) >= set(ended)
+
+
+async def test_line_that_comes_back_has_its_claims_looked_up(
+    replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the others announced meanwhile is lost, and no message can name it."""
+    monkeypatch.setattr(tuning, "LISTEN_RETRY", tuning.NOTIFY_SPACING)
+    _, there = replicas
+    await cut_sessions(connection, "pulsed wakeups")
+
+    assert (await there.next_wakeup()).claims_unknown
 
 
 async def test_nothing_announced_is_nothing_sent(replicas: tuple[Replica, Replica]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -31,6 +31,7 @@ def tell(*wakeups: Wakeup) -> list[Wakeup]:
     messages = []
     while outbox:
         messages += outbox.take()
+        outbox.sent()
     assert all(len(message.encode()) <= tuning.NOTIFY_BYTES for message in messages)
     heard = [read(message) for message in messages]
     return [wakeup for wakeup in heard if wakeup is not None]
@@ -89,6 +90,70 @@ def test_too_many_topics_become_look_everywhere_and_watching_is_still_said() -> 
 
     assert heard.topics is None
     assert heard.watching
+
+
+def claims(count: int, worker_id: str = "w1") -> tuple[Claim, ...]:
+    return tuple(Claim(new_id(), worker_id, 1) for _ in range(count))
+
+
+@pytest.mark.parametrize("worker_id", ["w1", "ü" * 255])
+@pytest.mark.parametrize("count", [251, 5000])
+def test_every_ended_claim_is_named_in_as_many_messages_as_it_takes(count: int, worker_id: str) -> None:
+    ended, lapsed = claims(count, worker_id), claims(count, worker_id)
+
+    heard = tell(Wakeup(frozenset({"mail"}), ended=ended, lapsed=lapsed))
+
+    assert heard[0].topics == {"mail"}
+    assert tuple(claim for wakeup in heard for claim in wakeup.ended) == ended
+    assert tuple(claim for wakeup in heard for claim in wakeup.lapsed) == lapsed
+    assert not any(wakeup.claims_unknown for wakeup in heard)
+
+
+def test_round_carries_a_bounded_number_of_messages() -> None:
+    outbox = Outbox()
+    outbox.add(Wakeup(ended=claims(10_000)))
+
+    rounds = []
+    while outbox:
+        rounds.append(len(outbox.take()))
+        outbox.sent()
+
+    assert len(rounds) > 1
+    assert max(rounds) == tuning.NOTIFY_ROUND
+
+
+def test_claims_of_a_round_that_was_not_sent_are_in_the_next() -> None:
+    outbox = Outbox()
+    first, second = claims(300), claims(1)
+    outbox.add(Wakeup(frozenset({"mail"}), ended=first))
+
+    outbox.take()
+    outbox.add(Wakeup(ended=second))
+    outbox.put_back()
+    heard = [wakeup for message in outbox.take() if (wakeup := read(message))]
+
+    assert heard[0].topics is None
+    assert tuple(claim for wakeup in heard for claim in wakeup.ended) == first + second
+
+
+def test_claims_that_waited_for_a_lease_are_not_named_but_looked_up() -> None:
+    now = 0.0
+    outbox = Outbox(timedelta(seconds=30), clock=lambda: now)
+    outbox.add(Wakeup(ended=claims(1), lapsed=claims(1)))
+    now = 29.0
+    recent = claims(1)
+    outbox.add(Wakeup(ended=recent))
+    now = 31.0
+
+    (heard,) = [read(message) for message in outbox.take()]
+
+    assert heard == Wakeup(ended=recent, claims_unknown=True)
+
+
+def test_claims_past_the_bound_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "ENDED_WAITING", 1000)
+
+    assert tell(Wakeup(ended=claims(1001))) == [Wakeup(claims_unknown=True)]
 
 
 def test_look_everywhere_covers_the_topics_that_were_named_beside_it() -> None:

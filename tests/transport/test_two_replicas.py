@@ -72,6 +72,46 @@ async def test_cancel_here_stops_the_job_of_a_worker_there(
         assert await worker.stops() == [claim_of(job)]
 
 
+@pytest.mark.parametrize("count", [251, 5000])
+async def test_cancel_of_many_jobs_here_stops_each_of_them_there(
+    replicas: tuple[ServerUnderTest, ServerUnderTest], count: int
+) -> None:
+    here, there = replicas
+    for _ in range(0, count, 1000):
+        await there.submit_many(min(count, 1000))
+    async with there.worker(capacity=count) as worker:
+        held = await worker.take(count)
+        token = ""
+        while True:
+            request = pb.CancelJobsRequest(filter=pb.JobFilter(topic="mail"), page_token=token)
+            if not (token := (await here.stub.CancelJobs(request)).next_page_token):
+                break
+        stopped: set[str] = set()
+        while len(stopped) < count:
+            stopped.update(claim.job_id for claim in await worker.stops())
+        assert stopped == {job.job_id for job in held}
+
+
+async def test_claims_that_ended_while_a_server_was_cut_off_are_stopped_once_it_listens_again(
+    replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = replicas
+    async with there.worker() as worker:
+        ids = await there.submit_many(2)
+        held = await worker.take(2)
+        monkeypatch.setattr(tuning, "LISTEN_RETRY", 0.3 * SECOND)
+        for pid in await both_listen(here):
+            await here.table.connection.execute("SELECT pg_terminate_backend($1)", pid)
+        # Nothing is announced: as if the other server had done it while this one did not listen.
+        await here.table.connection.execute(
+            "UPDATE pulse.jobs SET status = 'CANCELED', locked_by = NULL, lease_until = NULL, "
+            "finished_at = now() WHERE id = $1::uuid",
+            ids[0],
+        )
+        (ended,) = [job for job in held if job.job_id == ids[0]]
+        assert await worker.stops() == [claim_of(ended)]
+
+
 async def test_retry_and_release_here_wake_a_worker_there(
     replicas: tuple[ServerUnderTest, ServerUnderTest],
 ) -> None:

@@ -6,36 +6,50 @@ Keys may be missing and unknown ones are passed over: servers of two releases sh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pulse import failpoints
 from pulse_server import tuning
+from pulse_server.clock import awake_or_not
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
 
 _EVERYWHERE = None
-# What is around the transitions in their message takes less than the difference.
-_NEWS_BYTES = tuning.NOTIFY_BYTES - 100
+# What is around the claims or the transitions in their message takes less than the difference.
+_LIST_BYTES = tuning.NOTIFY_BYTES - 100
 
 
 class Outbox:
-    """What is to be told with the next message."""
+    """What the next messages carry.
 
-    def __init__(self) -> None:
+    A round of messages is taken, and afterwards confirmed with `sent` or taken back with `put_back`. Ended
+    claims wait for one lease at the most: after that no worker holds them. Claims that are left out by this
+    or by a bound become `claims_unknown`.
+    """
+
+    def __init__(
+        self, lease: timedelta = tuning.LEASE_TTL, clock: Callable[[], float] = awake_or_not
+    ) -> None:
+        self._lease_seconds = lease.total_seconds()
+        self._clock = clock
+        self._ended: dict[Claim, float] = {}
+        self._lapsed: dict[Claim, float] = {}
+        self._ended_under_way: dict[Claim, float] = {}
+        self._rest_under_way = Wakeup()
+        self._transitions: list[Transition] = []
         self._clear()
 
     def _clear(self) -> None:
+        """Forget all that goes into one round whatever its size."""
         self._is_everywhere = False
         self._topics: set[str] = set()
-        self._ended: set[Claim] = set()
-        self._lapsed: set[Claim] = set()
+        self._claims_unknown = False
         self._gate_changed = False
         self._watching = False
-        self._transitions: list[Transition] = []
         self._missed = 0
 
     def add(self, wakeup: Wakeup) -> None:
@@ -43,13 +57,16 @@ class Outbox:
             self._is_everywhere = True
         else:
             self._topics.update(wakeup.topics)
-        self._ended.update(wakeup.ended)
-        self._lapsed.update(wakeup.lapsed)
+        now = self._clock()
+        self._ended.update(dict.fromkeys(wakeup.ended, now))
+        self._lapsed.update(dict.fromkeys(wakeup.lapsed, now))
+        self._claims_unknown |= wakeup.claims_unknown
         self._gate_changed |= wakeup.gate_changed
         self._watching |= wakeup.watching
         room = max(0, tuning.TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
+        self._bound()
 
     def __bool__(self) -> bool:
         return self._has_wakeup or bool(self._transitions or self._missed)
@@ -61,32 +78,87 @@ class Outbox:
             or self._topics
             or self._ended
             or self._lapsed
+            or self._claims_unknown
             or self._gate_changed
             or self._watching
         )
 
     @failpoints.after("wakeup.sending", ConnectionResetError)
     def take(self) -> list[str]:
-        """The messages to send now, the one that wakes dispatch first. Transitions may be left for later."""
-        messages = []
-        if self._has_wakeup:
-            messages.append(self._wakeup())
+        """The messages to send now, the one that wakes dispatch first. Claims and transitions may be left for
+        the next round."""
+        self._drop_old_claims()
+        relayed = self._transitions[: tuning.TRANSITIONS_RELAYED]
+        self._rest_under_way = Wakeup(
+            topics=_EVERYWHERE if self._is_everywhere or self._topics else frozenset(),
+            claims_unknown=self._claims_unknown or bool(self._lapsed),
+            gate_changed=self._gate_changed,
+            watching=self._watching,
+            missed=self._missed + len(relayed),
+        )
+        messages = self._wakeups() if self._has_wakeup else []
         messages += self._news()
-        left = self._transitions[tuning.TRANSITIONS_RELAYED :]
+        del self._transitions[: len(relayed)]
         self._clear()
-        self._transitions = left
         return messages
 
-    def _wakeup(self) -> str:
-        rest = {"gate": self._gate_changed, "watching": self._watching}
-        topics = _EVERYWHERE if self._is_everywhere else sorted(self._topics)
-        message = _text(
-            {"topics": topics, "ended": sorted(self._ended), "lapsed": sorted(self._lapsed)} | rest
-        )
-        if len(message) > tuning.NOTIFY_BYTES:
-            # The claims that are left out are learnt from their next heartbeat.
-            message = _text({"topics": _EVERYWHERE, "ended": [], "lapsed": []} | rest)
-        return message
+    def sent(self) -> None:
+        """The messages that were taken have left."""
+        self._ended_under_way = {}
+        self._rest_under_way = Wakeup()
+
+    def put_back(self) -> None:
+        """The messages that were taken may not have left. What was in them is sent once more, the topics as
+        "look everywhere"; transitions are counted as left out."""
+        self._ended = self._ended_under_way | self._ended
+        self.add(self._rest_under_way)
+        self.sent()
+
+    def _bound(self) -> None:
+        if len(self._topics) > tuning.NOTIFY_TOPICS:
+            self._topics.clear()
+            self._is_everywhere = True
+        if len(self._ended) + len(self._lapsed) > tuning.ENDED_WAITING:
+            self._ended.clear()
+            self._lapsed.clear()
+            self._claims_unknown = True
+
+    def _drop_old_claims(self) -> None:
+        now = self._clock()
+        for claims, seconds in (
+            (self._ended, self._lease_seconds),
+            (self._lapsed, tuning.LAPSED_KEPT.total_seconds()),
+        ):
+            while claims and now - next(iter(claims.values())) > seconds:
+                del claims[next(iter(claims))]
+                self._claims_unknown = True
+
+    def _wakeups(self) -> list[str]:
+        """The wake-up, and as many messages more as the claims take, up to the share of a round."""
+        first: dict[str, object] = {
+            "topics": _EVERYWHERE if self._is_everywhere else sorted(self._topics),
+            "gate": self._gate_changed,
+            "watching": self._watching,
+            "unknown": self._claims_unknown,
+        }
+        if len(_text(first)) > _LIST_BYTES:
+            first["topics"] = _EVERYWHERE
+        messages: list[dict[str, Any]] = [first | {"ended": [], "lapsed": []}]
+        size = len(_text(first))
+        for key, claims in (("ended", self._ended), ("lapsed", self._lapsed)):
+            while claims:
+                claim = next(iter(claims))
+                size += len(_text(claim)) + 1
+                if size > _LIST_BYTES:
+                    if len(messages) == tuning.NOTIFY_ROUND:
+                        break
+                    messages.append({"topics": [], "ended": [], "lapsed": []})
+                    size = len(_text(claim)) + 1
+                messages[-1][key].append(claim)
+                announced_at = claims.pop(claim)
+                if key == "ended":
+                    self._ended_under_way[claim] = announced_at
+        return [_text(message) for message in messages]
 
     def _news(self) -> list[str]:
         """The transitions, as many in each message as fit. The last one tells what was left out."""
@@ -97,7 +169,7 @@ class Outbox:
         for transition in self._transitions[: tuning.TRANSITIONS_RELAYED]:
             text = _text(_as_list(transition))
             size += len(text) + 1
-            if size > _NEWS_BYTES:
+            if size > _LIST_BYTES:
                 parts.append([])
                 size = len(text) + 1
             parts[-1].append(text)
@@ -117,6 +189,7 @@ def read(payload: str) -> Wakeup | None:
             topics=_EVERYWHERE if topics is None else frozenset(topics),
             ended=_claims(message["ended"]),
             lapsed=_claims(message.get("lapsed", ())),
+            claims_unknown=bool(message.get("unknown")),
             gate_changed=bool(message.get("gate")),
             watching=bool(message.get("watching")),
             transitions=tuple(_transition(*entry) for entry in message.get("transitions", ())),

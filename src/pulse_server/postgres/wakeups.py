@@ -2,7 +2,7 @@
 
 NOTIFY takes a lock that every other notifying commit waits for; inside the submits it cut them to a
 twentieth. Here it is one small message per NOTIFY_SPACING at the most. A message may be lost: the dispatch
-tick finds the work all the same. ADR-0006
+tick finds the work all the same, and a server whose line was down looks up the claims it knows. ADR-0006
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -23,9 +24,9 @@ from pulse_server.repos.wakeups import Wakeup
 log = logging.getLogger(__name__)
 
 
-def wakeup_line(connector: Connector) -> PostgresWakeupLine | NoWakeupLine:
+def wakeup_line(connector: Connector, lease: timedelta) -> PostgresWakeupLine | NoWakeupLine:
     """The line to the other replicas, if the connections there are can carry one."""
-    return NoWakeupLine() if connector.behind_pooler else PostgresWakeupLine(connector)
+    return NoWakeupLine() if connector.behind_pooler else PostgresWakeupLine(connector, lease)
 
 
 class NoWakeupLine:
@@ -43,9 +44,9 @@ class NoWakeupLine:
 
 
 class PostgresWakeupLine:
-    def __init__(self, connector: Connector) -> None:
+    def __init__(self, connector: Connector, lease: timedelta = tuning.LEASE_TTL) -> None:
         self._connector = connector
-        self._outbox = Outbox()
+        self._outbox = Outbox(lease)
         self._pending = asyncio.Event()
         self._heard: list[Callable[[Wakeup], None]] = []
         self._pid = 0
@@ -87,8 +88,11 @@ class PostgresWakeupLine:
             if self._is_down:
                 log.info("wakeups_recovered")
                 self._is_down = False
-            # Whatever was announced while the line was down is stale, but work may have been missed.
-            self._tell(Wakeup(topics=None, gate_changed=True))
+            # What the others announced while the line was down is lost. What was announced here is still to
+            # be sent.
+            self._tell(Wakeup(topics=None, gate_changed=True, claims_unknown=True))
+            if self._outbox:
+                self._pending.set()
             while True:
                 try:
                     # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop.
@@ -98,16 +102,24 @@ class PostgresWakeupLine:
                     await self._check(connection)
                     continue
                 self._pending.clear()
-                await connection.execute(
-                    "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
-                    tuning.NOTIFY_CHANNEL,
-                    self._outbox.take(),
-                )
+                await self._send(connection)
                 if self._outbox:
                     self._pending.set()
                 await asyncio.sleep(tuning.NOTIFY_SPACING.total_seconds())
         finally:
             connection.terminate()
+
+    async def _send(self, connection: Session) -> None:
+        try:
+            await connection.execute(
+                "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
+                tuning.NOTIFY_CHANNEL,
+                self._outbox.take(),
+            )
+        except BaseException:
+            self._outbox.put_back()
+            raise
+        self._outbox.sent()
 
     async def _check(self, connection: Session) -> None:
         """A line on which all is quiet may be cut, or lead to a host where nobody speaks any more."""

@@ -20,6 +20,8 @@ class Wakeup:
     """Claims that somebody other than their worker has ended."""
     lapsed: tuple[Claim, ...] = ()
     """Claims that ended because their workers kept silent."""
+    claims_unknown: bool = False
+    """Claims may have ended that no message names: look up those that are held."""
     gate_changed: bool = False
     """The pause switch was turned."""
     watching: bool = False

@@ -28,6 +28,7 @@ class Signals:
         self._line = line
         self._dispatcher: Dispatcher | None = None
         self._gate_changed_elsewhere: Callable[[], None] = lambda: None
+        self._claims_unknown: Callable[[], None] = lambda: None
         line.listen(self._on_wakeup)
 
     def attach(self, dispatcher: Dispatcher) -> None:
@@ -64,6 +65,10 @@ class Signals:
     def on_gate_changed_elsewhere(self, changed: Callable[[], None]) -> None:
         self._gate_changed_elsewhere = changed
 
+    def on_unknown_claims(self, unknown: Callable[[], None]) -> None:
+        """Have this called when claims may have ended whose announcement was lost."""
+        self._claims_unknown = unknown
+
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.gate_changed:
             self._gate_changed_elsewhere()
@@ -72,3 +77,5 @@ class Signals:
                 self._dispatcher.wake(wakeup.topics)
             self._dispatcher.stop_claims(wakeup.ended)
             self._dispatcher.lapse_claims(wakeup.lapsed)
+        if wakeup.claims_unknown:
+            self._claims_unknown()

@@ -298,10 +298,20 @@ RETURNING {job}, {rest_of_one},
 -- From DEAD_LETTERED or CANCELED, as far as $3 names them, to PENDING, ready at once, with at least $2 attempts
 -- ahead. The count of attempts goes on: it is the fence's token, and starting it over would let a worker that still
 -- runs the old first attempt report for the new one. The guard is written as that of cancel_jobs.
+-- A job that was canceled in a worker, which its history shows, is due 2 s after the cancel at the earliest: by then
+-- that worker no longer starts it, whether it has heard of the cancel or not. ADR-0041
 UPDATE pulse.jobs AS job
 SET status = 'PENDING',
-    ready = true,
-    next_run_at = clock_timestamp(),
+    ready = CASE
+        WHEN job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
+        THEN job.finished_at + interval '2 seconds' <= now()
+        ELSE true
+    END,
+    next_run_at = CASE
+        WHEN job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
+        THEN GREATEST(clock_timestamp(), job.finished_at + interval '2 seconds')
+        ELSE clock_timestamp()
+    END,
     max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
     finished_at = NULL,
     finished_by = NULL,

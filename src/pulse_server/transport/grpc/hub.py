@@ -38,6 +38,8 @@ class Hub:
         self.roster = Roster(lease_ttl)
         self.releases = Releases(claims)
         self._suspects: frozenset[Claim] = frozenset()
+        # The jobs that were handed out while a reconciliation asks the database.
+        self._handed_out: set[str] | None = None
         self._wake = asyncio.Event()
         self.backlog = Backlog(self._wake.set)
         self._all_left = asyncio.Event()
@@ -210,6 +212,8 @@ class Hub:
         sessions = {session.worker_id: session for session in places if not session.is_closing}
         unclaimed: list[Claim] = []
         assign = self.roster.assign
+        if self._handed_out is not None:
+            self._handed_out.update(job.id for job in jobs)
         for job in jobs:
             session = sessions.get(job.worker_id)
             if session is None:  # it left while the claim was under way
@@ -221,14 +225,27 @@ class Hub:
     # --- the slow truth
 
     async def reconcile(self) -> None:
-        """Free the slots of jobs that ended elsewhere: a report may have gone to another replica.
+        """Stop the jobs whose claims ended elsewhere: an announcement may be lost, a report may go to another
+        server.
 
         Asks the database about those claims only that were held at the last call already.
         """
         held = self.roster.held_claims()
         old, self._suspects = self._suspects & held, held
-        if old:
-            self.settle(old - await self._claims.still_held(list(old)))
+        if not old:
+            return
+        handed_out: set[str] = set()
+        self._handed_out = handed_out
+        try:
+            current = await self._claims.still_held(list(old))
+        finally:
+            self._handed_out = None
+        # A job that was released and claimed again meanwhile may have the same claim as before.
+        self.stop_claims([claim for claim in old - current if claim.job_id not in handed_out])
+
+    def suspect_all(self) -> None:
+        """Have the next reconciliation ask about every claim that is held now."""
+        self._suspects = self.roster.held_claims()
 
     # --- stopping
 
