@@ -28,6 +28,18 @@ DISPATCH_INTERVAL = timedelta(milliseconds=500)
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
 # first job wait for the last, 19 µs for each row.
 CLAIM_BATCH = 1000
+# A claim that takes longer delays the other groups no more: ten times what a full one takes (docs/adr/0050).
+CLAIM_PATIENCE = timedelta(milliseconds=250)
+# Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
+CLAIM_LANES = 3
+# How long a group rests after a claim that failed, doubled with each in a row, while others are served.
+CLAIM_REST = timedelta(milliseconds=500)
+CLAIM_LONGEST_REST = timedelta(seconds=4)
+# Claims that may fail between two ticks without one that succeeds: the database is away, and each costs a
+# connection.
+CLAIM_FAILURES = 4
+# Groups that are probed by a claim of their own at each tick while the look at all topics fails.
+CLAIM_PROBES = 20
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
 # job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
 STINT_SECONDS = 0.002
@@ -150,7 +162,7 @@ STATEMENT_TIMEOUT = timedelta(seconds=5)
 # Lists and look-ups: an operator's question may take longer than a claim.
 READ_TIMEOUT = timedelta(seconds=15)
 # Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate, janitor: no
-# loop queues behind a flood of submits.
+# loop queues behind a flood of submits. Further claims are made only while one is slow, and use what is idle.
 HOT_CONNECTIONS = 11
 # Between the first rounds of the background loops, most of which come round every second or so: one after the
 # other they share a connection or two, together each would open one of its own. A session's first statements

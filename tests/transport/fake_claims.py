@@ -18,6 +18,10 @@ class FakeClaims:
         self.released: list[Claim] = []
         self.gone: set[Claim] = set()
         self.error: Exception | None = None
+        # What claims of a topic fail with, what the look at all topics fails with, topics whose claims hang.
+        self.errors: dict[str, Exception] = {}
+        self.look_error: Exception | None = None
+        self.held_up: dict[str, asyncio.Event] = {}
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self._calls = 0
@@ -34,6 +38,11 @@ class FakeClaims:
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
         self.claims_made.append((frozenset(topics), slots))
         await self._answer()
+        for topic in topics:
+            if topic in self.held_up:
+                await self.held_up[topic].wait()
+            if topic in self.errors:
+                raise self.errors[topic]
         ready = [(topic, line) for topic in sorted(topics) if (line := self.lines.get(topic))]
         found = [(topic, line.popleft()) for topic, line in ready for _ in range(len(line))]
         for topic, job_id in found[len(slots.order) :]:
@@ -46,6 +55,8 @@ class FakeClaims:
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self.probes_made.append(frozenset(topics))
         await self._answer()
+        if self.look_error is not None:
+            raise self.look_error
         return {topic for topic in topics if self.lines.get(topic)}
 
     async def release(self, claims: Sequence[Claim]) -> int:

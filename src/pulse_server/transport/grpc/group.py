@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from pulse_server.repos.jobs import CLAIM_BYTES, Slots
 from pulse_server.transport.grpc.session import Session
@@ -16,6 +15,10 @@ class Group:
         self.topics = topics
         self.sessions: list[Session] = []
         self.may_have_work = True
+        self.is_claiming = False
+        # Claims that failed in a row, and until when the group rests for it, on the loop's clock.
+        self.failures = 0
+        self.rests_until = 0.0
 
     @property
     def has_room(self) -> bool:
@@ -46,9 +49,14 @@ class Group:
 
 
 def roomiest_first(groups: Sequence[Group]) -> Sequence[Group]:
-    """The groups in the order of their turns. Were it the order in which they came, those that want the same
-    topic would get nothing for as long as the first of them can take it all. ADR-0037"""
-    return groups if len(groups) < 2 else sorted(groups, key=attrgetter("room"), reverse=True)
+    """The groups in the order of their turns; those whose claims fail come last. Were it the order in which
+    they came, those that want the same topic would get nothing for as long as the first of them can take it
+    all. ADR-0037, ADR-0050"""
+    return groups if len(groups) < 2 else sorted(groups, key=_turn)
+
+
+def _turn(group: Group) -> tuple[bool, int]:
+    return group.failures > 0, -group.room
 
 
 def _most_room(room: tuple[int, Session]) -> int:

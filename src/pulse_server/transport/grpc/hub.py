@@ -8,7 +8,6 @@ looked at when a wake-up says that it may have work, and at every tick in case a
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -16,18 +15,18 @@ from itertools import chain
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
 from pulse_server.transport.grpc.backlog import Backlog
 from pulse_server.transport.grpc.group import Group, roomiest_first, slots_for
+from pulse_server.transport.grpc.lanes import Lane, Lanes
 from pulse_server.transport.grpc.releases import Releases
 from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
 from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.grpc.session import Session
-
-log = logging.getLogger(__name__)
+from pulse_server.transport.grpc.trouble import Trouble
 
 
 class Hub:
@@ -46,7 +45,10 @@ class Hub:
         self._has_stopped = asyncio.Event()
         self._has_stopped.set()
         self._is_stopping = False
-        self._is_failing = False
+        self._lanes = Lanes(self._serve, most=tuning.CLAIM_LANES)
+        self._trouble = Trouble()
+        self._next_tick = 0.0
+        self._is_looking = False
 
     # --- sessions
 
@@ -137,70 +139,90 @@ class Hub:
         """Dispatch until drain() is called."""
         self._has_stopped.clear()
         try:
-            await self._run()
+            await self._lanes.run()
         finally:
             self._has_stopped.set()
 
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_tick = loop.time()
-        while not self._is_stopping:
+    async def _serve(self, lane: Lane) -> None:
+        now = asyncio.get_running_loop().time
+        while not (self._is_stopping or lane.is_relieved):
             self._wake.clear()
-            try:
-                if loop.time() >= next_tick:
-                    next_tick = loop.time() + self._tick
-                    await self._look_everywhere()
-                await self._dispatch()
-                self._note_success()
-            except PulseError as error:
-                # A blip of the database must not end a healthy worker's stream: met again at the next tick.
-                self._note_failure(error)
-                self._wake.clear()
-            except Exception:
-                log.exception("dispatch_failed")
-                self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_tick - loop.time()))
-            except TimeoutError:
-                continue
+            if now() >= self._next_tick:
+                self._next_tick = now() + self._tick
+                self._trouble.new_round(self._next_tick)
+                await self._look_everywhere(lane)
+            await self._dispatch(lane)
+            if lane.is_relieved:  # another lane waits for the next wake-up
+                self._wake.set()
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._next_tick):
+                    await self._wake.wait()
 
-    async def _look_everywhere(self) -> None:
+    async def _look_everywhere(self, lane: Lane) -> None:
         """Find out which groups have work, with one small statement however many groups there are."""
         groups = [group for group in self.roster.groups if group.has_room and self._open_topics(group)]
         if len(groups) == 1:
             groups[0].may_have_work = True  # the claim itself is the probe
-        elif groups:
+        elif groups and not self._is_looking:
             topics = frozenset(chain.from_iterable(map(self._open_topics, groups)))
-            ready = await self._claims.topics_with_ready_jobs(topics)
-            for group in groups:
-                group.may_have_work = group.may_have_work or not group.topics.isdisjoint(ready)
+            self._is_looking = True
+            try:
+                with self._lanes.step(lane):
+                    ready = await self._claims.topics_with_ready_jobs(topics)
+            except Exception as error:
+                self._trouble.look_failed(error)
+                # One topic's index may be what is slow: a few groups at a time find out for themselves.
+                for group in self._trouble.next_probes(groups):
+                    group.may_have_work = True
+            else:
+                self._trouble.look_succeeded()
+                for group in groups:
+                    group.may_have_work = group.may_have_work or not group.topics.isdisjoint(ready)
+            finally:
+                self._is_looking = False
 
-    async def _dispatch(self) -> None:
+    async def _dispatch(self, lane: Lane | None = None) -> None:
         """Claim until every group is out of work or out of room; one batch for each in turn."""
+        lane = lane or Lane()
         while not self._is_stopping:
-            groups = [
-                group
-                for group in self.roster.groups
-                if group.may_have_work and group.has_room and self._open_topics(group)
-            ]
+            groups = [group for group in self.roster.groups if self._is_due(group)]
             if not groups:
                 return
             for group in roomiest_first(groups):
-                await self._claim_for(group)
+                if self._is_due(group):  # another lane may have been here
+                    await self._claim_for(group, lane)
+                if lane.is_relieved:
+                    return
 
-    async def _claim_for(self, group: Group) -> None:
+    def _is_due(self, group: Group) -> bool:
+        return (
+            group.may_have_work
+            and not group.is_claiming
+            and group.has_room
+            and self._trouble.permits(group, is_last_lane=self._lanes.is_last)
+            and bool(self._open_topics(group))
+        )
+
+    async def _claim_for(self, group: Group, lane: Lane) -> None:
         places = group.places(tuning.CLAIM_BATCH)
         if not places:
             return
         group.may_have_work = False
+        group.is_claiming = True
         claimed_at = awake_or_not()
         slots = slots_for(places)
         try:
-            with reserved(places):
+            with self._lanes.step(lane), reserved(places):
                 jobs = await self._claims.claim(self._open_topics(group), slots)
-        except PulseError:
+        except Exception as error:
+            # A blip of the database must not end a healthy worker's stream, nor the turn of another group.
             group.may_have_work = True
-            raise
+            self._trouble.claim_failed(group, error, self.roster.groups)
+            return
+        finally:
+            group.is_claiming = False
+        self._trouble.claim_succeeded(group)
         if slots.is_filled_by(jobs):
             group.may_have_work = True
         self._hand_out(places, jobs, claimed_at)
@@ -264,13 +286,3 @@ class Hub:
         with suppress(TimeoutError):  # what the claim under way brings must go back too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
         await self.releases.finish(goodbye)
-
-    def _note_failure(self, error: PulseError) -> None:
-        if not self._is_failing:
-            log.warning("dispatch_failing", extra={"reason": str(error)})
-        self._is_failing = True
-
-    def _note_success(self) -> None:
-        if self._is_failing:
-            log.info("dispatch_recovered")
-        self._is_failing = False

@@ -1,0 +1,202 @@
+"""One group's trouble is not another's: claims that fail or hang stop no other group. ADR-0050"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+import asyncpg
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.transport.grpc.hub import Hub
+from pulse_server.transport.grpc.session import Session
+from tests.eventually import eventually
+from tests.fakes.dispatch import an_open_gate
+from tests.transport.fake_claims import FakeClaims
+from tests.transport.pulse_server_under_test import SECOND, server_under_test
+
+SOON = timedelta(milliseconds=1)
+NEVER = timedelta(hours=1)
+AWAY = Unavailable("The database did not answer. Try again.")
+
+
+def a_hub(claims: FakeClaims, tick: timedelta = SOON) -> Hub:
+    return Hub(cast(Any, claims), an_open_gate(), tick=tick, lease_ttl=timedelta(seconds=30))
+
+
+def a_worker(hub: Hub, topic: str, capacity: int = 10) -> Session:
+    session = Session(f"worker-of-{topic}", frozenset({topic}), capacity, speaks_batches=True)
+    hub.open(session, [])
+    return session
+
+
+@contextmanager
+def running(hub: Hub) -> Iterator[None]:
+    task = asyncio.create_task(hub.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+@pytest.fixture
+def claims() -> FakeClaims:
+    return FakeClaims()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "CLAIM_PATIENCE", SOON)
+
+
+@pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug")], ids=["blip", "bug"])
+async def test_group_whose_claims_fail_stops_no_other(claims: FakeClaims, error: Exception) -> None:
+    hub = a_hub(claims)
+    a_worker(hub, "broken", capacity=100)  # the roomiest: its turn comes first
+    healthy = a_worker(hub, "mail")
+    claims.errors["broken"] = error
+    claims.add_jobs("broken", "never")
+    claims.add_jobs("mail", "a", "b")
+    with running(hub):
+        await eventually(lambda: len(healthy.held) == 2, "the other group got its jobs")
+
+
+async def test_claim_that_hangs_stops_no_other_group(claims: FakeClaims, impatient: None) -> None:
+    hub = a_hub(claims, tick=NEVER)
+    slow = a_worker(hub, "slow", capacity=100)
+    healthy = a_worker(hub, "mail")
+    claims.held_up["slow"] = asyncio.Event()
+    claims.add_jobs("slow", "late")
+    claims.add_jobs("mail", "a")
+    with running(hub):
+        await eventually(lambda: "a" in healthy.held, "the other group got its job")
+        claims.add_jobs("mail", "b")
+        hub.wake({"mail"})
+        await eventually(lambda: "b" in healthy.held, "wake-ups are heard meanwhile")
+        assert not slow.held
+        claims.held_up["slow"].set()
+        await eventually(lambda: "late" in slow.held, "the claim that hung counts")
+
+
+async def test_group_has_one_claim_under_way_however_long_it_takes(
+    claims: FakeClaims, impatient: None
+) -> None:
+    hub = a_hub(claims)
+    a_worker(hub, "slow")
+    a_worker(hub, "mail")
+    claims.held_up["slow"] = asyncio.Event()
+    with running(hub):
+        await claims.wait_for_calls(10)
+        hub.wake({"slow"})
+        await claims.wait_for_calls(20)
+    assert [topics for topics, _ in claims.claims_made].count(frozenset({"slow"})) == 1
+
+
+async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others(
+    claims: FakeClaims, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CLAIM_REST", timedelta(0))
+    hub = a_hub(claims)
+    slow = [f"slow-{number}" for number in range(3 * tuning.CLAIM_LANES)]
+    for topic in slow:
+        a_worker(hub, topic, capacity=100)
+        claims.errors[topic] = AWAY
+    healthy = a_worker(hub, "mail")
+    with running(hub):
+        await eventually(
+            lambda: all(group.failures for group in hub.roster.groups if group.topics != {"mail"})
+        )
+        for topic in slow:
+            claims.held_up[topic] = asyncio.Event()
+        await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + tuning.CLAIM_LANES)
+        claims.add_jobs("mail", "a")
+        hub.wake({"mail"})
+        await eventually(lambda: "a" in healthy.held, "the healthy group got its job")
+
+
+async def test_look_that_fails_leaves_the_claims_alone(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    mail, image = a_worker(hub, "mail"), a_worker(hub, "image")
+    claims.look_error = AWAY
+    with running(hub):
+        await claims.wait_for_calls(5)
+        claims.add_jobs("mail", "a")
+        claims.add_jobs("image", "b")
+        hub.wake({"mail"})
+        await eventually(lambda: "a" in mail.held, "a group that is known to have work gets it")
+        await eventually(lambda: "b" in image.held, "one whose wake-up was lost finds out by its own claim")
+
+
+async def test_database_that_is_away_is_asked_a_few_times_between_two_ticks(claims: FakeClaims) -> None:
+    hub = a_hub(claims, tick=NEVER)
+    for number in range(50):
+        a_worker(hub, f"topic-{number}")
+    claims.error = AWAY
+    with running(hub):
+        await claims.wait_for_calls(1 + tuning.CLAIM_FAILURES)
+        hub.wake(None)
+        for _ in range(100):
+            await asyncio.sleep(0)
+    assert len(claims.claims_made) == tuning.CLAIM_FAILURES
+
+
+async def test_failing_group_is_logged_once_and_when_it_recovers(
+    claims: FakeClaims, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hub = a_hub(claims)
+    session = a_worker(hub, "mail")
+    claims.add_jobs("mail", "a")
+    claims.errors["mail"] = AWAY
+    with running(hub):
+        await claims.wait_for_calls(5)
+        claims.errors.clear()
+        await eventually(lambda: session.held)
+    told = [record for record in caplog.records if record.msg.startswith("dispatch_")]
+    assert [record.msg for record in told] == ["dispatch_failing", "dispatch_recovered"]
+    assert {tuple(vars(record)["topics"]) for record in told} == {("mail",)}
+
+
+@pytest.fixture
+async def slow_topic(database_dsn: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Claims of the topic "slow" wait in the database, until they time out or the test lets them go."""
+    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    try:
+        await connection.execute(
+            """
+            CREATE FUNCTION pulse.wait_for_the_test() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN PERFORM pg_advisory_xact_lock(17); RETURN NEW; END';
+            CREATE TRIGGER slow BEFORE UPDATE ON pulse.jobs FOR EACH ROW
+                WHEN (NEW.topic = 'slow' AND NEW.status = 'RUNNING')
+                EXECUTE FUNCTION pulse.wait_for_the_test();
+            SELECT pg_advisory_lock(17);
+            """
+        )
+
+        async def let_go() -> None:
+            await connection.execute("SELECT pg_advisory_unlock(17)")
+
+        yield let_go
+        await connection.execute("DROP FUNCTION pulse.wait_for_the_test() CASCADE")
+    finally:
+        connection.terminate()
+
+
+async def test_topic_that_is_slow_to_claim_delays_no_other_topic(
+    database_dsn: str, slow_topic: Callable[[], Awaitable[None]]
+) -> None:
+    async with server_under_test(database_dsn, dispatch_interval=0.5 * SECOND) as server:
+        await server.submit_many(100, "slow")
+        await server.submit_many(100, "mail")
+        async with (
+            server.worker("slow", topics=["slow"], capacity=200),
+            server.worker("quick", topics=["mail"], capacity=100) as quick,
+        ):
+            assert len(await quick.take(100)) == 100
+            await slow_topic()
