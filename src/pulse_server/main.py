@@ -68,6 +68,7 @@ def _armed_failpoints(environ: Mapping[str, str]) -> list[str]:
 
 def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> int:
     _tell_unknown_variables(environ)
+    _tell_ignored_parameters(settings)
     _check_key_pair(settings)
     with _database(settings) as dsn:
         _run(lambda: _prepare(dsn, migrate=migrate))
@@ -104,6 +105,22 @@ def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
         log.warning("setting_unknown", extra={"hint": finding.sentence})
 
 
+def _tell_ignored_parameters(settings: Settings) -> None:
+    """Log, once, what DB_HOST asks for in vain."""
+    from pulse_server.settings.database_url import read_database_url
+
+    if settings.database_url is None or not (ignored := read_database_url(settings.database_url).ignored):
+        return
+    log.log(
+        logging.WARNING if any(entry.is_missed for entry in ignored) else logging.INFO,
+        "database_parameters_ignored",
+        extra={
+            "parameters": [entry.name for entry in ignored],
+            "hint": f"{'; '.join(map(str, ignored))}.",
+        },
+    )
+
+
 def _check_key_pair(settings: Settings) -> None:
     """Refuse a certificate that cannot serve before the schema is touched."""
     if settings.tls is not None:
@@ -131,6 +148,7 @@ def _migrate(settings: Settings, *, show_only: bool) -> int:
     from pulse_server.postgres.migrations.schema import migration_status
     from pulse_server.postgres.reachability import wait_until_reachable
 
+    _tell_ignored_parameters(settings)
     with _database(settings) as dsn:
         _run(lambda: wait_until_reachable(dsn, tuning.STARTUP_PATIENCE))
         if not show_only:

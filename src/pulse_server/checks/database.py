@@ -12,6 +12,7 @@ from pulse_server.postgres.inspection import Inspection, inspect
 from pulse_server.postgres.migrations.schema import SchemaBehind, require_current_schema
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.settings import Settings
+from pulse_server.settings.database_url import read_database_url
 
 _CLOCKS_AGREE = timedelta(seconds=1)
 # A queue's table bloats while a transaction is this old, and every claim gets slower.
@@ -24,6 +25,8 @@ async def check_database(settings: Settings, dsn: str, *, migrates: bool) -> lis
 
 
 async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterator[Finding]:
+    for entry in read_database_url(dsn).ignored:
+        yield (warn if entry.is_missed else info)("database", f"In DB_HOST, {entry}.")
     try:
         await wait_until_reachable(dsn, tuning.CHECK_PATIENCE)
         found = await inspect(dsn)

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from pulse_server.access.users import BadUsers, User, parse_users
 from pulse_server.checks.findings import Finding, warn
 from pulse_server.settings import OPTIONS, Option, Settings
-from pulse_server.settings.parsing import DATABASE_SCHEMES
+from pulse_server.settings.connection_strings import BadConnectionString, is_url, split_key_value
 
 # What the SDK and the command `pulse` read: they may run in the same container.
 _OF_OTHERS = frozenset(
@@ -63,8 +63,8 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def shown_url(url: str) -> str:
     """User, hosts and database of a URL. Whatever cannot be told apart from a password is left out."""
-    if not url.startswith(DATABASE_SCHEMES):
-        return "(cannot be read as a URL)"  # such as "host=… password=…", of which nothing can be shown
+    if not is_url(url):
+        return _shown_pairs(url)
     try:
         parts = urlsplit(url)
         query = dict(pair.partition("=")[::2] for pair in parts.query.split("&"))
@@ -80,6 +80,15 @@ def shown_url(url: str) -> str:
     user = unquote(before.partition(":")[0]) or unquote(query.get("user", ""))
     hosts = hosts or unquote(query.get("host", "")) or "localhost"
     return f"{f'{user}@' if user else ''}{hosts}{unquote(parts.path) or '/'}"
+
+
+def _shown_pairs(text: str) -> str:
+    try:
+        pairs = split_key_value(text)
+    except BadConnectionString:
+        return "(cannot be read as a URL)"
+    shown = {name: pairs[name] for name in ("host", "port", "dbname", "user", "service") if name in pairs}
+    return " ".join(f"{name}={value}" for name, value in shown.items()) or "(cannot be read as a URL)"
 
 
 def shown_users(users: tuple[User, ...]) -> str:

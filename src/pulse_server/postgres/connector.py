@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -21,6 +22,8 @@ from pulse_server import tuning
 from pulse_server.postgres.array_types import tell_array_types
 from pulse_server.postgres.failures import NoHostTakesWrites, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
+from pulse_server.settings.connection_strings import BadConnectionString
+from pulse_server.settings.database_url import DatabaseUrl, read_database_url
 
 if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]
@@ -56,16 +59,21 @@ class Connector:
     """Where the database is. Whoever shares a connector moves together when the primary does."""
 
     def __init__(self, dsn: str, *, behind_pooler: bool = False) -> None:
-        self.dsn = dsn
+        self._target = target = _read(dsn)
         self.behind_pooler = behind_pooler
         # The order in which they are asked. Empty if there is only one: that is the driver's business alone.
-        self._hosts = _several_hosts(dsn)
+        self._hosts = _several_hosts(target.url)
         self._last: Host | None = None
         self._moves = 0
         self._sessions: WeakSet[Session] = WeakSet()
         # An operator who says which hosts to accept is taken at the word; else they must take writes. So must
         # one that stands alone: a server that can store nothing is not to call itself ready.
-        self._must_be_writable = _names_no_session(dsn)
+        self._must_be_writable = _names_no_session(target.url)
+
+    @property
+    def connect_timeout(self) -> timedelta | None:
+        """How long each host may take to accept a connection, if the URL says so."""
+        return self._target.connect_timeout
 
     @property
     def has_alternatives(self) -> bool:
@@ -80,7 +88,7 @@ class Connector:
         command_timeout: timedelta | None = None,
     ) -> Session:
         """Open a connection to a host that takes writes. `timeout` is for all hosts together."""
-        timeout = timeout or tuning.CONNECT_TIMEOUT
+        timeout = timeout or self._patience
         options: dict[str, Any] = {
             # A pooler refuses what it does not know: there each transaction sets its own.
             "server_settings": settings if self.behind_pooler else {**(settings or {}), **SEARCH_PATH},
@@ -112,10 +120,17 @@ class Connector:
             self._put_last(host)
         log.warning("database_left", extra={"host": str(host) if host else None})
 
+    @property
+    def _patience(self) -> timedelta:
+        """For all hosts together."""
+        if self.connect_timeout is None:
+            return tuning.CONNECT_TIMEOUT
+        return self.connect_timeout * max(1, len(self._hosts))
+
     async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[Session, Host]:
         """Open a connection to the first host that takes writes, in the order of this moment."""
         hosts = list(self._hosts)
-        for_each = min(tuning.HOST_TIMEOUT, timeout / len(hosts))
+        for_each = min(self.connect_timeout or tuning.HOST_TIMEOUT, timeout / len(hosts))
         failures: list[Exception] = []
         for host in hosts:
             try:
@@ -164,7 +179,11 @@ class Connector:
 
     async def _open(self, timeout: timedelta, options: dict[str, Any]) -> Session:
         session = await asyncpg.connect(
-            self.dsn, connection_class=Session, timeout=timeout.total_seconds(), **options
+            self._target.url,
+            connection_class=Session,
+            timeout=timeout.total_seconds(),
+            **_tls_arguments(self._target),
+            **options,
         )
         assert isinstance(session, Session)
         tell_array_types(session)
@@ -190,6 +209,25 @@ async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncI
 async def _is_writable(session: Session) -> bool:
     async with own_transaction(session):
         return bool(await session.fetchval(_IS_WRITABLE))
+
+
+def _read(dsn: str) -> DatabaseUrl:
+    try:
+        return read_database_url(dsn)
+    except BadConnectionString:
+        return DatabaseUrl(dsn)  # the driver refuses it when it connects
+
+
+def _tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
+    """What the driver takes as arguments only."""
+    arguments: dict[str, Any] = {"direct_tls": True} if target.begins_with_tls else {}
+    if target.trusts_system:
+        arguments["ssl"] = context = ssl.create_default_context()
+        context.set_alpn_protocols(["postgresql"])
+        if target.certificate is not None:
+            certificate = target.certificate
+            context.load_cert_chain(certificate.file, certificate.key, lambda: certificate.password)
+    return arguments
 
 
 def _names_no_session(dsn: str) -> bool:

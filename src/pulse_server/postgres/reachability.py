@@ -26,9 +26,10 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
     """Return once the database takes connections; Unavailable with the reason if it does not in time."""
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
+    one_try = None if connector.connect_timeout else min(tuning.STARTUP_TRY, patience)
     while True:
         try:
-            connection = await connector.connect(timeout=min(tuning.STARTUP_TRY, patience))
+            connection = await connector.connect(timeout=one_try)
         except _NOT_YET as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(_why_not(error)) from error

@@ -55,7 +55,7 @@ OPTIONS: tuple[Option, ...] = (
         "database_url",
         "DB_HOST",
         "database",
-        "postgres:// URL; several hosts (host1,host2) follow a failover; unset: an embedded Postgres",
+        "postgres:// URL, or key=value pairs; several hosts follow a failover; unset: an embedded Postgres",
         parsing.parse_database_url,
         metavar="URL",
         is_secret=True,

@@ -7,10 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from pulse_server.settings.connection_strings import BadConnectionString
+from pulse_server.settings.database_url import read_database_url
+
 DEFAULT_PORT = 50051
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = "[::]"
-DATABASE_SCHEMES = ("postgres://", "postgresql://")
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -102,13 +104,12 @@ def parse_http_address(text: str, name: str) -> Address | UnixAddress:
 
 
 def parse_database_url(text: str, name: str) -> str:
-    text = text.strip()
-    if not text.startswith(DATABASE_SCHEMES):
-        raise BadSettings(
-            f"{name} must be a URL such as postgres://user:password@host:5432/database; "
-            "leave it out to run the embedded Postgres."
-        )
-    return text
+    """A URL or key=value pairs, as libpq takes them. Returned as it was written."""
+    try:
+        read_database_url(text)
+    except BadConnectionString as error:
+        raise BadSettings(f"{name} {error}") from None
+    return text.strip()
 
 
 def parse_log_level(text: str, name: str) -> str:
