@@ -90,6 +90,8 @@ REPORT_LANES = 2
 
 # Errors and metadata of one page; a default gRPC client receives 4 MiB.
 PAGE_BYTES = 3 * 1024 * 1024
+# A list that is asked for without a limit. A default gRPC client receives 4 MiB.
+WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
 

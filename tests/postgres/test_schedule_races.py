@@ -346,7 +346,8 @@ async def test_of_twenty_that_declare_a_name_differently_one_gets_it(planning: P
     refused = [answer for answer in answers if isinstance(answer, ScheduleExists)]
     assert len(refused) == 19
     assert all(made.id in str(refusal) for refusal in refused)
-    assert await planning.repo.list_schedules(limit=100) == [made]
+    assert [schedule.id for schedule in await planning.repo.list_schedules(limit=100)] == [made.id]
+    assert await planning.repo.get_schedule(made.id) == made
 
 
 async def test_two_servers_that_replace_a_schedule_by_turns_keep_its_id_and_one_definition(

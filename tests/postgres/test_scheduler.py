@@ -42,6 +42,16 @@ async def test_nothing_due_fires_nothing_and_wakes_nobody(planning: Planning) ->
     assert planning.dispatcher.woken == []
 
 
+async def test_lists_and_the_scheduler_leave_payloads_in_the_database(planning: Planning) -> None:
+    """A thousand schedules of 1 MiB would be a gigabyte in this process."""
+    schedule = await planning.make(overdue=SECOND, payload=b"large")
+
+    for read in (await planning.repo.list_schedules(limit=10), await planning.repo.due_schedules(10)):
+        assert [(found.id, found.work.payload) for found in read] == [(schedule.id, b"")]
+    await planning.scheduler.tick()
+    assert await planning.connection.fetchval("SELECT payload FROM pulse.jobs") == b"large"
+
+
 async def test_second_tick_finds_nothing_left(planning: Planning) -> None:
     await planning.make(overdue=SECOND)
 

@@ -468,7 +468,7 @@ async def test_pages_of_heavy_entries_fit_into_what_a_default_client_receives(
 
     seen, token = [], ""
     while True:
-        page = await server.stub.ListSchedules(pb.ListSchedulesRequest(page_token=token))
+        page = await server.stub.ListSchedules(pb.ListSchedulesRequest(limit=1000, page_token=token))
         seen += [view.schedule_id for view in page.schedules]
         if not (token := page.next_page_token):
             break
@@ -476,7 +476,7 @@ async def test_pages_of_heavy_entries_fit_into_what_a_default_client_receives(
 
     seen = []
     while True:
-        request = pb.ListScheduleJobsRequest(schedule_id=schedules[0], page_token=token)
+        request = pb.ListScheduleJobsRequest(schedule_id=schedules[0], limit=1000, page_token=token)
         listed = await server.stub.ListScheduleJobs(request)
         seen += [job.job_id for job in listed.jobs]
         if not (token := listed.next_page_token):

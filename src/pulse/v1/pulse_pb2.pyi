@@ -2696,7 +2696,9 @@ class ListSchedulesRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
-    """0: all that fit into a page of 1000, as the original contract expects"""
+    """0 without a page_token: everything, as the original contract expects; RESOURCE_EXHAUSTED if that is more
+    than 4 MiB. At most 1000.
+    """
     page_token: _builtins.str
     def __init__(
         self,
@@ -2852,7 +2854,7 @@ class ListScheduleJobsRequest(_message.Message):
     schedule_id: _builtins.str
     """original"""
     limit: _builtins.int
-    """0: 1000"""
+    """as in ListSchedulesRequest"""
     page_token: _builtins.str
     def __init__(
         self,
@@ -2904,7 +2906,7 @@ class ListScheduleFiresRequest(_message.Message):
     schedule_id: _builtins.str
     """original"""
     limit: _builtins.int
-    """0: 1000"""
+    """as in ListSchedulesRequest"""
     page_token: _builtins.str
     def __init__(
         self,

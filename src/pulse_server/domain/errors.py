@@ -10,7 +10,7 @@ PulseError
 ├── Unauthenticated      the credentials are missing or wrong
 ├── PermissionDenied     the user is known, but its role does not allow this
 ├── TooManyLogins        too many wrong passwords came from there; wait
-├── ResourceExhausted    the database has no room left
+├── ResourceExhausted    the database, or an answer, has no room left
 └── Unavailable          the database or the server has no time for this now; try again
 """
 

@@ -11,3 +11,8 @@ job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job
 -- One job, named in $1, is answered in full. Of hundreds at once nobody wants the payloads.
 CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history
+
+-- name: schedule
+-- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
+id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
+    metadata, paused, next_run_at, last_run_at, created_at, updated_at

@@ -20,14 +20,15 @@ SELECT * FROM pulse.schedules WHERE name = $1;
 -- name: list_schedules
 -- Oldest first, after ($1, $2) if given. A bound that is always there, instead of `$1 IS NULL OR …`, leaves the
 -- index a place to start from.
-SELECT * FROM pulse.schedules
+SELECT {schedule} FROM pulse.schedules
 WHERE (created_at, id) > (COALESCE($1::timestamptz, '-infinity'), $2::uuid)
 ORDER BY created_at, id
 LIMIT $3;
 
 -- name: due_schedules
--- What is due, longest due first. Read without a lock: firing is guarded by itself.
-SELECT * FROM pulse.schedules
+-- What is due, longest due first, without payloads: firing copies them inside the database. Read without a lock:
+-- firing is guarded by itself.
+SELECT {schedule} FROM pulse.schedules
 WHERE NOT paused AND next_run_at <= now()
 ORDER BY next_run_at
 LIMIT $1;

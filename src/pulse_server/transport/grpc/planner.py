@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
@@ -12,6 +13,9 @@ from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
 from pulse_server.service.schedules import Schedules
 from pulse_server.transport.grpc import convert, convert_schedules
+from pulse_server.transport.grpc.whole_lists import View, whole_list
+
+ListOfJobs: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 
 
 class Planner:
@@ -39,7 +43,13 @@ class Planner:
     async def list_schedules(
         self, request: pb.ListSchedulesRequest, _context: Any
     ) -> pb.ListSchedulesResponse:
-        page = await self._schedules.page(limit=_page_size(request.limit), token=request.page_token)
+        if _is_for_all(request):
+            everything = await whole_list(
+                lambda token: self._schedules.page(limit=limits.MAX_PAGE_SIZE, token=token),
+                convert_schedules.schedule_view,
+            )
+            return pb.ListSchedulesResponse(schedules=everything)
+        page = await self._schedules.page(limit=_page_size(request), token=request.page_token)
         return pb.ListSchedulesResponse(
             schedules=[convert_schedules.schedule_view(schedule) for schedule in page.entries],
             next_page_token=page.next_token,
@@ -97,7 +107,9 @@ class Planner:
     async def list_schedule_jobs(
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:
-        page = await self._page_of_jobs(request)
+        if _is_for_all(request):
+            return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert.job_view))
+        page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleJobsResponse(
             jobs=[convert.job_view(job) for job in page.entries], next_page_token=page.next_token
         )
@@ -105,33 +117,37 @@ class Planner:
     async def list_schedule_fires(
         self, request: pb.ListScheduleFiresRequest, _context: Any
     ) -> pb.ListScheduleFiresResponse:
-        page = await self._page_of_jobs(request)
+        if _is_for_all(request):
+            return pb.ListScheduleFiresResponse(fires=await self._all_jobs(request, _fire_view))
+        page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleFiresResponse(
-            fires=[
-                pb.ScheduleFire(
-                    job_id=job.id, fired_at=convert.timestamp(job.submitted_at), status=job.status.value
-                )
-                for job in page.entries
-            ],
-            next_page_token=page.next_token,
+            fires=[_fire_view(job) for job in page.entries], next_page_token=page.next_token
         )
 
-    async def _page_of_jobs(
-        self, request: pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
-    ) -> Page[Job]:
+    async def _all_jobs(self, request: ListOfJobs, view: Callable[[Job], View]) -> list[View]:
+        return await whole_list(lambda token: self._page_of_jobs(request, token), view)
+
+    async def _page_of_jobs(self, request: ListOfJobs, token: str) -> Page[Job]:
         """The jobs that the schedule made, newest first. They outlive it."""
         return await self._jobs.list(
-            JobFilter(schedule_id=_id(request)),
-            limit=_page_size(request.limit),
-            offset=0,
-            token=request.page_token,
+            JobFilter(schedule_id=_id(request)), limit=_page_size(request), offset=0, token=token
         )
+
+
+def _fire_view(job: Job) -> pb.ScheduleFire:
+    return pb.ScheduleFire(
+        job_id=job.id, fired_at=convert.timestamp(job.submitted_at), status=job.status.value
+    )
 
 
 def _id(request: Any) -> str:
     return parse_id(request.schedule_id, "schedule_id")
 
 
-def _page_size(limit: int) -> int:
+def _is_for_all(request: ListOfJobs | pb.ListSchedulesRequest) -> bool:
     # A caller of the original contract sends no limit and does not ask for a second page.
-    return limits.check_page_size(limit, default=limits.MAX_PAGE_SIZE)
+    return not request.limit and not request.page_token
+
+
+def _page_size(request: ListOfJobs | pb.ListSchedulesRequest) -> int:
+    return limits.check_page_size(request.limit, default=limits.MAX_PAGE_SIZE)

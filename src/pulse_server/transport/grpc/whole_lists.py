@@ -1,0 +1,43 @@
+"""Lists for callers of the original contract, which know neither limit nor page token."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.service.paging import Page
+
+Entry = TypeVar("Entry")
+View = TypeVar("View", bound=Message)
+
+# Of each entry of a repeated field: its number, and its length.
+_FRAME_BYTES = 6
+
+
+async def whole_list(
+    read_page: Callable[[str], Awaitable[Page[Entry]]], view: Callable[[Entry], View]
+) -> list[View]:
+    """Read page after page. Raises ResourceExhausted for more than one answer can carry.
+
+    A part of the list would look like all of it to a caller that knows no page token. Memory is bounded by
+    one answer and one page.
+    """
+    views: list[View] = []
+    size, token = 0, ""
+    while True:
+        page = await read_page(token)
+        for entry in page.entries:
+            views.append(view(entry))
+            size += views[-1].ByteSize() + _FRAME_BYTES
+            if size > tuning.WHOLE_LIST_BYTES:
+                raise ResourceExhausted(
+                    "The list is longer than one answer can carry (4 MiB). "
+                    "Set limit, and follow next_page_token."
+                )
+        if not page.next_token:
+            return views
+        token = page.next_token
