@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.schedules import fire_id
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.streaming_worker import wire_duration
 
@@ -136,3 +137,19 @@ async def test_batch_larger_than_one_statement_is_answered_in_order(server: Serv
     answer = await server.stub.SubmitJobs(pb.SubmitJobsRequest(jobs=jobs))
     assert [result.job_id for result in answer.results] == ids
     assert await server.table.count() == 2500
+
+
+async def test_id_of_a_fire_cannot_be_taken(server: ServerUnderTest) -> None:
+    """Those are predictable for everyone who may read schedules."""
+    schedule = pb.CreateScheduleRequest(topic="mail", every=wire_duration(timedelta(hours=1)))
+    made = (await server.stub.CreateSchedule(schedule)).schedule
+    taken = fire_id(made.schedule_id, made.next_run_at.ToDatetime(tzinfo=UTC))
+    for attempt in (
+        server.stub.SubmitJob(pb.SubmitJobRequest(topic="junk", job_id=taken)),
+        server.stub.SubmitJob(pb.SubmitJobRequest(topic="junk", job_id=taken.upper().replace("-", ""))),
+        server.stub.FireSchedule(pb.FireScheduleRequest(schedule_id=made.schedule_id, job_id=taken)),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await attempt
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "job_id is a UUID of version 5" in (refused.value.details() or "")

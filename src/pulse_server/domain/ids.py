@@ -11,6 +11,8 @@ from pulse_server.domain.errors import InvalidArgument
 
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHOWN_CHARACTERS = 36
+_VERSION = 14  # where its digit is in the canonical form
+_VERSION_OF_FIRES = "5"
 
 
 def new_id() -> str:
@@ -28,6 +30,22 @@ def parse_id(text: str, field: str = "job_id") -> str:
     except ValueError:
         shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
         raise InvalidArgument(field, f"{shown!r} is not a {_noun(field)} id. Ids are UUIDs.") from None
+
+
+def parse_new_id(text: str) -> str:
+    """The id that a caller chose for a new job, in its canonical form, or InvalidArgument.
+
+    Fires of schedules have ids of version 5, derived from what everyone may read. A caller that took one
+    would keep the occurrence from being fired under it. ADR-0018
+    """
+    parsed = parse_id(text)
+    if parsed[_VERSION] == _VERSION_OF_FIRES:
+        raise InvalidArgument(
+            "job_id",
+            "is a UUID of version 5, and those belong to the fires of schedules. Take version 7 or 4; for a "
+            "job that must be stored once under a name of yours, give an idempotency_key.",
+        )
+    return parsed
 
 
 def _noun(field: str) -> str:

@@ -83,6 +83,7 @@ class PostgresScheduleRepo:
                 topic=row["topic"],
                 occurrence=row["occurrence"],
                 job_id=str(row["job_id"]) if row["is_new"] else None,
+                taken_id=str(row["taken_id"]) if row["taken_id"] else None,
             )
             for row in rows
         ]

@@ -59,6 +59,15 @@ class Scheduler:
             lambda: [changed(fired.job_id, fired.topic, JobStatus.PENDING) for fired in done if fired.job_id]
         )
         for fired in done:
+            if fired.taken_id:
+                log.warning(
+                    "fire_id_taken",
+                    extra={
+                        "schedule_id": fired.schedule_id,
+                        "taken_id": fired.taken_id,
+                        "job_id": fired.job_id,
+                    },
+                )
             if fired.job_id:
                 late_seconds = (now - fired.occurrence).total_seconds()
                 self._metrics.submitted.add(self._metrics.topic(fired.topic))

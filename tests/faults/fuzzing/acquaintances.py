@@ -43,7 +43,11 @@ class Acquaintances:
     shrink it, and must get it."""
 
     def __init__(self, seed: int) -> None:
-        self.jobs = [str(uuid5(_NAMESPACE, f"{seed} job {number}")) for number in range(64)]
+        # Of a version that a submit may choose.
+        self.jobs = [
+            str(UUID(bytes=uuid5(_NAMESPACE, f"{seed} job {number}").bytes, version=4))
+            for number in range(64)
+        ]
         self.schedules = [str(uuid5(_NAMESPACE, f"{seed} schedule {number}")) for number in range(12)]
         held = self.jobs[:HELD_JOBS]
         self.claims = [Claim(job_id, WORKERS[number % 2], 1) for number, job_id in enumerate(held)]

@@ -13,7 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.ids import new_id, parse_id
+from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, JobFilter, NewJob, Report
 from pulse_server.domain.status import WAITING, JobStatus
 
@@ -24,7 +24,7 @@ def new_job(request: pb.SubmitJobRequest) -> NewJob:
     start = request.WhichOneof("start")
     # By position, since this is called for every job that comes in: by name it would take twice as long.
     return NewJob(
-        parse_id(job_id) if job_id else new_id(),
+        parse_new_id(job_id) if job_id else new_id(),
         limits.check_topic(request.topic),
         limits.check_payload(request.payload),
         request.priority,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
-from pulse_server.domain.ids import new_id, parse_id
+from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
@@ -82,7 +82,7 @@ class Planner:
         return pb.DeleteScheduleResponse()
 
     async def fire_schedule(self, request: pb.FireScheduleRequest, _context: Any) -> pb.FireScheduleResponse:
-        job_id = parse_id(request.job_id) if request.job_id else new_id()
+        job_id = parse_new_id(request.job_id) if request.job_id else new_id()
         return pb.FireScheduleResponse(job_id=await self._schedules.fire(_id(request), job_id))
 
     async def preview_schedule(
