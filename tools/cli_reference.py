@@ -47,8 +47,10 @@ The keys of a context are {keys} and `tls`.
 `--context` or `PULSE_CONTEXT` names the one to use, else `current` does.
 
 A password is asked for, read from standard input (`--password-stdin`), or taken from `PULSE_PASSWORD` or the
-file. It is never an argument. One that was saved for a user is not sent for another. `tls_ca`, `tls_cert` and
-`tls_server_name` turn TLS on by themselves; `--no-tls` turns it off whatever is saved.
+file. It is never an argument. One that was saved for a user is not sent for another, and credentials that
+were saved with an address are not sent to another (`--addr`, `PULSE_ADDR`): give them again, or save a
+context for it. `tls_ca`, `tls_cert` and `tls_server_name` turn TLS on by themselves; `--no-tls` turns it off
+whatever is saved.
 
 ## Output
 

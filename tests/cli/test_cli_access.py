@@ -2,8 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.cli.command_line import CommandLine, ended
@@ -193,3 +196,39 @@ def test_whoami_tells_the_user_and_what_it_may_do(guarded: CommandLine, pulse: C
 
     assert "nobody" in pulse("whoami").out
     assert pulse("whoami", "-o", "json").json["user"] is None
+
+
+def test_saved_password_is_not_sent_to_another_address(guarded: CommandLine) -> None:
+    saved = guarded("save", "creds", "--user", "ops", "--password-stdin", stdin="swordfish")
+    assert saved.code == 0
+    with listening_for_credentials() as (elsewhere, heard):
+        for arguments, variables in (
+            (("--addr", elsewhere, "--no-tls"), {"PULSE_TLS_CA": ""}),
+            ((), {"PULSE_ADDR": elsewhere, "PULSE_TLS_CA": "", "PULSE_TLS": "off"}),
+            (("--addr", elsewhere, "--no-tls", "--user", "ops"), {"PULSE_TLS_CA": ""}),
+        ):
+            result = guarded("dispatch", "status", *arguments, **variables)
+            assert result.code != 0
+            if "--user" not in arguments:
+                assert f"are not sent to {elsewhere}" in result.err
+                assert f"pulse save creds --context NAME --addr {elsewhere}" in result.err
+    assert heard
+    assert not any("authorization" in names for names in heard)
+
+
+@contextmanager
+def listening_for_credentials() -> Iterator[tuple[str, list[set[str]]]]:
+    """A server that refuses every call and keeps the names of the metadata that came with it."""
+    heard: list[set[str]] = []
+
+    class Everything(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> None:
+            heard.append({name for name, _ in details.invocation_metadata})  # type: ignore[attr-defined]
+
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Everything()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}", heard
+    finally:
+        server.stop(None).wait()

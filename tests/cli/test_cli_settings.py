@@ -96,6 +96,43 @@ def test_password_goes_with_its_user(
     assert (settings["user"], settings["password"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("saved", "wanted", "is_same"),
+    [
+        ("saved:1", "saved:1", True),
+        ("saved:1", "Saved:1", True),
+        ("saved:50051", "saved", True),
+        ("localhost:50051", "127.0.0.1", True),
+        (None, ":50051", True),
+        ("[::1]:50051", "[::1]", True),
+        ("saved:1", "saved:2", False),
+        ("saved:1", "other:1", False),
+        ("saved:1", "saved:1.evil.example:1", False),
+        ("localhost:50051", "localhost:50052", False),
+        (None, "other:50051", False),
+    ],
+)
+@pytest.mark.parametrize("source", ["flag", "variable"])
+def test_saved_credentials_go_to_their_own_address_only(
+    source: str, saved: str | None, wanted: str, is_same: bool
+) -> None:
+    context = {"user": "ops", "password": "f"} | ({"address": saved} if saved else {})
+    flags = {"address": wanted} if source == "flag" else {}
+    variables = {"PULSE_ADDR": wanted} if source == "variable" else {}
+    settings = resolve(flags, variables, config(**context))
+    assert (settings["user"], settings["password"]) == (("ops", "f") if is_same else (None, None))
+    assert (settings.warning is None) == is_same
+
+
+def test_credentials_given_beside_another_address_are_used() -> None:
+    settings = resolve(
+        {"address": "other:1"},
+        {"PULSE_USER": "me", "PULSE_PASSWORD": "e"},
+        config(address="saved:1", user="ops", password="f"),
+    )
+    assert (settings["user"], settings["password"], settings.warning) == ("me", "e", None)
+
+
 def test_key_goes_with_its_certificate() -> None:
     settings = resolve({"tls_cert": "mine.pem"}, {}, config(tls_cert="saved.pem", tls_key="saved.key"))
     assert (settings["tls_cert"], settings["tls_key"]) == ("mine.pem", None)
@@ -158,10 +195,10 @@ def test_config_show_tells_where_each_value_comes_from(alone: CommandLine) -> No
     saved = {"address": "saved:1", "user": "ops", "password": "secret-of-file", "tls": True}
     alone.config_path.write_text(json.dumps({"current": "prod", "contexts": {"prod": saved}}))
     alone.config_path.chmod(0o600)
-    result = alone("config", "show", "--tls-ca", "ca.pem", "-o", "json", PULSE_ADDR="variable:1")
+    result = alone("config", "show", "--tls-ca", "ca.pem", "-o", "json", PULSE_ADDR="SAVED:1")
     shown = result.json["settings"]
     assert result.json["path"] == str(alone.config_path)
-    assert shown["address"] == {"value": "variable:1", "origin": "environment", "where": "PULSE_ADDR"}
+    assert shown["address"] == {"value": "SAVED:1", "origin": "environment", "where": "PULSE_ADDR"}
     assert shown["tls_ca"] == {"value": "ca.pem", "origin": "flag", "where": "--tls-ca"}
     assert shown["user"] == {"value": "ops", "origin": "file", "where": "context prod"}
     assert shown["context"]["value"] == "prod"

@@ -9,7 +9,7 @@ import click
 
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import environment_of, settings_here, with_password
-from pulse_cli.connection.settings import Origin
+from pulse_cli.connection.settings import Origin, is_same_address
 from pulse_cli.failures import Failure
 from pulse_cli.views.terminal import hint
 
@@ -53,7 +53,7 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
 
     app = load_app(target)
     address = settings.values["address"]
-    if address.origin is Origin.FLAG and not _is_same(app.address, address.value):
+    if address.origin is Origin.FLAG and not is_same_address(app.address, address.value):
         hint(f"pulse: warning: {target} names its own address, {app.address}, so --addr does not count.")
     run_app(app, target, concurrency, wanted)
 
@@ -67,10 +67,3 @@ def _reload(target: str, concurrency: int | None, topics: list[str]) -> None:
     code = run_reloading(arguments, Path.cwd())
     if code:
         raise Failure("", abs(code))
-
-
-def _is_same(address: str, wanted: str) -> bool:
-    """Compare addresses, one of which may leave out its host or its port."""
-    host, _, port = wanted.rpartition(":") if ":" in wanted else (wanted, "", "")
-    known_host, _, known_port = address.rpartition(":")
-    return (host or "localhost") == known_host and (not port or port == known_port)

@@ -26,6 +26,8 @@ def settings_here(*, any_context: bool = False) -> Settings:
     if config.warning:
         click.echo(f"pulse: warning: {config.warning}", err=True)
     settings = resolve(given(click.get_current_context()), os.environ, config)
+    if settings.warning and not any_context:
+        click.echo(f"pulse: warning: {settings.warning}", err=True)
     context = settings.values["context"]
     if context.origin is not Origin.DEFAULT and context.value not in config.contexts and not any_context:
         raise config.unknown(context.value)

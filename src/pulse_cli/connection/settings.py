@@ -11,6 +11,8 @@ from pulse_cli.connection.config_file import DEFAULT_CONTEXT, ConfigFile
 from pulse_cli.failures import Misuse
 
 DEFAULT_ADDRESS = "localhost:50051"
+_DEFAULT_HOST, _, _DEFAULT_PORT = DEFAULT_ADDRESS.partition(":")
+_LOOPBACK = "127.0.0.1"  # what the SDK dials for localhost
 _ON = frozenset({"1", "on", "true", "yes"})
 _OFF = frozenset({"0", "off", "false", "no"})
 
@@ -66,6 +68,8 @@ class Settings:
 
     values: Mapping[str, Setting]
     config: ConfigFile
+    warning: str | None = None
+    """That saved credentials are not used, and what to do about it."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
@@ -74,14 +78,19 @@ class Settings:
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: ConfigFile) -> Settings:
     """Decide each value. Raises Misuse for what contradicts itself."""
     context = _context(flags, environment, config)
-    sources = (
-        _Source(Origin.FLAG, flags),
-        _Source(Origin.ENVIRONMENT, _of_environment(environment)),
-        _Source(Origin.FILE, config.contexts.get(context.value, {}), f"context {context.value}"),
-    )
+    chosen = (_Source(Origin.FLAG, flags), _Source(Origin.ENVIRONMENT, _of_environment(environment)))
+    saved = _Source(Origin.FILE, config.contexts.get(context.value, {}), f"context {context.value}")
+    sources = (*chosen, saved)
     values = {"context": context}
-    values["address"] = _first(sources, "address") or Setting(DEFAULT_ADDRESS, Origin.DEFAULT)
-    values["user"], values["password"] = _credentials(sources)
+    values["address"] = address = _first(sources, "address") or Setting(DEFAULT_ADDRESS, Origin.DEFAULT)
+    own_address = saved.get("address") or Setting(DEFAULT_ADDRESS, Origin.DEFAULT)
+    warning = None
+    if is_same_address(address.value, own_address.value):
+        values["user"], values["password"] = _credentials(sources)
+    else:
+        values["user"], values["password"] = _credentials(chosen)
+        if saved.get("password") is not None and values["password"].value is None:
+            warning = _withheld(context.value, own_address.value, address)
     values["tls"] = _tls(sources)
     for name in ("tls_ca", "tls_cert", "tls_server_name"):
         values[name] = _first(sources, name) or _UNSET
@@ -91,7 +100,30 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: Co
     )
     if values["tls_cert"].value is None and (key := _first(sources, "tls_key")):
         raise Misuse(f"There is a key ({key.where}) without its certificate: give that as well.")
-    return Settings(values, config)
+    return Settings(values, config, warning)
+
+
+def is_same_address(address: str, other: str) -> bool:
+    """Compare addresses that may leave out their host or their port."""
+    return _in_full(address) == _in_full(other)
+
+
+def _in_full(address: str) -> tuple[str, str]:
+    """Host and port. What cannot be read is an address of its own."""
+    text = address.strip().lower()
+    host, colon, port = text.rpartition(":")
+    if not colon or (text.startswith("[") and text.endswith("]")):
+        host, port = text, _DEFAULT_PORT
+    host = host or _DEFAULT_HOST
+    return (_LOOPBACK if host == _DEFAULT_HOST else host), port
+
+
+def _withheld(context: str, own_address: str, address: Setting) -> str:
+    return (
+        f"the credentials of the context {context} are for {own_address} and are not sent to {address.value} "
+        f"({address.where}). Give --user and the password, or save them for that address: "
+        f"pulse save creds --context NAME --addr {address.value}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
