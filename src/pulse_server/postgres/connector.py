@@ -20,8 +20,14 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.postgres.array_types import tell_array_types
-from pulse_server.postgres.failures import NoHostTakesWrites, TakesNoWrites, describe
+from pulse_server.postgres.failures import NoHostTakesWrites, ReadOnlyRole, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
+from pulse_server.postgres.session_settings import (
+    ALWAYS,
+    FOR_MIGRATIONS,
+    LIFT_LATER_TIMEOUTS,
+    set_for_session,
+)
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import DatabaseUrl, read_database_url
 
@@ -32,13 +38,16 @@ else:
 
 log = logging.getLogger(__name__)
 
-# Where names of functions, operators and types are looked up. Elsewhere, such as in public, another role may
-# have put one that fits our arguments better, and it would run with our rights. What is ours is written as
-# pulse.…
-SEARCH_PATH = {"search_path": "pg_catalog"}
 _IS_WRITABLE = (
-    "SELECT NOT pg_catalog.pg_is_in_recovery() "
+    "NOT pg_catalog.pg_is_in_recovery() "
     "AND pg_catalog.current_setting('default_transaction_read_only') = 'off'"
+)
+# The role, if it is the role alone that writes nothing. A database or a server that is read-only is meant so:
+# it is being moved, or its disk is full.
+_READ_ONLY_ROLE = (
+    "SELECT pg_catalog.quote_ident(CURRENT_USER) FROM pg_catalog.pg_settings "
+    "WHERE name = 'default_transaction_read_only' AND source IN ('user', 'database user') "
+    "AND NOT pg_catalog.pg_is_in_recovery()"
 )
 # How many statements the driver keeps prepared: its own default, or none. Behind a pooler the session that a
 # statement was prepared in may not be the one that runs it.
@@ -59,6 +68,7 @@ class Connector:
     """Where the database is. Whoever shares a connector moves together when the primary does."""
 
     def __init__(self, dsn: str, *, behind_pooler: bool = False) -> None:
+        self.dsn = dsn
         self._target = target = _read(dsn)
         self.behind_pooler = behind_pooler
         # The order in which they are asked. Empty if there is only one: that is the driver's business alone.
@@ -90,8 +100,8 @@ class Connector:
         """Open a connection to a host that takes writes. `timeout` is for all hosts together."""
         timeout = timeout or self._patience
         options: dict[str, Any] = {
-            # A pooler refuses what it does not know: there each transaction sets its own.
-            "server_settings": settings if self.behind_pooler else {**(settings or {}), **SEARCH_PATH},
+            # A pooler refuses what it does not know: there each transaction brings its own.
+            "server_settings": settings if self.behind_pooler else ALWAYS | (settings or {}),
             "command_timeout": command_timeout.total_seconds() if command_timeout else None,
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
         }
@@ -170,12 +180,19 @@ class Connector:
         async with asyncio.timeout(timeout.total_seconds()):
             session = await self._open(timeout, options)
             try:
-                if self._must_be_writable and not await _is_writable(session):
-                    raise TakesNoWrites("is a standby, or read-only")
+                is_writable = await self._is_writable(session)
+                if self._must_be_writable and not is_writable:
+                    raise await _why_not_writable(session)
             except BaseException:
                 session.terminate()
                 raise
             return session
+
+    async def _is_writable(self, session: Session) -> bool:
+        if self.behind_pooler:
+            async with own_transaction(session):
+                return bool(await session.fetchval(f"SELECT {_IS_WRITABLE}"))
+        return bool(await session.fetchval(f"SELECT {_IS_WRITABLE}, {LIFT_LATER_TIMEOUTS}"))
 
     async def _open(self, timeout: timedelta, options: dict[str, Any]) -> Session:
         session = await asyncpg.connect(
@@ -190,9 +207,10 @@ class Connector:
         return session
 
 
-async def use_own_search_path(session: Session) -> None:
-    """For the rest of the session. Not behind a pooler: the next caller would get the session so."""
-    await session.execute("SET search_path = pg_catalog")
+async def make_own(session: Session) -> None:
+    """Give a session to migrations, once it is known that there is no pooler."""
+    await session.execute(set_for_session(FOR_MIGRATIONS))
+    await session.execute(f"SELECT {LIFT_LATER_TIMEOUTS}")
 
 
 @asynccontextmanager
@@ -201,14 +219,15 @@ async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncI
 
     A pooler keeps one server, and its settings, for the length of a transaction only.
     """
-    async with session.transaction(readonly=readonly):
+    async with session.transaction(isolation="read_committed", readonly=readonly):
         await session.execute("SET LOCAL search_path = pg_catalog")
         yield
 
 
-async def _is_writable(session: Session) -> bool:
+async def _why_not_writable(session: Session) -> TakesNoWrites:
     async with own_transaction(session):
-        return bool(await session.fetchval(_IS_WRITABLE))
+        role = await session.fetchval(_READ_ONLY_ROLE)
+    return ReadOnlyRole(role) if role else TakesNoWrites("is a standby, or read-only")
 
 
 def _read(dsn: str) -> DatabaseUrl:

@@ -12,9 +12,10 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
-from pulse_server.postgres.connector import SEARCH_PATH, Connector, Session
+from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.pool import Pool
+from pulse_server.postgres.session_settings import ALWAYS, begin_with
 from pulse_server.telemetry.metrics import Metrics
 
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
@@ -64,13 +65,10 @@ class Connections:
             # more often than a lost answer makes it.
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
-            **SEARCH_PATH,
         }
         # Of a session, or behind a pooler, where there is none to rely on, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
-        self._begin = "; ".join(
-            ["BEGIN", *(f"SET LOCAL {name} = {value}" for name, value in settings.items())]
-        )
+        self._begin = begin_with(ALWAYS | settings)
         # A server that lives ends a late statement by itself: one that does not is frozen, or cut off. Where
         # little time is given, that it took too long tells nothing.
         self._is_telling = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT

@@ -15,6 +15,16 @@ class TakesNoWrites(ConnectionRefusedError):
     """The host answers, and is a standby or read-only."""
 
 
+class ReadOnlyRole(TakesNoWrites):
+    """The host takes writes, but not from this role."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"is read-only for the role {role}. Run "
+            f"ALTER ROLE {role} RESET default_transaction_read_only; or connect as another role"
+        )
+
+
 class NoHostTakesWrites(ConnectionError):
     """Each host was asked, and none is a primary that answers. The text says what each of them did."""
 

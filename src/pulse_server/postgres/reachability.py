@@ -10,7 +10,7 @@ import asyncpg
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.failures import TakesNoWrites, describe
+from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe
 
 # It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
 _NOT_YET = (
@@ -50,6 +50,8 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
 
 
 def _why_not(error: Exception) -> str:
+    if isinstance(error, ReadOnlyRole):
+        return f"The database {describe(error)}."
     if isinstance(error, TakesNoWrites):
         return f"The database {describe(error)}. Name the primary in DB_HOST, or all hosts."
     if "rejected SSL upgrade" in str(error):  # the driver has no class for it

@@ -10,7 +10,7 @@ from datetime import timedelta
 import asyncpg
 
 from pulse_server import tuning
-from pulse_server.postgres.connector import Connector, use_own_search_path
+from pulse_server.postgres.connector import Connector, make_own
 
 _POLL = timedelta(milliseconds=200)
 _WHO = """
@@ -55,7 +55,7 @@ class Blockers:
                 settings={"application_name": "pulsed migrate"}, command_timeout=tuning.STATEMENT_TIMEOUT
             )
             try:
-                await use_own_search_path(connection)
+                await make_own(connection)
                 while True:
                     self.seen = await connection.fetchval(_WHO, self._pid) or self.seen
                     await asyncio.sleep(_POLL.total_seconds())

@@ -18,7 +18,7 @@ import asyncpg
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.connector import Connector, Session, own_transaction, use_own_search_path
+from pulse_server.postgres.connector import Connector, Session, make_own, own_transaction
 from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
@@ -50,7 +50,7 @@ async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = No
         if await _is_pooled(connection):
             _refuse_pooler(await schema.missing_migrations(connection, migrations))
             return []
-        await use_own_search_path(connection)
+        await make_own(connection)
         async with _turn(connection):
             await connection.execute(_BOOKKEEPING)
             missing = await schema.missing_migrations(connection, migrations)

@@ -1,0 +1,46 @@
+"""What our sessions set for themselves, whatever the role, the database or the server has as its defaults.
+
+The one place for it. A pool adds what its statements need (database.py). A session of our own has these from
+its start; behind a pooler, where none is our own, each transaction brings them along. ADR-0022
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ISOLATION = "default_transaction_isolation"
+
+ALWAYS = {
+    # Names of functions, operators and types are looked up here alone. Elsewhere, such as in public, another
+    # role may have put one that fits our arguments better, and it would run with our rights. What is ours is
+    # written as pulse.…
+    "search_path": "pg_catalog",
+    # Our statements take rows that others may have changed meanwhile, and decide by what they find then. In a
+    # stricter level each of them would fail instead.
+    _ISOLATION: "read committed",
+    # The pools bound their statements themselves. A migration may take hours.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+}
+# A migration may think between two statements of its transaction. Elsewhere the role's own value stands: it
+# ends the transaction of a pulsed that froze behind a pooler.
+FOR_MIGRATIONS = ALWAYS | {"idle_in_transaction_session_timeout": "0"}
+# Since PostgreSQL 14 and 17: an older server refuses a session that begins with them. A session that idles in
+# a pool, or listens, must not be ended for it.
+_OF_LATER_VERSIONS = ("idle_session_timeout", "transaction_timeout")
+LIFT_LATER_TIMEOUTS = ", ".join(
+    f"CASE WHEN pg_catalog.current_setting('{name}', true) <> '0' "
+    f"THEN pg_catalog.set_config('{name}', '0', false) END"
+    for name in _OF_LATER_VERSIONS
+)
+
+
+def set_for_session(settings: Mapping[str, str]) -> str:
+    """The statement that makes a session ours. Not behind a pooler: the next caller would get it so."""
+    return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+
+
+def begin_with(settings: Mapping[str, str]) -> str:
+    """The statement that begins a transaction with these, and ends with them."""
+    listed = (f"SET LOCAL {name} = '{value}'" for name, value in settings.items() if name != _ISOLATION)
+    return "; ".join(["BEGIN ISOLATION LEVEL READ COMMITTED", *listed])

@@ -1,0 +1,105 @@
+"""Roles with defaults of their own: our sessions set what they need, and nothing of it is the role's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.connector import Connector
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.migrations.runner import apply_migrations
+from pulse_server.postgres.migrations.schema import Migration, known_migrations
+from pulse_server.postgres.wakeups import PostgresWakeupLine
+from pulse_server.repos.wakeups import Wakeup
+from tests.eventually import eventually
+from tests.server.pulsed_process import run_pulsed
+from tests.server.roles import role_in
+
+OWNER = "GRANT ALL ON SCHEMA pulse TO {role}", "GRANT ALL ON ALL TABLES IN SCHEMA pulse TO {role}"
+STRICT = (
+    *OWNER,
+    "ALTER ROLE {role} SET statement_timeout = '300ms'",
+    "ALTER ROLE {role} SET lock_timeout = '50ms'",
+    "ALTER ROLE {role} SET idle_in_transaction_session_timeout = '300ms'",
+    "ALTER ROLE {role} SET default_transaction_isolation = 'serializable'",
+    "GRANT CREATE ON DATABASE {database} TO {role}",  # to migrate
+    "ALTER ROLE {role} SET search_path = public",
+)
+LATER = {"idle_session_timeout": 14, "transaction_timeout": 17}
+SHOWN = """
+SELECT current_setting('transaction_isolation') AS isolation,
+       current_setting('statement_timeout') AS statement_timeout,
+       current_setting('lock_timeout') AS lock_timeout,
+       current_setting('search_path') AS search_path,
+       current_setting('idle_session_timeout', true) AS idle_session_timeout,
+       current_setting('transaction_timeout', true) AS transaction_timeout
+"""
+
+
+@pytest.fixture
+async def strict_dsn(database_dsn: str) -> AsyncIterator[str]:
+    observer = await asyncpg.connect(database_dsn, timeout=10)
+    version = observer.get_server_version().major
+    await observer.close(timeout=10)
+    later = [f"ALTER ROLE {{role}} SET {name} = '300ms'" for name, since in LATER.items() if version >= since]
+    async with role_in(database_dsn, *STRICT, *later) as (_, dsn):
+        yield dsn
+
+
+@pytest.mark.parametrize("behind_pooler", [False, True])
+async def test_statements_have_their_own_settings_whatever_the_role_has(
+    strict_dsn: str, behind_pooler: bool
+) -> None:
+    database = Database(strict_dsn, behind_pooler=behind_pooler)
+    for name, connections in database.pools.items():
+        ((row),) = await connections.fetch("shown", SHOWN)
+        assert row["isolation"] == "read committed", name
+        assert row["statement_timeout"] not in ("300ms", "0"), name
+        assert row["lock_timeout"] != "50ms", name
+        assert row["search_path"] == "pg_catalog", name
+        if not behind_pooler:
+            assert {row["idle_session_timeout"], row["transaction_timeout"]} <= {"0", None}, name
+    await database.close()
+
+
+async def test_wake_ups_are_heard_past_the_timeouts_of_the_role(strict_dsn: str) -> None:
+    heard: list[Wakeup] = []
+    connector = Connector(strict_dsn)
+    line, other = PostgresWakeupLine(connector), PostgresWakeupLine(connector)
+    line.listen(heard.append)
+    running = [asyncio.create_task(each.run()) for each in (line, other)]
+    await eventually(lambda: len(heard) == 1, "the line is up")
+    observer = await Connector(strict_dsn).connect()
+    # Idle, and inside a statement, for longer than the role allows.
+    await observer.execute("SELECT pg_sleep(0.6)")
+    await asyncio.sleep(0.6)
+    await observer.execute("SELECT")
+    other.announce(Wakeup(topics=frozenset({"mail"})))
+
+    await eventually(lambda: len(heard) == 2, "the wake-up is heard on the same line")
+    assert not line._is_down
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    await observer.close(timeout=10)
+
+
+async def test_migration_takes_longer_than_the_role_allows(strict_dsn: str) -> None:
+    slow = Migration(9001, "9001_slow", "SELECT pg_sleep(0.7); CREATE TABLE pulse.slow (id integer);")
+
+    assert await apply_migrations(strict_dsn, [*known_migrations(), slow]) == ["9001_slow"]
+
+
+async def test_role_that_writes_nothing_is_named_with_what_helps(database_dsn: str) -> None:
+    read_only = "ALTER ROLE {role} SET default_transaction_read_only = on"
+    async with role_in(database_dsn, *OWNER, read_only) as (role, dsn):
+        answers = await asyncio.gather(run_pulsed(DB_HOST=dsn), run_pulsed("check", DB_HOST=dsn))
+
+    for code, output, errors in answers:
+        assert code == 1
+        told = " ".join(f"{output}{errors}".split())
+        assert f"The database is read-only for the role {role}." in told
+        assert f"ALTER ROLE {role} RESET default_transaction_read_only;" in told
