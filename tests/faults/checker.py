@@ -15,7 +15,7 @@ from tests.faults.audit import Connection, read_audit
 from tests.faults.changes import BEAT, CLAIMS, PROMOTE, REAP, TOUCH
 from tests.faults.evidence import Evidence
 from tests.faults.invariants import INVARIANTS
-from tests.faults.rules import ends, occurrences, submits
+from tests.faults.rules import attempts, ends, occurrences, submits
 from tests.faults.story import tell
 from tests.faults.violations import Violation
 
@@ -103,4 +103,5 @@ def count(evidence: Evidence) -> dict[str, int]:
         "transitions": sum(verbs.values()) - verbs[BEAT] - verbs[PROMOTE] - verbs[TOUCH],
         "beats": verbs[BEAT],
         "reaped": verbs[REAP],
+        "excused": attempts.count_excused(evidence),
     }

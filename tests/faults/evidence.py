@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tests.faults.audit import Audit
 from tests.faults.changes import JobChange, verb_of
 from tests.faults.clock import Clock
+from tests.faults.disturbances import Disturbances
 from tests.faults.history import OPERATIONS, Event, ending
 
 
@@ -111,6 +112,17 @@ class Evidence:
             name: {request.facts["job_id"] for request in requests if "job_id" in request.facts}
             for name, requests in self.requests.items()
         }
+
+    def is_asked_for(self, name: str, change: JobChange) -> bool:
+        """Whether the operation was sent for this job, or before the change for all jobs of its topic."""
+        return change.job_id in self.asked[name] or any(
+            request.facts["topic"] == change.topic and self.clock.earliest(request.sent) <= change.at
+            for request in self.requests[f"{name}_all"]
+        )
+
+    @cached_property
+    def disturbances(self) -> Disturbances:
+        return Disturbances(self.events)
 
     @cached_property
     def submits_of(self) -> dict[str, list[Request]]:

@@ -13,9 +13,12 @@ not do. An operation without a second event (its client was killed) is unknown t
 submit: it is the job's idempotency key, or stands in its payload, a JSON object, as the field "key" (the
 first one, so that the audit finds it), or the submit says the job_id that the client made.
 
-Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. The nemesis writes
-`fault` and `healed`. FREEZE is the kind that stops a process (SIGSTOP) until it is healed; the target of a
-fault is the name under which that process writes.
+An operation on many jobs (cancel_all, …) names their topic instead of a job.
+
+Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A process that got no
+time to run writes how long it `stalled`. The nemesis writes `fault` and `healed`. FREEZE is the kind that
+stops a process (SIGSTOP) until it is healed; the target of a fault is the name under which that process
+writes. It also writes when a process `began`, when it is about to be ended (`ending`) and that it is `gone`.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "redrive": frozenset({"job_id"}),
     "delete": frozenset({"job_id"}),
     "prioritize": frozenset({"job_id"}),
+    "cancel_all": frozenset({"topic"}),
+    "redrive_all": frozenset({"topic"}),
+    "delete_all": frozenset({"topic"}),
+    "prioritize_all": frozenset({"topic"}),
     "pause": frozenset({"topic"}),
     "resume": frozenset({"topic"}),
     "schedule_create": frozenset({"name"}),
@@ -54,6 +61,11 @@ OBSERVATIONS: dict[str, frozenset[str]] = {
     "ended": frozenset({"job_id", "attempt", "worker", "outcome"}),
     "fault": frozenset({"kind", "target"}),
     "healed": frozenset({"kind", "target"}),
+    "began": frozenset({"target"}),  # of a worker also: worker_id, replica, concurrency
+    "led": frozenset({"target", "replica"}),  # a worker's connections lead to this server from now on
+    "ending": frozenset({"target"}),
+    "gone": frozenset({"target"}),
+    "stalled": frozenset({"seconds"}),
     "clock": frozenset({"database_ns", "sent_ns", "received_ns"}),  # audit.record_clock writes it
     "settled": frozenset(),  # the run: everything is healed, all jobs are finished, the servers are still up
     "note": frozenset({"text"}),  # for whoever reads a story; no rule looks at it

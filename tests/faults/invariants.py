@@ -10,6 +10,7 @@ from tests.faults.evidence import Evidence
 from tests.faults.rules.attempts import check_attempts
 from tests.faults.rules.ends import check_ends
 from tests.faults.rules.executions import check_completed_ran, check_none_started_after_completion
+from tests.faults.rules.keeping import check_finished_stay, check_healthy_keep
 from tests.faults.rules.leases import check_leases
 from tests.faults.rules.occurrences import check_occurrences
 from tests.faults.rules.pauses import check_pauses
@@ -34,10 +35,14 @@ class Invariant:
 INVARIANTS = (
     Invariant("I1", "every acknowledged submit ends once; none is lost, none doubled", check_acknowledged),
     Invariant("I2", "at most one valid lease at a time", check_leases),
-    Invariant("I3", "attempts stay within their limit; no job dies undelivered", check_attempts),
+    Invariant("I3", "attempts stay within their limit; none counts without a start", check_attempts),
     Invariant("I4", "a COMPLETED job's handler ran", check_completed_ran),
     Invariant("I5", "no handler starts after the completion", check_none_started_after_completion),
     Invariant("I6", "each occurrence of a schedule makes exactly one job", check_occurrences),
     Invariant("I7", "only legal transitions happen", check_transitions),
-    Invariant("I8", "nothing is claimed while dispatch is paused", check_pauses),
+    Invariant("I8", "nothing is claimed while dispatch is paused, nor started after 2 s", check_pauses),
+    Invariant("I9", "no healthy worker loses a job that it beats", check_healthy_keep),
+    Invariant(
+        "I10", "what finished does not run again, also when all servers were away", check_finished_stay
+    ),
 )

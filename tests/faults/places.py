@@ -83,6 +83,7 @@ class Place:
         self.process = self._start(name, self._ground.directory / f"{name}.log", life)
         self.lives.append(self.process)
         self.is_wanted = True
+        self._ground.history.write("began", target=name, **self._facts(life))
         for kind, facts in life.oddities.items():
             self._ground.history.write("fault", kind=kind, target=name, **facts)
 
@@ -90,6 +91,7 @@ class Place:
         """End the process at whatever instruction it is. If there is none, that is all right."""
         self.is_wanted = False
         if self.process is not None:
+            self._ground.history.write("ending", target=self.process.name)
             self.process.kill()
             self.bury()
 
@@ -100,6 +102,7 @@ class Place:
         if process is None:
             return
         listens = self.is_up
+        self._ground.history.write("ending", target=process.name)
         process.signal(signal.SIGTERM)
         try:
             await eventually(lambda: not process.is_running, "it ends", patience_seconds)
@@ -128,6 +131,7 @@ class Place:
         """Take note that the process is gone."""
         assert self.process is not None
         assert not self.process.is_running
+        self._ground.history.write("gone", target=self.process.name)
         for kind in self.life.oddities:
             self._ground.history.write("healed", kind=kind, target=self.process.name)
         self.process = None
@@ -174,6 +178,10 @@ class Place:
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
         raise NotImplementedError
+
+    def _facts(self, life: Life) -> dict[str, Any]:
+        """What is said about a process when it begins."""
+        return {}
 
     def _says_so(self, process: Process) -> bool:
         raise NotImplementedError

@@ -60,7 +60,7 @@ def test_story_tells_the_faults_of_those_who_took_part(run: MadeUpRun) -> None:
     job = MadeUpJob(run).submit().claim("worker-1")
     for target in ("worker-1", "worker-2", "worker-3", "pulsed-1 to worker-3", "pulsed-1 to postgres"):
         run.write("nemesis", "fault", kind="kill", target=target)
-    job.reap().promote().run("worker-2")
+    job.expire().promote().run("worker-2")
     run.wait(LEASE)
     job.start("worker-1", 1)
     run.write("nemesis", "fault", kind="kill", target="worker-1")

@@ -60,8 +60,7 @@ class MadeUpJob:
             new = JobState("PENDING", 0, self._max_attempts, None, None, ready, False, None)
         else:
             self.worker = to
-            lease, delivered = self._run.at + LEASE, self._max_attempts > 1
-            new = JobState("RUNNING", 1, self._max_attempts, to, lease, False, delivered, None)
+            new = JobState("RUNNING", 1, self._max_attempts, to, self._run.at + LEASE, False, False, None)
         return self._change(new, key=self.key, schedule_id=schedule_id)
 
     # ------------------------------------------------------------ its workers
@@ -75,7 +74,7 @@ class MadeUpJob:
             locked_by=worker,
             lease_until=self._run.at + LEASE,
             ready=False,
-            delivered=state.attempts == 0 and state.max_attempts > 1,
+            delivered=False,
         )
 
     def beat(self) -> MadeUpJob:
@@ -113,7 +112,14 @@ class MadeUpJob:
         return self.become(ready=True)
 
     def reap(self) -> MadeUpJob:
-        """Wait until the lease has lapsed, and take it away."""
+        """Have its worker frozen until the lease has expired, and take it away."""
+        self._run.freeze(self.worker)
+        self.expire()
+        self._run.thaw(self.worker)
+        return self
+
+    def expire(self) -> MadeUpJob:
+        """Wait until the lease has expired, and take it away."""
         state = self.now
         assert state.lease_until is not None
         self._run.wait_until(state.lease_until + STEP)

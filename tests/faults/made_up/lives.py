@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tests.faults.made_up.jobs import MadeUpJob
+from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.schedules import SECOND, MadeUpSchedule
 
@@ -94,11 +94,16 @@ class Life:
 def live(beginnings: Iterable[int], choices: Iterable[tuple[int, int]]) -> MadeUpRun:
     """A run with a job for each beginning, whose steps are chosen one after the other: whose, and which.
 
-    And with a bit of everything: a job that is reaped and completed by another, one that is cancelled, a
-    pause, and a schedule.
+    And with a bit of everything: a job that is reaped and completed by another, one that had finished
+    before, one that is cancelled, a pause, and a schedule.
     """
     run = MadeUpRun()
-    MadeUpJob(run, "reaped").submit().claim("worker-1").start().reap().promote().run("worker-2")
+    reaped = MadeUpJob(run, "reaped").submit().claim("worker-1").beat().start()
+    for _ in range(5):
+        run.wait(LEASE)
+        reaped.beat()
+    reaped.reap().promote().run("worker-2")
+    MadeUpJob(run, "finished").submit().claim("worker-1").start().end().reap().promote().run("worker-2")
     MadeUpJob(run, "cancelled", expect="any").submit().cancel()
     schedule = MadeUpSchedule(run)
     for _ in range(2):

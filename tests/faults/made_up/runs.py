@@ -11,7 +11,7 @@ from typing import Any
 from tests.faults.audit import Audit
 from tests.faults.changes import JobChange, ScheduleChange, SwitchChange
 from tests.faults.evidence import Evidence
-from tests.faults.history import Event, ending, in_order
+from tests.faults.history import FREEZE, Event, ending, in_order
 
 STEP = 10_000
 # Where the clocks stand at the beginning: the history's in nanoseconds, the database's in microseconds.
@@ -65,6 +65,12 @@ class MadeUpRun:
         """Write down what became of it. None: nobody ever hears of it."""
         if how is not None:
             self.write("client", ending(name, how), op=op, **facts)
+
+    def freeze(self, process: str) -> None:
+        self.write("nemesis", "fault", kind=FREEZE, target=process)
+
+    def thaw(self, process: str) -> None:
+        self.write("nemesis", "healed", kind=FREEZE, target=process)
 
     def switch(self, topic: str, paused: bool) -> None:
         self.switches.append(SwitchChange(self.number(), self.number(), self.at, self.at, topic, paused))

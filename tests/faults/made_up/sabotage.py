@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tests.faults.changes import CANCEL, CLAIMS, COMPLETE, REAP, JobChange, JobState, verb_of
+from tests.faults.disturbances import ALL_SERVERS, AWAY
 from tests.faults.evidence import Evidence
 from tests.faults.history import Event
+from tests.faults.rules.pauses import CONVERGENCE_SECONDS
 
 Thing = TypeVar("Thing")
 _LATER_NS = 3600 * 10**9
@@ -126,6 +128,37 @@ def claim_while_paused(evidence: Evidence, choice: int) -> None:
     evidence.events.sort(key=lambda event: event.t)
 
 
+def start_late_while_paused(evidence: Evidence, choice: int) -> None:
+    """The pause was acknowledged longer before a start than the convergence takes, and lifted long after."""
+    start = _pick([event for event in evidence.events if event.what == "started"], choice)
+    answered = start.t - int(2 * CONVERGENCE_SECONDS * 1e9)
+    at = evidence.clock.latest(answered)
+    pause, lift = evidence.audit.switches[-2:]
+    evidence.audit.switches[-2:] = [pause._replace(at=at - 100), lift._replace(at=at + 10**9)]
+    told = [event for event in evidence.events if event.what.startswith("pause")]
+    _keep_events(evidence, lambda event: event not in told and event.what not in ("fault", "healed"))
+    moved = [Event(answered - 300_000, *_rest(told[0])), Event(answered, *_rest(told[1]))]
+    evidence.events.extend(moved)
+    evidence.events.sort(key=lambda event: event.t)
+
+
+def reap_from_the_healthy(evidence: Evidence, choice: int) -> None:
+    _keep_events(evidence, lambda event: event.what not in ("fault", "healed"))
+
+
+def run_again_what_had_finished(evidence: Evidence, choice: int) -> None:
+    """Its worker was well all the time. Only all servers were away, for a second."""
+    _keep_events(evidence, lambda event: event.what not in ("fault", "healed"))
+    facts = {"kind": AWAY, "target": ALL_SERVERS}
+    evidence.events.insert(0, Event(evidence.events[0].t, "nemesis", "fault", facts))
+
+
+def count_what_never_started(evidence: Evidence, choice: int) -> None:
+    """An attempt that was confirmed long before its worker was frozen."""
+    job_id = _reaped_after_a_while(evidence)
+    _keep_events(evidence, lambda event: event.facts.get("job_id") != job_id or event.what != "started")
+
+
 def skip_an_occurrence(evidence: Evidence, choice: int) -> None:
     _forget(evidence, _pick([change for change in evidence.audit.jobs if change.schedule_id], choice).job_id)
 
@@ -155,6 +188,10 @@ SABOTAGES: dict[Callable[[Evidence, int], None], set[str]] = {
     start_without_a_claim: {"I2"},
     cancel_unasked: {"I7"},
     claim_while_paused: {"I8"},
+    start_late_while_paused: {"I8"},
+    reap_from_the_healthy: {"I9"},
+    run_again_what_had_finished: {"I10"},
+    count_what_never_started: {"I3"},
     skip_an_occurrence: {"I6"},
     jump_over_an_occurrence: {"I6"},
 }
@@ -166,6 +203,11 @@ def _pick(things: Sequence[Thing], choice: int) -> Thing:
 
 def _of(evidence: Evidence, verb: str) -> list[JobChange]:
     return [change for change in evidence.audit.jobs if verb_of(change) == verb]
+
+
+def _reaped_after_a_while(evidence: Evidence) -> str:
+    keyed = next(change for change in evidence.audit.jobs if change.key == "reaped")
+    return keyed.job_id
 
 
 def _life(evidence: Evidence, job_id: str) -> list[JobChange]:

@@ -1,10 +1,19 @@
-"""I3: attempts are counted as they were made, stay within their limit, and no job dies undelivered."""
+"""I3: attempts are counted as they were made, stay within their limit, and none counts without a start.
+
+A worker confirms an attempt with the server right before its handler starts. If the worker is killed, frozen
+or cut off in that moment, the server has to count what may have been started. That is the only excuse: the
+attempt was confirmed, its worker was struck within a moment of it, and no more attempts are excused by one
+stroke than the worker runs handlers at once.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from tests.faults.changes import BEAT, CLAIMS, FAIL, ILLEGAL, REAP, REDRIVE, RELEASE, JobChange
+from tests.faults.changes import BEAT, CLAIMS, FAIL, ILLEGAL, REAP, REDRIVE, RELEASE, JobChange, JobState
+from tests.faults.disturbances import Span
 from tests.faults.evidence import Evidence
 from tests.faults.violations import Violation
 
@@ -12,22 +21,29 @@ WITHIN_LIMIT = "attempts stay within max_attempts"
 COUNTED = "an attempt is counted when it is claimed, and given back when it never was made"
 LIMIT_STAYS = "max_attempts is raised by a redrive alone"
 DIES_AT_THE_LIMIT = "a job is dead-lettered when it is discarded or out of attempts, and then always"
-DIES_DELIVERED = "a job is dead-lettered only after its last attempt was delivered"
+COUNTS_IF_STARTED = "an attempt counts only if its handler was started"
+DIES_STARTED = "a job whose handler never started is not dead-lettered"
+
+# From the confirmation of an attempt to the start of its handler: another one may block the loop meanwhile.
+_MOMENT_NS = 3 * 10**9
 
 
 def check_attempts(evidence: Evidence) -> Iterator[Violation]:
-    for job_id, life in evidence.lives.items():
-        was_beaten = False
+    for life in evidence.lives.values():
         for verb, change in life:
-            if verb in CLAIMS:
-                was_beaten = False
-            elif verb == BEAT:
-                was_beaten = True
             yield from _check_count(verb, change)
             if verb in (FAIL, REAP):
                 yield from _check_death(verb, change)
-            if verb == REAP and change.new and change.new.status == "DEAD_LETTERED":
-                yield from _check_delivery(evidence, job_id, change, was_beaten)
+    unstarted = list(_unstarted(evidence))
+    excused = _excused(evidence, unstarted)
+    for each in unstarted:
+        if each.change.seq not in excused:
+            yield from _check_start(evidence, each.change)
+
+
+def count_excused(evidence: Evidence) -> int:
+    """How many attempts counted without a start: their workers were struck right after the confirmation."""
+    return len(_excused(evidence, list(_unstarted(evidence))))
 
 
 def _check_count(verb: str, change: JobChange) -> Iterator[Violation]:
@@ -68,19 +84,67 @@ def _check_death(verb: str, change: JobChange) -> Iterator[Violation]:
         yield _violation(DIES_AT_THE_LIMIT, what, change)
 
 
-def _check_delivery(
-    evidence: Evidence, job_id: str, change: JobChange, was_beaten: bool
-) -> Iterator[Violation]:
-    """The mark in the row alone does not count: the worker has to have beaten the job, or started it."""
-    old = change.old
-    assert old is not None
-    started = any(
-        (execution.worker, execution.attempt) == (old.locked_by, old.attempts)
+class _Unstarted(NamedTuple):
+    """A reap that took an attempt from a job whose handler had not started in it."""
+
+    change: JobChange
+    confirmed_at: int | None
+
+
+def _unstarted(evidence: Evidence) -> Iterator[_Unstarted]:
+    for job_id, life in evidence.lives.items():
+        claimed_at, confirmed_at = 0, None
+        for verb, change in life:
+            old, new = change.old, change.new
+            if verb in CLAIMS:
+                claimed_at, confirmed_at = change.at, None
+            elif verb == BEAT and old and new and new.delivered and not old.delivered:
+                confirmed_at = change.at
+            elif (
+                verb == REAP
+                and old
+                and new
+                and new.attempts >= old.attempts
+                and not _was_started(evidence, job_id, old, claimed_at)
+            ):
+                yield _Unstarted(change, confirmed_at)
+
+
+def _was_started(evidence: Evidence, job_id: str, claim: JobState, claimed_at: int) -> bool:
+    return any(
+        (execution.worker, execution.attempt) == (claim.locked_by, claim.attempts)
+        and evidence.clock.latest(execution.t) >= claimed_at
         for execution in evidence.executions.get(job_id, ())
     )
-    if not old.delivered or not (was_beaten or started):
-        what = f"The job died of attempt {old.attempts}, which {old.locked_by} neither beat nor started."
-        yield _violation(DIES_DELIVERED, what, change)
+
+
+def _excused(evidence: Evidence, unstarted: list[_Unstarted]) -> set[int]:
+    """The seqs of those whose worker was struck in the moment of their confirmation.
+
+    Of each stroke no more than the worker starts at once, in the order of the confirmations.
+    """
+    excused: set[int] = set()
+    strokes: Counter[Span] = Counter()
+    for change, confirmed_at in sorted(unstarted, key=lambda each: each.confirmed_at or 0):
+        assert change.old is not None
+        if confirmed_at is None or change.old.locked_by is None:
+            continue
+        worker, moment = change.old.locked_by, evidence.clock.about(confirmed_at)
+        most = evidence.disturbances.concurrency(worker, moment)
+        for span in evidence.disturbances.of_worker(worker, moment, moment + _MOMENT_NS):
+            if strokes[span] < most:
+                strokes[span] += 1
+                excused.add(change.seq)
+                break
+    return excused
+
+
+def _check_start(evidence: Evidence, change: JobChange) -> Iterator[Violation]:
+    assert change.old is not None
+    assert change.new is not None
+    what = f"Attempt {change.old.attempts} counted, which {change.old.locked_by} had not started."
+    is_dead = change.new.status == "DEAD_LETTERED" and not evidence.executions.get(change.job_id)
+    yield _violation(DIES_STARTED if is_dead else COUNTS_IF_STARTED, what, change)
 
 
 def _violation(rule: str, what: str, change: JobChange) -> Violation:

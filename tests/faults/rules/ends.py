@@ -46,7 +46,7 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
 
 def _check_deletes(evidence: Evidence, life: list[Step]) -> Iterator[Violation]:
     for verb, change in life:
-        if verb == DELETE and change.job_id not in evidence.asked["delete"]:
+        if verb == DELETE and not evidence.is_asked_for("delete", change):
             yield _violation(ROWS_STAY, f"Job {change.job_id} was deleted, and nobody asked for it.", change)
 
 

@@ -6,16 +6,12 @@ from collections.abc import Iterator
 
 from tests.faults.changes import COMPLETE, DELETE, JobChange
 from tests.faults.evidence import Evidence, Execution, Step
-from tests.faults.history import COMPLETED, FREEZE, Event
+from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
 RAN_AT_ALL = "a COMPLETED job's handler was started before"
 RAN_TO_ITS_END = "a COMPLETED job's handler returned"
 NO_START_AFTER_END = "no handler starts after the completion"
-
-# A process that goes on after a freeze starts first what it was about to start. On a busy machine it may wait
-# some hundred milliseconds until it has a core for that.
-_FIRST_THING_NS = 500_000_000
 
 
 def check_completed_ran(evidence: Evidence) -> Iterator[Violation]:
@@ -54,21 +50,15 @@ def _returned_before(evidence: Evidence, execution: Execution, at: int) -> bool:
 
 
 def check_none_started_after_completion(evidence: Evidence) -> Iterator[Violation]:
-    """I5. The completion counts from its statement on: a lease that another one has followed was over then,
-    and a worker that starts under it has no excuse but the one of `_explained`."""
-    late = [
-        (execution, completed_at)
-        for job_id, executions in evidence.executions.items()
-        for execution in executions
-        if (completed_at := _completed_before(evidence, evidence.lives.get(job_id, []), execution))
-    ]
-    explained = _explained(evidence.events, [execution for execution, _ in late])
-    for execution, completed_at in late:
-        if execution not in explained:
-            moment = evidence.clock.earliest(execution.t)
-            what = f"{execution.worker} started attempt {execution.attempt} at least "
-            what += f"{(moment - completed_at) / 1e6:.6f} s after the job was completed."
-            yield Violation("I5", NO_START_AFTER_END, what, execution.job_id, at=moment)
+    """I5. The completion counts from its statement on. There is no excuse."""
+    for job_id, executions in evidence.executions.items():
+        for execution in executions:
+            completed_at = _completed_before(evidence, evidence.lives.get(job_id, []), execution)
+            if completed_at is not None:
+                moment = evidence.clock.earliest(execution.t)
+                what = f"{execution.worker} started attempt {execution.attempt} at least "
+                what += f"{(moment - completed_at) / 1e6:.6f} s after the job was completed."
+                yield Violation("I5", NO_START_AFTER_END, what, job_id, at=moment)
 
 
 def _completed_before(evidence: Evidence, life: list[Step], execution: Execution) -> int | None:
@@ -80,32 +70,3 @@ def _completed_before(evidence: Evidence, life: list[Step], execution: Execution
         elif verb == DELETE and change.at <= evidence.clock.latest(execution.t):
             completed_at = None  # what comes after is another life
     return completed_at
-
-
-def _explained(events: list[Event], late: list[Execution]) -> set[Execution]:
-    """Leave out what no worker can help: one that is frozen between its last look at the lease and the start.
-
-    Handlers start one after the other, so that can befall one execution in each freeze, the first after it.
-    """
-    explained = set()
-    for begin, end, target in _freezes(events):
-        of_worker = [
-            execution
-            for execution in late
-            if execution.who == target and begin <= execution.t <= end + _FIRST_THING_NS
-        ]
-        if of_worker:
-            explained.add(min(of_worker, key=lambda execution: execution.t))
-    return explained
-
-
-def _freezes(events: list[Event]) -> Iterator[tuple[int, int, str]]:
-    frozen: dict[str, int] = {}
-    for event in events:
-        if event.what not in ("fault", "healed") or event.facts["kind"] != FREEZE:
-            continue
-        target = event.facts["target"]
-        if event.what == "fault":
-            frozen[target] = event.t
-        elif target in frozen:
-            yield frozen.pop(target), event.t, target

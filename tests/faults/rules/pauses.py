@@ -1,8 +1,10 @@
-"""I8: nothing is claimed while dispatch is paused.
+"""I8: nothing is claimed while dispatch is paused, and no handler starts later than the convergence.
 
 A claim whose statement began before the pause was committed may still take its batch. So a claim is accused
-only if its statement began after somebody had been told that the pause is on, and was done before the one
-that lifted it.
+only if its statement began after the pause was acknowledged, and was done before the one that lifted it.
+
+A start is accused if it comes more than CONVERGENCE_SECONDS after the acknowledgement. A worker whose process
+is frozen has no time: what it stood still is added.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from tests.faults.evidence import Evidence, Request
 from tests.faults.violations import Violation
 
 NOTHING_WHILE_PAUSED = "nothing is claimed while dispatch is paused"
+NO_START_WHILE_PAUSED = "no handler starts later than the convergence after an acknowledged pause"
 PAUSE_IS_KEPT = "an acknowledged pause is stored"
+
+# What docs/reliability.md states: by then no worker starts what it holds of a paused topic.
+CONVERGENCE_SECONDS = 2.0
 
 _FOR_EVER = 1 << 62
 
@@ -50,6 +56,7 @@ def check_pauses(evidence: Evidence) -> Iterator[Violation]:
                 begun.append(pause)
         pauses[topic] = sorted(begun)
     yield from _check_claims(evidence, pauses)
+    yield from _check_starts(evidence, pauses)
 
 
 def _span(evidence: Evidence, request: Request, turns: list[SwitchChange]) -> Pause | None:
@@ -82,6 +89,25 @@ def _check_claims(evidence: Evidence, pauses: dict[str, list[Pause]]) -> Iterato
                     yield Violation(
                         "I8", NOTHING_WHILE_PAUSED, what, job_id, switch=topic, at=change.at, seq=change.seq
                     )
+
+
+def _check_starts(evidence: Evidence, pauses: dict[str, list[Pause]]) -> Iterator[Violation]:
+    for job_id, executions in evidence.executions.items():
+        topic_of_job = evidence.lives[job_id][0].change.topic if job_id in evidence.lives else ""
+        for execution in executions:
+            moment = evidence.clock.earliest(execution.t)
+            for topic in {"", topic_of_job} & pauses.keys():
+                pause = _covering(pauses[topic], moment)
+                if pause is None or evidence.clock.latest(execution.t) >= pause.end:
+                    continue
+                begin = evidence.clock.about(pause.begin)
+                frozen = evidence.disturbances.frozen_ns(execution.worker, begin, execution.t) / 1e9
+                late = (moment - pause.begin) / 1e6 - frozen - CONVERGENCE_SECONDS
+                if late > 0:
+                    what = f"{execution.worker} started attempt {execution.attempt} "
+                    what += f"{late:.3f} s later than the convergence after the pause of "
+                    what += f"{topic or 'everything'} was acknowledged."
+                    yield Violation("I8", NO_START_WHILE_PAUSED, what, job_id, switch=topic, at=moment)
 
 
 def _covering(pauses: list[Pause], moment: int) -> Pause | None:

@@ -30,8 +30,7 @@ _TERMINAL = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
 
 
 def check_transitions(evidence: Evidence) -> Iterator[Violation]:
-    asked = {CANCEL: evidence.asked["cancel"], REDRIVE: evidence.asked["redrive"]}
-    for job_id, life in evidence.lives.items():
+    for life in evidence.lives.values():
         state: JobState | None = None
         for step in life:
             verb, change = step
@@ -42,7 +41,7 @@ def check_transitions(evidence: Evidence) -> Iterator[Violation]:
             yield from _check_step(step)
             if state is not None:
                 yield from _check_state(state, change)
-            if verb in asked and job_id not in asked[verb]:
+            if verb in (CANCEL, REDRIVE) and not evidence.is_asked_for(verb, change):
                 yield _violation(ASKED_FOR, f"A {verb} happened that nobody asked for.", change)
 
 

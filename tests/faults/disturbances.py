@@ -1,0 +1,183 @@
+"""What befell the processes of a run, and what cut workers off from the database: read off the history."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.faults.history import FREEZE, Event
+
+# All servers are away at once: no server reaps meanwhile.
+AWAY = "away"
+ALL_SERVERS = "all servers"
+# A process got no time to run, by its own account.
+STALL = "stall"
+# A process is gone for good at the end of these, whatever they are healed by.
+_FATAL = frozenset({"kill", "stop"})
+# Wrong from the beginning, and in the way of nothing.
+_HARMLESS = frozenset({"skew"})
+# A process that stands still has no time.
+_STILL = frozenset({FREEZE, STALL})
+# Until a server that was started again serves, and until a claim for a stream that broke can be made no more.
+_RETURN_NS = 5 * 10**9
+_FOR_EVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when until when something was wrong, in nanoseconds of the history."""
+
+    begin: int
+    end: int
+    kind: str
+    target: str
+
+    def touches(self, begin: int, end: int) -> bool:
+        return self.begin <= end and begin <= self.end
+
+
+@dataclass
+class _Process:
+    """One life in a place: worker-3.2 is the second in worker-3."""
+
+    name: str
+    began: int = 0
+    worker_id: str = ""
+    concurrency: int = 0
+    replicas: list[tuple[int, str]] = field(default_factory=list)  # since when its connections lead to which
+    over: int = _FOR_EVER
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def place(self) -> str:
+        return self.name.partition(".")[0]
+
+
+class Disturbances:
+    """Answers what was wrong with a worker, and with its way to the database, within a time."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._processes: dict[str, _Process] = {}
+        self._of_worker: defaultdict[str, list[_Process]] = defaultdict(list)
+        self._places: defaultdict[str, list[_Process]] = defaultdict(list)
+        self._links: defaultdict[str, list[Span]] = defaultdict(list)
+        self.away: list[Span] = []
+        self._read(events)
+
+    # ------------------------------------------------------------ what the rules ask for
+
+    def of_process(self, worker_id: str, begin: int, end: int) -> list[Span]:
+        """Kills, stops, freezes, failpoints and stalls of the processes that bear the name."""
+        lives = self._of_worker.get(worker_id) or [self._processes.get(worker_id, _Process(worker_id))]
+        return [span for life in lives for span in self._spans_of(life) if span.touches(begin, end)]
+
+    def of_link(self, worker_id: str, begin: int, end: int) -> list[Span]:
+        """What was wrong with the connections between the worker and its server."""
+        places = {life.place for life in self._of_worker.get(worker_id, ())}
+        spans = [span for place in places for span in self._links.get(f"{place}~pulsed", ())]
+        return [span for span in spans if span.touches(begin, end)]
+
+    def of_servers(self, worker_id: str, begin: int, end: int) -> list[Span]:
+        """What was wrong with the servers that the worker was connected to, and with their connections."""
+        return [
+            span
+            for life in self._of_worker.get(worker_id, ())
+            for since, until, replica in _segments(life.replicas)
+            if since <= end and begin <= until
+            for span in self._of_server(replica)
+            if span.touches(max(since, begin), min(until, end))
+        ]
+
+    def of_worker(self, worker_id: str, begin: int, end: int) -> list[Span]:
+        """All of these."""
+        return [
+            *self.of_process(worker_id, begin, end),
+            *self.of_link(worker_id, begin, end),
+            *self.of_servers(worker_id, begin, end),
+        ]
+
+    def frozen_ns(self, worker_id: str, begin: int, end: int) -> int:
+        """How much of the time the worker's process stood still."""
+        stills = [span for span in self.of_process(worker_id, begin, end) if span.kind in _STILL]
+        total = 0
+        for span in sorted(stills, key=lambda span: span.begin):
+            total += max(0, min(span.end, end) - max(span.begin, begin))
+            begin = max(begin, span.end)
+        return total
+
+    def concurrency(self, worker_id: str, at: int) -> int:
+        """How many handlers the worker ran at once, at that moment."""
+        lives = self._of_worker.get(worker_id, [])
+        place = bisect_right([life.began for life in lives], at)
+        return lives[max(place - 1, 0)].concurrency if lives else 1
+
+    # ------------------------------------------------------------ how
+
+    def _read(self, events: Iterable[Event]) -> None:
+        open_ones: dict[tuple[str, str], Event] = {}
+        for event in events:
+            target = event.facts.get("target", "")
+            match event.what:
+                case "began":
+                    self._begin(event)
+                case "led" if target in self._processes:
+                    self._processes[target].replicas.append((event.t, event.facts["replica"]))
+                case "ending" | "gone":
+                    self._end(target, event.t, event.what)
+                case "stalled":
+                    begin = event.t - int(event.facts["seconds"] * 1e9)
+                    self._process(event.who).spans.append(Span(begin, event.t, STALL, event.who))
+                case "fault":
+                    open_ones[event.facts["kind"], target] = event
+                case "healed":
+                    if (fault := open_ones.pop((event.facts["kind"], target), None)) is not None:
+                        self._add(fault, event.t)
+        for fault in open_ones.values():
+            self._add(fault, _FOR_EVER)
+
+    def _begin(self, event: Event) -> None:
+        facts = event.facts
+        process = self._process(facts["target"])
+        process.began = event.t
+        for earlier in self._places[process.place]:
+            earlier.over = min(earlier.over, event.t + _RETURN_NS)
+        self._places[process.place].append(process)
+        if "worker_id" in facts:
+            process.worker_id, process.concurrency = facts["worker_id"], facts["concurrency"]
+            process.replicas.append((event.t, facts["replica"]))
+            self._of_worker[process.worker_id].append(process)
+
+    def _end(self, name: str, t: int, kind: str) -> None:
+        self._process(name).spans.append(Span(t, _FOR_EVER, kind, name))
+
+    def _add(self, fault: Event, healed: int) -> None:
+        kind, target = fault.facts["kind"], str(fault.facts["target"])
+        if kind in _HARMLESS:
+            return
+        span = Span(fault.t, _FOR_EVER if kind in _FATAL else healed, kind, target)
+        if kind == AWAY and target == ALL_SERVERS:
+            self.away.append(span)
+        elif "~" in target:
+            self._links[target].append(span)
+        else:
+            self._process(target).spans.append(span)
+
+    def _process(self, name: str) -> _Process:
+        return self._processes.setdefault(name, _Process(name))
+
+    def _spans_of(self, process: _Process) -> Iterator[Span]:
+        """A process that was followed by another has no part in what happens later."""
+        for span in process.spans:
+            yield replace(span, end=min(span.end, process.over))
+
+    def _of_server(self, replica: str) -> list[Span]:
+        of_processes = [span for process in self._places[replica] for span in self._spans_of(process)]
+        return [*of_processes, *self._links.get(f"{replica}~postgres", ())]
+
+
+def _segments(replicas: list[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    for place, (since, replica) in enumerate(replicas):
+        until = replicas[place + 1][0] if place + 1 < len(replicas) else _FOR_EVER
+        yield since, until, replica

@@ -1,0 +1,96 @@
+"""I9 and I10: a healthy worker keeps what it beats, and what it finished does not run again.
+
+A worker is healthy unless the nemesis struck its process, its connections, its server or the connections of
+that server to the database. What befalls the database befalls all servers alike, and excuses none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.changes import BEAT, CLAIMS, REAP, JobChange
+from tests.faults.disturbances import Span
+from tests.faults.evidence import Evidence, Execution
+from tests.faults.history import COMPLETED
+from tests.faults.violations import Violation
+
+HEALTHY_KEEPS = "a healthy worker keeps a job that it beats"
+FINISHED_STAYS = "what a healthy worker finished does not run again"
+
+
+def check_healthy_keep(evidence: Evidence) -> Iterator[Violation]:
+    """I9. The last sign of the worker is a beat, or the start of its handler."""
+    for life in evidence.lives.values():
+        claimed_at = last_beat = 0
+        for verb, change in life:
+            if verb in CLAIMS:
+                claimed_at, last_beat = change.at, 0
+            elif verb == BEAT:
+                last_beat = change.at
+            elif verb == REAP:
+                starts = [evidence.clock.earliest(run.t) for run in _runs(evidence, change, claimed_at)]
+                sign = max(last_beat, *starts, 0)
+                if sign and not _struck(evidence, change, sign):
+                    assert change.old is not None
+                    what = f"{change.old.locked_by} lost the job {(change.at - sign) / 1e6:.3f} s after its "
+                    what += "last sign, and nothing had befallen it, its connections or its server."
+                    yield _violation("I9", HEALTHY_KEEPS, what, change)
+
+
+def _struck(evidence: Evidence, reap: JobChange, sign: int) -> list[Span]:
+    assert reap.old is not None
+    begin, end = evidence.clock.about(sign), evidence.clock.about(reap.at)
+    return evidence.disturbances.of_worker(reap.old.locked_by or "", begin, end)
+
+
+def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:
+    """I10. The claim stood when the handler had done its work, and a reap took it from a worker that was well
+    and connected as soon as there was a server. That all servers were away is no excuse."""
+    for job_id, life in evidence.lives.items():
+        claimed_at = 0
+        for verb, change in life:
+            if verb in CLAIMS:
+                claimed_at = change.at
+            elif verb == REAP:
+                done = [run for run in _runs(evidence, change, claimed_at) if _is_done(evidence, run, change)]
+                again = _started_after(evidence, job_id, change)
+                if done and again is not None and not _lost(evidence, done[0], change):
+                    what = f"{done[0].worker} had finished the job, and {again.worker} started it again."
+                    yield _violation("I10", FINISHED_STAYS, what, change)
+
+
+def _is_done(evidence: Evidence, run: Execution, reap: JobChange) -> bool:
+    is_over = run.ended is not None and evidence.clock.latest(run.ended) < reap.statement_at
+    return is_over and run.outcome == COMPLETED
+
+
+def _started_after(evidence: Evidence, job_id: str, reap: JobChange) -> Execution | None:
+    return next(
+        (run for run in evidence.executions.get(job_id, ()) if evidence.clock.earliest(run.t) > reap.at), None
+    )
+
+
+def _lost(evidence: Evidence, run: Execution, reap: JobChange) -> list[Span]:
+    """What kept the worker from reporting, other than the absence of all servers."""
+    assert run.ended is not None
+    struck, begin, end = evidence.disturbances, run.ended, evidence.clock.about(reap.at)
+    excuses = [*struck.of_process(run.worker, begin, end), *struck.of_link(run.worker, begin, end)]
+    if not any(away.touches(begin, end) for away in struck.away):
+        excuses += struck.of_servers(run.worker, begin, end)
+    return excuses
+
+
+def _runs(evidence: Evidence, reap: JobChange, claimed_at: int) -> list[Execution]:
+    """The executions of the claim that is reaped."""
+    assert reap.old is not None
+    return [
+        run
+        for run in evidence.executions.get(reap.job_id, ())
+        if (run.worker, run.attempt) == (reap.old.locked_by, reap.old.attempts)
+        and claimed_at <= evidence.clock.latest(run.t)
+        and evidence.clock.earliest(run.t) <= reap.at
+    ]
+
+
+def _violation(invariant: str, rule: str, what: str, change: JobChange) -> Violation:
+    return Violation(invariant, rule, what, change.job_id, at=change.at, seq=change.seq)
