@@ -16,6 +16,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from tests.faults.chaos import Result, Run, carry_out_run
+from tests.faults.faults import KINDS
 from tests.faults.nemesis import draw_plan
 from tests.faults.report import as_json, as_text
 
@@ -28,8 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for. Returns 0 if every promise was kept, 1 if not."""
     options = _parser().parse_args(arguments)
     seed = SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    without = frozenset(kind.name for kind in KINDS if options.only and kind.name not in options.only)
     if options.plan:
-        print("\n".join(str(fault) for fault in draw_plan(seed, options.seconds)))
+        print("\n".join(str(fault) for fault in draw_plan(seed, options.seconds, without)))
         return 0
     if options.ha:
         from tests.faults import ha
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tests.faults import fuzzing
 
         return fuzzing.main(options.fuzz, seed)
-    return _chaos(Run(seed, options.seconds, options.rate), options.json, options.keep)
+    return _chaos(Run(seed, options.seconds, options.rate, without), options.json, options.keep)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all that was written down there")
     parser.add_argument(
         "--plan", action="store_true", help="print the faults that the seed draws, and run nothing"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="KIND",
+        choices=sorted({kind.name for kind in KINDS}),
+        help="draw faults of this kind alone; may be given several times",
     )
     parser.add_argument("--ha", action="store_true", help="instead: fail over Patroni clusters under load")
     parser.add_argument("--bad-days", action="store_true", help="instead: the bad days at their full size")

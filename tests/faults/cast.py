@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.faults.links import Link
 from tests.faults.places import Ground, Life, Place
+from tests.faults.topics import topics_of
 from tests.system.stage import Process, Pulsed, Worker, free_port
 
 REPLICAS = ("pulsed-1", "pulsed-2", "pulsed-3")
@@ -64,11 +66,22 @@ class WorkerPlace(Place):
             "worker_id": self._worker_id,
             "address": self.servers.address,
             "history": str(self._ground.events),
+            "topics": topics_of(WORKERS.index(self.name), len(WORKERS)),
             "concurrency": life.concurrency,
             "drain_seconds": _DRAIN_SECONDS,
         }
         arguments = _arguments(life, "tests.faults.worker_program", json.dumps(config))
         return Worker(name, log, arguments, self._environment(life))
+
+    def lead_to(self, replica: str) -> None:
+        """Lead its connections to another server, from the next one on."""
+        self.replica = replica
+        self.servers.lead_to(self._addresses[replica])
+        self._ground.attachments[self.present_name] = replica
+        self._ground.history.write("led", target=self.present_name, replica=replica)
+
+    def _facts(self, life: Life) -> dict[str, Any]:
+        return {"worker_id": self._worker_id, "replica": self.replica, "concurrency": life.concurrency}
 
     def _says_so(self, process: Process) -> bool:
         # Before it has looked for its server it does not handle signals yet.

@@ -29,6 +29,7 @@ class Run:
     seed: int
     seconds: float
     jobs_per_second: float
+    without: frozenset[str] = frozenset()  # kinds of faults to leave out
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Result:
 
 async def carry_out_run(run: Run, directory: Path, tell: Callable[[str], None]) -> Result:
     """Do it in this directory, which keeps all that was written down. Nothing runs at the end."""
-    plan = draw_plan(run.seed, run.seconds)
+    plan = draw_plan(run.seed, run.seconds, run.without)
     async with world_open(directory, run.seed, run.jobs_per_second) as world:
         tell("five servers migrate an empty database")
         await open_the_run(world)

@@ -7,7 +7,8 @@ what the processes do at the moment is up to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -34,10 +35,10 @@ BREATHER_SECONDS = 1.5
 _CARDS_LOOKED_AT = 12
 
 
-def draw_plan(seed: int, seconds: float) -> list[Fault]:
-    """Draw the faults of a run of this length, in their order."""
+def draw_plan(seed: int, seconds: float, without: Collection[str] = ()) -> list[Fault]:
+    """Draw the faults of a run of this length, in their order, none of them of the kinds to leave out."""
     random = Random(f"{seed} plan")
-    cards = [kind for kind in KINDS for _ in range(kind.cards)]
+    cards = [kind for kind in KINDS if kind.name not in without for _ in range(kind.cards)]
     deck: list[Kind] = []
     plan: list[Fault] = []
     for begin, end in stretches(seconds):
@@ -67,7 +68,7 @@ def stretches(seconds: float) -> Iterator[tuple[float, float]]:
 def leaves_enough(fault: Fault, others: Sequence[Fault]) -> bool:
     """Whether enough is left to work beside the others, and each of them has its target for itself."""
     near = [other for other in others if _overlap(fault, other, 0.0)]
-    if any(other.target == fault.target for other in near):
+    if any(other.targets & fault.targets for other in near):
         return False
     if fault.impairs == ALL_WORK:
         return not any(
@@ -89,13 +90,15 @@ async def carry_out(world: World, plan: Sequence[Fault]) -> None:
     """Inflict each fault at its moment. Returns when all are healed."""
     # A stop waits for calls to be answered, and on a busy machine a start takes its time: a fault may last
     # longer than it was planned. Then the next one of that target has to wait.
-    turns = {fault.target: asyncio.Lock() for fault in plan}
+    turns = {target: asyncio.Lock() for fault in plan for target in fault.targets}
     inflict = {kind.name: kind.inflict for kind in KINDS}
     now = asyncio.get_running_loop().time
     began = now()
 
     async def take_turn(fault: Fault) -> None:
-        async with turns[fault.target]:
+        async with AsyncExitStack() as stack:
+            for target in sorted(fault.targets):
+                await stack.enter_async_context(turns[target])
             try:
                 await inflict[fault.kind](world, fault)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:

@@ -40,6 +40,26 @@ class Operator:
     async def delete(self, job_id: str) -> bool:
         return await self._do("delete", lambda p: p.delete(job_id), job_id=job_id)
 
+    # ------------------------------------------------------------ all jobs of a topic, batch by batch
+
+    async def cancel_all(self, topic: str) -> bool:
+        return await self._do_all("cancel_all", lambda p: p.cancel_matching(topic=topic), topic)
+
+    async def redrive_all(self, topic: str, status: str) -> bool:
+        return await self._do_all(
+            "redrive_all", lambda p: p.retry_matching(topic=topic, status=status), topic
+        )
+
+    async def prioritize_all(self, topic: str, priority: int) -> bool:
+        return await self._do_all(
+            "prioritize_all", lambda p: p.prioritize_matching(priority, topic=topic), topic
+        )
+
+    async def delete_all(self, topic: str, status: str) -> bool:
+        return await self._do_all(
+            "delete_all", lambda p: p.delete_matching(topic=topic, status=status), topic
+        )
+
     # ------------------------------------------------------------ the switch; the topic "" is everything
 
     async def pause(self, topic: str) -> bool:
@@ -95,7 +115,7 @@ class Operator:
     async def schedules(self) -> list[pulse.ScheduleInfo]:
         """Those that are there, none if nobody answers."""
         try:
-            return list(await self._door().schedules.list())
+            return list(await self.door().schedules.list())
         except pulse.PulseError:
             return []
 
@@ -104,7 +124,7 @@ class Operator:
     async def _do(self, verb: str, act: Callable[[pulse.Pulse], Awaitable[object]], **facts: Any) -> bool:
         operation = self._history.operation(verb, **facts)
         try:
-            await act(self._door())
+            await act(self.door())
         except REFUSALS as error:
             operation.refused(in_words(error))
             return False
@@ -114,7 +134,16 @@ class Operator:
         operation.done()
         return True
 
-    def _door(self) -> pulse.Pulse:
+    async def _do_all(
+        self, verb: str, batches: Callable[[pulse.Pulse], AsyncIterator[int]], topic: str
+    ) -> bool:
+        async def act(p: pulse.Pulse) -> None:
+            async for _ in batches(p):
+                pass
+
+        return await self._do(verb, act, topic=topic)
+
+    def door(self) -> pulse.Pulse:
         return self._random.choice(self._doors)
 
 

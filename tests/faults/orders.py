@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from tests.faults.worker_program import Errand
+from tests.faults.topics import MANY
+from tests.faults.worker_program import AT_THE_PACE, Errand
 
 # What handlers make of them, out of a hundred.
 _EXPECTATIONS = {
@@ -22,11 +23,15 @@ _EXPECTATIONS = {
 }
 # Enough that none runs out of them by bad luck: then only what a handler said can have ended it badly.
 _PLENTY = 20
-_SECONDS = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2)
-_BLOCKED_SECONDS = 0.3
+# Some have no second chance, or no third. What becomes of these is up to their workers' luck.
+_FEW_ATTEMPTS = {1: 18, 2: 10, _PLENTY: 72}
+_SECONDS = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, AT_THE_PACE)
+# Shorter and longer than a lease, and than the convergence of a pause.
+_BLOCKED_SECONDS = {0.3: 12, 1.2: 2, 2.5: 1}
 # Some outlast their lease several times, and live of their worker's beats.
-_LONG_SHARE, _LONG_SECONDS = 0.01, (1.0, 4.0)
-_BALLAST = {0: 60, 100: 25, 1_000: 10, 20_000: 4, 200_000: 1}
+_LONG_SHARE, _LONG_SECONDS = 0.02, (1.0, 4.0)
+_BALLAST = {0: 600, 100: 250, 1_000: 100, 20_000: 40, 200_000: 8, 1_000_000: 1}
+_MANY_SHARE = 0.15
 _DELAYED_SHARE, _DELAY_SECONDS = 0.08, (0.05, 3.0)
 _PRIORITY_SHARE, _PRIORITIES = 0.25, range(-5, 6)
 _KEY_SHARE = 0.12
@@ -76,7 +81,7 @@ def _errand(random: Random, key: str, expect: str) -> Errand:
 
 def _work_seconds(random: Random, expect: str) -> float:
     if expect == "block":
-        return _BLOCKED_SECONDS
+        return random.choices(list(_BLOCKED_SECONDS), weights=list(_BLOCKED_SECONDS.values()))[0]
     if expect == "complete" and random.random() < _LONG_SHARE:
         return random.uniform(*_LONG_SECONDS)
     return random.choice(_SECONDS)
@@ -85,10 +90,14 @@ def _work_seconds(random: Random, expect: str) -> float:
 def _max_attempts(random: Random, expect: str) -> int:
     if expect == "any":
         return random.choice((1, 2, 3))
-    return 2 if expect == "fail" else _PLENTY
+    if expect == "fail":
+        return 2
+    return random.choices(list(_FEW_ATTEMPTS), weights=list(_FEW_ATTEMPTS.values()))[0]
 
 
 def _topic(random: Random) -> str:
+    if random.random() < _MANY_SHARE:
+        return random.choice(MANY)
     return random.choices(("mail", "report", "thumbnail"), weights=(5, 3, 2))[0]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.faults.cast import APPLICATIONS, REPLICAS, WORKERS
 from tests.faults.chaos import Result
+from tests.faults.faults import KINDS
 from tests.faults.invariants import INVARIANTS
 from tests.faults.recoveries import Recovery, orphan_seconds
 
@@ -56,6 +57,9 @@ def _head(result: Result) -> Iterator[str]:
     yield f"  jobs          {counts['jobs']:>8,} stored, of which schedules made {_scheduled(result):,}"
     lapsed = f"{counts['reaped']:,} leases lapsed"
     yield f"  executions    {counts['executions']:>8,} in {counts['attempts']:,} attempts; {lapsed}"
+    if excused := counts["excused"]:
+        struck = "confirmed in the moment in which their worker was struck"
+        yield f"                {excused:,} attempts counted without a start: {struck}"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 
 
@@ -96,7 +100,7 @@ def _verdict(result: Result) -> Iterator[str]:
     yield ""
     for invariant in INVARIANTS:
         number = len(found[invariant.number])
-        yield f"  {invariant.number}  {'holds ' if not number else 'BROKEN'}  {invariant.promise}" + (
+        yield f"  {invariant.number:<3}  {'holds ' if not number else 'BROKEN'}  {invariant.promise}" + (
             f": {number:,} times" if number else ""
         )
     yield ""
@@ -120,7 +124,11 @@ def _wrongs(result: Result, directory: str) -> Iterator[str]:
 
 def replay(result: Result) -> str:
     run = result.run
-    return f"python3 dev.py chaos --seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
+    only = sorted({kind.name for kind in KINDS} - run.without) if run.without else []
+    command = (
+        f"python3 dev.py chaos --seconds {run.seconds:g} --seed {run.seed} --rate {run.jobs_per_second:g}"
+    )
+    return " ".join([command, *(f"--only '{kind}'" for kind in only)])
 
 
 def _median_and_longest(seconds: list[float]) -> list[float] | None:

@@ -14,18 +14,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pulse
+from pulse import tuning
 from tests.faults.history import COMPLETED, History
+from tests.faults.topics import SYNC
 
-# The handlers of the last are ordinary functions, which run in threads.
-TOPICS = ("mail", "report", "tick", "thumbnail")
-_SYNC_TOPICS = frozenset({"thumbnail"})
 _RETRY_SOON = timedelta(milliseconds=50)
 # A flaky job fails at some of its first attempts: it must not run out of them.
 _FLAKY_ATTEMPTS = 3
 _POLL_SECONDS = 0.01
+# A job that asks for it takes as long as all of its kind do at the moment: no time, then most of a second.
+AT_THE_PACE = -1.0
+_PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
+# The leases of a run are a twentieth of the default, and so are the longest pauses between two tries.
+_LONGEST_PAUSE_SECONDS = 0.25
+# A thread that wakes up so late shows that the process got no time to run.
+_TICK_SECONDS, _STALLED_SECONDS = 0.1, 0.4
 
 
 @dataclass
@@ -36,6 +43,13 @@ class Errand:
     expect: str = "complete"
     seconds: float = 0.0
     ballast: str = ""
+
+
+def seconds_of(errand: Errand) -> float:
+    """How long the work takes now."""
+    if errand.seconds != AT_THE_PACE:
+        return errand.seconds
+    return _PACES[int(time.monotonic() / _PACE_SECONDS) % len(_PACES)]
 
 
 def failure(errand: Errand, ctx: pulse.Context) -> Exception | None:
@@ -67,7 +81,7 @@ class Handlers:
         self._worker_id = worker_id
 
     def handler_of(self, topic: str) -> Callable[..., Any]:
-        return self.work_in_thread if topic in _SYNC_TOPICS else self.work
+        return self.work_in_thread if topic in SYNC else self.work
 
     async def work(self, errand: Errand, ctx: pulse.Context) -> None:
         self._started(ctx)
@@ -75,8 +89,8 @@ class Handlers:
             if errand.expect == "block":
                 # The whole event loop stands still, as under a careless handler.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
-            else:
-                await asyncio.sleep(errand.seconds)
+            elif seconds := seconds_of(errand):
+                await asyncio.sleep(seconds)
         except asyncio.CancelledError:
             self._ended(ctx, "cancelled")
             raise
@@ -84,7 +98,7 @@ class Handlers:
 
     def work_in_thread(self, errand: Errand, ctx: pulse.Context) -> None:
         self._started(ctx)
-        end = time.monotonic() + errand.seconds
+        end = time.monotonic() + seconds_of(errand)
         while (left := end - time.monotonic()) > 0:
             if ctx.cancelled:
                 self._ended(ctx, "cancelled")
@@ -109,17 +123,38 @@ class Handlers:
         )
 
 
+def note_stalls(history: History) -> None:
+    """Write down whenever this process stood still, whatever the reason."""
+    before = time.monotonic()
+    while True:
+        time.sleep(_TICK_SECONDS)
+        now = time.monotonic()
+        if now - before > _STALLED_SECONDS:
+            history.write("stalled", seconds=now - before)
+        before = now
+
+
 async def main(
-    name: str, worker_id: str, address: str, history: str, concurrency: int, drain_seconds: float
+    name: str,
+    worker_id: str,
+    address: str,
+    history: str,
+    topics: list[str],
+    concurrency: int,
+    drain_seconds: float,
 ) -> None:
+    tuning.RECONNECT_LONGEST_SECONDS = tuning.RETRY_LONGEST_SECONDS = _LONGEST_PAUSE_SECONDS
+    tuning.REDIAL_LONGEST_MILLISECONDS = int(_LONGEST_PAUSE_SECONDS * 1000)
     p = pulse.Pulse(
         address,
         concurrency=concurrency,
         worker_id=worker_id,
         drain_timeout=timedelta(seconds=drain_seconds),
     )
-    handlers = Handlers(History(Path(history), name), worker_id)
-    for topic in TOPICS:
+    events = History(Path(history), name)
+    Thread(target=note_stalls, args=[events], daemon=True).start()
+    handlers = Handlers(events, worker_id)
+    for topic in topics:
         p.register(topic, handlers.handler_of(topic))
     async with p:
         await p.run()

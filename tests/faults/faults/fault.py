@@ -25,6 +25,7 @@ class Fault:
     kind: str = ""
     at: float = 0.0
     aftermath_seconds: float = 0.0  # until whom it struck should be at work again
+    excludes: frozenset[str] = frozenset()  # targets that nothing else may strike meanwhile
 
     @property
     def healed_at(self) -> float:
@@ -33,6 +34,11 @@ class Fault:
     @property
     def over_at(self) -> float:
         return self.healed_at + self.aftermath_seconds
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """What it has for itself."""
+        return self.excludes | {self.target}
 
     def __str__(self) -> str:
         details = "".join(f"  {name}={value}" for name, value in self.how.items())

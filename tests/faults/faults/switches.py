@@ -7,13 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
-from tests.faults.worker_program import TOPICS
+from tests.faults.topics import BUSY
 
 if TYPE_CHECKING:
     from tests.faults.world import World
 
 _EVERYTHING = ""
-_SECONDS = (0.3, 3.0)
+# Shorter and longer than a pause takes to reach every worker.
+_SECONDS = (0.3, 4.5)
 _AGAIN_SECONDS = 0.1
 
 
@@ -22,7 +23,7 @@ def _everything(random: Random) -> Fault:
 
 
 def _a_topic(random: Random) -> Fault:
-    topic = random.choice(TOPICS)
+    topic = random.choice(BUSY)
     return Fault(f"topic {topic}", random.uniform(*_SECONDS), frozenset(), {"topic": topic})
 
 

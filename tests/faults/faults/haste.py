@@ -1,0 +1,36 @@
+"""Callers give a server no time to answer: beats, submits and reports with deadlines of milliseconds."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.faults.cast import REPLICAS
+from tests.faults.faults.fault import Fault, Kind
+from tests.faults.hasty_caller import Haste, call_in_haste
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+_SECONDS = (2.0, 6.0)
+_MOST_LOST = 10_000
+
+
+def _hasty(random: Random) -> Fault:
+    how = {"replica": random.choice(REPLICAS), "seed": random.randrange(2**31)}
+    return Fault("hasty caller", random.uniform(*_SECONDS), frozenset(), how)
+
+
+async def _call(world: World, fault: Fault) -> None:
+    address = world.replicas[fault.how["replica"]].address
+    name = f"hasty-{fault.how['seed']}"
+    facts = {"worker_id": name, "replica": fault.how["replica"], "concurrency": _MOST_LOST}
+    with world.told(fault.kind, fault.target, replica=fault.how["replica"]):
+        # As a process that is never well: whatever it loses of its own is its own doing.
+        world.history.write("began", target=name, **facts)
+        world.history.write("ending", target=name)
+        haste = Haste(world.history, address, name, Random(fault.how["seed"]), fault.seconds)
+        await call_in_haste(haste)
+
+
+KINDS = [Kind("haste", _hasty, _call, 2)]

@@ -1,0 +1,87 @@
+"""Floods of jobs: hundreds that take no time, and behind them some that do."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING
+
+import pulse
+from tests.faults.operating import REFUSALS, in_words
+from tests.faults.topics import FLOOD
+from tests.faults.worker_program import Errand
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+_FAST, _SLOW = (300, 1500), (60, 250)
+_SLOW_SECONDS = (0.2, 0.6)
+_ATTEMPTS = (1, 1, 2, 20)
+_BATCH = 500
+_TIMEOUT = timedelta(seconds=5)
+_LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
+
+
+@dataclass(frozen=True)
+class Flood:
+    """How many take no time, how many take how much, and how often each may be tried."""
+
+    number: int
+    fast: int
+    slow: int
+    seconds: float
+    max_attempts: int
+
+    def __str__(self) -> str:
+        return f"{self.fast}+{self.slow} of {self.seconds:.1f} s, {self.max_attempts} attempts"
+
+    def errands(self) -> list[Errand]:
+        seconds = [0.0] * self.fast + [self.seconds] * self.slow
+        return [
+            Errand(f"flood-{self.number}-{place}", "complete", each) for place, each in enumerate(seconds)
+        ]
+
+
+def draw_flood(random: Random) -> Flood:
+    return Flood(
+        random.randrange(2**31),
+        random.randint(*_FAST),
+        random.randint(*_SLOW),
+        random.uniform(*_SLOW_SECONDS),
+        random.choice(_ATTEMPTS),
+    )
+
+
+async def pour(world: World, flood: Flood) -> None:
+    """Enqueue it all, through one server."""
+    door = world.operator.door()
+    everything = flood.errands()
+    for begin in range(0, len(everything), _BATCH):
+        errands = everything[begin : begin + _BATCH]
+        submits = [
+            world.history.operation("submit", key=errand.key, topic=FLOOD, expect="complete")
+            for errand in errands
+        ]
+        try:
+            handles = await door.enqueue_many(
+                FLOOD, errands, max_attempts=flood.max_attempts, timeout=_TIMEOUT
+            )
+        except pulse.PulseError as error:
+            for submit in submits:
+                settle = submit.refused if isinstance(error, REFUSALS) else submit.unknown
+                settle(in_words(error))
+        else:
+            for submit, handle in zip(submits, handles, strict=True):
+                submit.done(job_id=handle.id)
+
+
+async def is_warm(world: World, flood: Flood) -> None:
+    """Wait until workers have taken all that is fast, or the patience is at its end."""
+    ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND ready"
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:
+            while await session.fetchval(ready) > flood.slow // 2:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)

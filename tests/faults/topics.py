@@ -1,0 +1,20 @@
+"""The topics of a run."""
+
+from __future__ import annotations
+
+# The handlers of these are ordinary functions, which run in threads.
+SYNC = frozenset({"thumbnail"})
+# Thousands of jobs at once, for warm windows and for operators that act on all of them.
+FLOOD = "flood"
+# Of callers whose deadlines no server can meet.
+HASTE = "haste"
+# Every worker serves these.
+BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE)
+# Each of these is served by half of the workers, each time by others.
+MANY = tuple(f"many-{number:02}" for number in range(36))
+
+
+def topics_of(worker: int, workers: int) -> list[str]:
+    """What this one of the workers serves."""
+    served = {(worker + offset) % workers for offset in range(max(1, workers // 2))}
+    return [*BUSY, *(topic for number, topic in enumerate(MANY) if number % workers in served)]
