@@ -58,6 +58,10 @@ PROMOTE_INTERVAL = timedelta(milliseconds=500)
 # No tighter than this, or a stream of jobs due a millisecond apart would make it spin.
 PROMOTE_SHORTEST_SLEEP = timedelta(milliseconds=20)
 PROMOTE_BATCH = 1000
+# While more is due than a batch: how many jobs each topic gets in its turn, and how many topics one statement
+# looks at, due or not, at 5 µs each (docs/adr/0051).
+PROMOTE_SHARE = 20
+PROMOTE_TOPICS = 2000
 
 # --- schedules (docs/adr/0011, 0018) ---
 

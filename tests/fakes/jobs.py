@@ -24,6 +24,7 @@ from pulse_server.domain.jobs import (
     Reaped,
     Report,
     Submitted,
+    Turn,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
 from pulse_server.repos.jobs import Slots, Taker
@@ -138,6 +139,24 @@ class InMemoryJobRepo:
         for job in due:
             self._put(job, ready=True)
         return Promotion(len(due), frozenset(job.topic for job in due), ahead[0] if ahead else None)
+
+    async def promote_in_turn(
+        self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
+    ) -> Turn:
+        self._answer("promote_in_turn")
+        now = self.clock.now()
+        waiting = [job for job in self.jobs.values() if job.status in WAITING and not job.ready]
+        topics = sorted({job.topic for job in waiting if job.topic > after_topic})[:topics_looked_at]
+        due: list[Job] = []
+        for topic in topics:
+            of_topic = [job for job in waiting if job.topic == topic and job.next_run_at <= now]
+            due += sorted(of_topic, key=lambda job: job.next_run_at)[:of_each_topic]
+        del due[limit:]
+        for job in due:
+            self._put(job, ready=True)
+        promoted = [job.topic for job in due]
+        last = promoted if len(due) == limit else topics if len(topics) == topics_looked_at else [""]
+        return Turn(frozenset(promoted), last[-1])
 
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE

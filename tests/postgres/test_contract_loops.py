@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.backoff import retry_delay
-from pulse_server.domain.jobs import Outcome, Promotion, Reaped
+from pulse_server.domain.jobs import Outcome, Promotion, Reaped, Turn
 from pulse_server.domain.status import JobStatus
 from tests.fakes.store import LEASE, Store, a_job, failure
 
@@ -147,6 +147,26 @@ async def test_longest_due_jobs_are_promoted_first_and_no_more_than_the_limit(st
     assert [(await store.job(job.id)).ready for job in jobs] == [True, False, True]
     assert (await store.repo.promote_due(2)).promoted == 1
     assert (await store.repo.promote_due(2)).promoted == 0
+
+
+async def test_topics_take_turns_in_promotion(store: Store) -> None:
+    due = [a_job(topic, delay=timedelta(hours=1)) for topic in ("b", "b", "b", "d", "e")]
+    later = [a_job(topic, delay=timedelta(hours=1)) for topic in ("a", "c", "d")]
+    await store.submit(*due, *later)
+    await store.time.make_due(*(job.id for job in due))
+
+    async def take_turns(after: str, limit: int = 10, looked_at: int = 10) -> Turn:
+        return await store.repo.promote_in_turn(
+            limit, of_each_topic=2, after_topic=after, topics_looked_at=looked_at
+        )
+
+    assert await take_turns("", looked_at=2) == Turn(frozenset({"b"}), "b")
+    assert sum([(await store.job(job.id)).ready for job in due]) == 2
+    assert await take_turns("b", limit=1) == Turn(frozenset({"d"}), "d")
+    assert await take_turns("d") == Turn(frozenset({"e"}), "")
+    assert await take_turns("") == Turn(frozenset({"b"}), "")
+    assert await take_turns("") == Turn(frozenset(), "")
+    assert not any([(await store.job(job.id)).ready for job in later])
 
 
 @pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.COMPLETED, JobStatus.CANCELED])

@@ -90,6 +90,13 @@ CASES = {
         "reap_expired", [str(BATCH), "clock_timestamp()", "''"], ["jobs_expired", "jobs_pkey"], 2 * BATCH
     ),
     "promote": Case("promote_due", [str(BATCH)], ["jobs_due", "jobs_due", "jobs_pkey"], 2 * BATCH + 1),
+    # A probe for each topic, and a batch in all.
+    "promote in turn": Case(
+        "promote_in_turn",
+        [str(BATCH), str(BATCH // TOPICS), "''", str(10 * TOPICS)],
+        ["jobs_due_in_turn", "jobs_due_in_turn", "jobs_due_in_turn", "jobs_pkey"],
+        2 * BATCH + TOPICS,
+    ),
     "cancel": Case(
         "cancel_jobs",
         [CLAIMS[0], "''", "'{PENDING,RUNNING,RETRYING}'"],
@@ -128,7 +135,7 @@ CASES = {
     ),
 }
 # A row per topic; the sum of what was promoted; where the walk stopped.
-ANSWERS = {"ready topics": TOPICS, "promote": 1, "delete expired": 1}
+ANSWERS = {"ready topics": TOPICS, "promote": 1, "promote in turn": 1, "delete expired": 1}
 
 Fill = Callable[[Connection], Awaitable[None]]
 

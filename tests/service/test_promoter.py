@@ -70,8 +70,23 @@ async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: 
 
     await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
 
-    assert replica.repo.calls.count("promote_due") == 3
+    assert replica.repo.calls == ["insert_jobs", "promote_due", "promote_in_turn", "promote_due"]
     assert all(job.ready for job in replica.repo.jobs.values())
+
+
+async def test_no_topic_waits_for_all_that_another_has_due(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "PROMOTE_BATCH", 2)
+    flood = [a_job("flood", delay=timedelta(hours=1)) for _ in range(20)]
+    others = [a_job(topic, delay=timedelta(hours=1)) for topic in ("email", "sms")]
+    ids = await replica.store.submit(*flood, *others)
+    await replica.store.time.make_due(*ids)
+
+    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+
+    assert replica.dispatcher.woken[:2] == [{"flood"}, {"email", "flood"}]
+    assert {"sms"} in replica.dispatcher.woken[2:6]
 
 
 async def test_outage_is_raised_for_the_loop_to_meet_again(replica: Replica) -> None:

@@ -164,6 +164,14 @@ class Promotion:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """What a walk from topic to topic promoted, and the topic after which the next one goes on."""
+
+    topics: frozenset[str]
+    last_topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """A claim whose lease lapsed, and where its job went."""
 

@@ -22,6 +22,7 @@ from pulse_server.domain.jobs import (
     Reaped,
     Report,
     Submitted,
+    Turn,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Connections, Database, Rows
@@ -167,6 +168,15 @@ class PostgresJobRepo:
             topics=frozenset(row["topic"] for row in topics),
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
         )
+
+    @failpoints.before("jobs.promoting", Unavailable)
+    async def promote_in_turn(
+        self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
+    ) -> Turn:
+        *topics, last = await self._fetch(
+            self._database.hot, "promote_in_turn", limit, of_each_topic, after_topic, topics_looked_at
+        )
+        return Turn(frozenset(row["topic"] for row in topics), last["last_topic"])
 
     @failpoints.after("jobs.cancelled", Unavailable, counts=bool)
     async def cancel_jobs(

@@ -24,6 +24,7 @@ from pulse_server.domain.jobs import (
     Reaped,
     Report,
     Submitted,
+    Turn,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
@@ -95,7 +96,13 @@ class JobRepo(Protocol):
         ...
 
     async def promote_due(self, limit: int) -> Promotion:
-        """Make waiting jobs ready whose time has come."""
+        """Make waiting jobs ready whose time has come, those that are due longest first."""
+        ...
+
+    async def promote_in_turn(
+        self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
+    ) -> Turn:
+        """Do the same for a few jobs of each topic, in the order of topics, those after one of them."""
         ...
 
     async def cancel_jobs(

@@ -11,12 +11,17 @@ from pulse_server.service.signals import Signals
 
 
 class Promoter:
-    """Sleeps until the next job is due, but never past its interval: others may be submitted meanwhile."""
+    """Sleeps until the next job is due, but never past its interval: others may be submitted meanwhile.
+
+    While more is due than a batch takes, topics take turns: a walk from topic to topic follows each batch, so
+    that no topic waits for all that another one has due. ADR-0051
+    """
 
     def __init__(self, repo: JobRepo, signals: Signals, *, interval: timedelta) -> None:
         self._repo = repo
         self._signals = signals
         self._interval = interval
+        self._last_topic = ""
         self.loop = Loop("promoter", self.tick, interval)
 
     async def tick(self) -> timedelta:
@@ -25,6 +30,17 @@ class Promoter:
             self._signals.ready(promotion.topics)
             if promotion.promoted < tuning.PROMOTE_BATCH:
                 break
+            await self._take_turns()
         if promotion.next_due_in is None:
             return self._interval
         return max(tuning.PROMOTE_SHORTEST_SLEEP, min(self._interval, promotion.next_due_in))
+
+    async def _take_turns(self) -> None:
+        turn = await self._repo.promote_in_turn(
+            tuning.PROMOTE_BATCH,
+            of_each_topic=tuning.PROMOTE_SHARE,
+            after_topic=self._last_topic,
+            topics_looked_at=tuning.PROMOTE_TOPICS,
+        )
+        self._signals.ready(turn.topics)
+        self._last_topic = turn.last_topic

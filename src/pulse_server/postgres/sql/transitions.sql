@@ -9,7 +9,7 @@
 --   * Time compared with an index is now(), the start of the statement by the database's clock; time that is
 --     stored is clock_timestamp(). A volatile function could not be an index condition.
 --
--- {job} and {rest_of_one} stand in fragments.sql.
+-- {job}, {rest_of_one} and {waits_in_turn} stand in fragments.sql.
 
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it is to start later. A row whose id or (topic, key) exists
@@ -263,6 +263,66 @@ SELECT NULL, 0, (
     ORDER BY job.next_run_at
     LIMIT 1
 );
+
+-- name: promote_in_turn
+-- The same as promote_due, for a few jobs of each topic, while more is due than a batch takes: by age alone, one topic
+-- with 300,000 due jobs would have all others wait for it. The walk goes from topic to topic, one index probe for each,
+-- looks at $4 of them and takes $1 jobs at the most; a last row has the topic after which the next one goes on. ADR-0051
+-- What waits is said as jobs_due_in_turn says it: said as jobs_due does, the planner would walk the jobs of all topics.
+--   $1 jobs in all   $2 jobs of each topic   $3 the topic after which to start   $4 topics to look at
+WITH RECURSIVE waiting AS (
+    (
+        SELECT job.topic, job.next_run_at
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn} AND job.topic > $3::text
+        ORDER BY job.topic, job.next_run_at
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.topic, following.next_run_at
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT job.topic, job.next_run_at
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn} AND job.topic > waiting.topic
+        ORDER BY job.topic, job.next_run_at
+        LIMIT 1
+    ) AS following
+),
+looked_at AS MATERIALIZED (
+    SELECT waiting.topic, waiting.next_run_at FROM waiting LIMIT $4
+),
+due AS MATERIALIZED (
+    SELECT candidate.id, looked_at.topic
+    FROM looked_at
+    CROSS JOIN LATERAL (
+        SELECT job.id
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn}
+          AND job.topic = looked_at.topic AND job.next_run_at <= now()
+        ORDER BY job.next_run_at
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS candidate
+    WHERE looked_at.next_run_at <= now()
+    LIMIT $1
+),
+promoted AS (
+    UPDATE pulse.jobs AS job
+    SET ready = true
+    FROM due
+    WHERE job.id = due.id
+    RETURNING job.topic
+)
+SELECT promoted.topic, count(*) AS promoted, NULL AS last_topic
+FROM promoted
+GROUP BY promoted.topic
+UNION ALL
+SELECT NULL, 0, CASE
+    WHEN (SELECT count(*) FROM due) >= $1 THEN (SELECT max(due.topic) FROM due)
+    WHEN (SELECT count(*) FROM looked_at) >= $4 THEN (SELECT max(looked_at.topic) FROM looked_at)
+    ELSE ''
+END;
 
 -- name: cancel_jobs
 -- From PENDING, RETRYING or RUNNING, as far as $3 names them, to CANCELED. A running job loses its lease here and
