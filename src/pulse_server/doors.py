@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 
 from pulse_server.access.access import Access
 from pulse_server.access.users import BadUsers
 from pulse_server.settings import BadSettings, Settings
+from pulse_server.settings.parsing import is_loopback
 from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -42,16 +42,3 @@ def warn_of_open_doors(settings: Settings) -> None:
     if not settings.is_open and settings.tls is None:
         hint = "Set PULSE_TLS_CERT and PULSE_TLS_KEY: passwords cross the network for everyone on it to read."
         log.warning("credentials_in_plain_text", extra=address | {"hint": hint})
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can connect to host:port. A name other than localhost may lead anywhere."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

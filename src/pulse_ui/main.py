@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pulse_ui import tuning
 from pulse_ui.settings import BadSettings, Settings, read_settings
 
 log = logging.getLogger("pulse_ui")
@@ -34,8 +36,7 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadSettings or OSError if it cannot begin."""
     # Only now: `pulse-ui --help` has no use for gRPC and uvicorn.
     import pulse
-    from pulse_ui.app import Dashboard
-    from pulse_ui.serving import Server, listen
+    from pulse_ui.serving import listen
 
     try:
         server = pulse.Pulse(settings.server, user="", password="").address
@@ -43,8 +44,31 @@ def serve(settings: Settings) -> None:
         raise BadSettings(str(error)) from None
     listener = listen(settings)
     settings = replace(settings, port=listener.getsockname()[1])
-    dashboard = Server(Dashboard(settings), on_serving=lambda: _tell(settings, server))
-    asyncio.run(dashboard.serve(sockets=[listener]))
+    asyncio.run(_serve(settings, server, listener))
+
+
+async def _serve(settings: Settings, server: str, listener: socket.socket) -> None:
+    from pulse_ui.app import Dashboard
+    from pulse_ui.serving import Server
+    from pulse_ui.web.origins import OPEN_TO_NETWORK
+
+    if not settings.is_loopback and not settings.open_to_network and await _is_open(settings):
+        raise BadSettings(OPEN_TO_NETWORK)
+    await Server(Dashboard(settings), on_serving=lambda: _tell(settings, server)).serve(sockets=[listener])
+
+
+async def _is_open(settings: Settings) -> bool:
+    """Whether pulsed asks nobody for a password. Unknown counts as no: each page asks again."""
+    import pulse
+    from pulse_ui.web.accounts import connect
+
+    try:
+        async with asyncio.timeout(tuning.START_LOOK.total_seconds()):
+            account = await connect(settings.server)
+    except (pulse.PulseError, TimeoutError):
+        return False
+    await account.close()
+    return account.identity.user is None
 
 
 def _tell(settings: Settings, server: str) -> None:

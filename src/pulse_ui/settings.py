@@ -38,6 +38,8 @@ class Settings:
     tls_key: Path | None = None
     session_idle: timedelta = tuning.SESSION_IDLE
     read_only: bool = False
+    open_to_network: bool = False
+    """Serve an open pulsed to visitors from other machines."""
     log_level: str = "info"
 
     @property
@@ -84,6 +86,12 @@ OPTIONS = (
         "log a user out who did nothing for so long (default 30m)",
     ),
     Option("--read-only", "PULSE_UI_READ_ONLY", "on|off", "show everything, change nothing (default off)"),
+    Option(
+        "--insecure-open-to-network",
+        "PULSE_UI_INSECURE_OPEN_TO_NETWORK",
+        "on|off",
+        "serve a pulsed without users to other machines: everyone may do everything (default off)",
+    ),
     Option("--log-level", "PULSE_UI_LOG_LEVEL", "LEVEL", "debug, info, warning or error (default info)"),
 )
 _EPILOG = """\
@@ -140,6 +148,9 @@ def read_settings(arguments: Sequence[str] | None, environ: Mapping[str, str]) -
         tls_key=key,
         session_idle=_span("PULSE_UI_SESSION_IDLE", text("PULSE_UI_SESSION_IDLE") or "30m"),
         read_only=_switch("PULSE_UI_READ_ONLY", text("PULSE_UI_READ_ONLY")),
+        open_to_network=_switch(
+            "PULSE_UI_INSECURE_OPEN_TO_NETWORK", text("PULSE_UI_INSECURE_OPEN_TO_NETWORK")
+        ),
         log_level=level,
     )
 

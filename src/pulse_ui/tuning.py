@@ -11,6 +11,8 @@ from datetime import timedelta
 # --- calls to pulsed
 CALL_TIMEOUT = timedelta(seconds=4)
 """A person waits for it. Whoever is down longer is told as down, and the page tries again by itself."""
+START_LOOK = timedelta(seconds=2)
+"""At the start, for the question whether pulsed is open. If it is away, the pages ask again."""
 STEP_TIMEOUT = timedelta(seconds=15)
 """Of one batch of an action on many jobs: nobody waits for it, and giving up leaves its number unknown."""
 IDENTITY_AGE = timedelta(seconds=10)

@@ -185,6 +185,10 @@ NOWHERE = "postgres://u@127.0.0.1:1/d"
 
 def test_open_server_that_others_can_reach_is_warned_of(check: Check) -> None:
     _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0")
+    assert (
+        "FAIL settings PULSE_GRPC_ADDR is 0.0.0.0:0, which others can reach, and there are no users" in told
+    )
+    _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0", PULSE_INSECURE_OPEN_TO_NETWORK="on")
     assert "warn users None, and 0.0.0.0:0 can be reached from elsewhere" in told
     _, told = check(DB_HOST=NOWHERE)
     assert "info users None: everybody on this machine" in told

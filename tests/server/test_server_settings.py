@@ -61,6 +61,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_GRPC_ADDR": "0.0.0.0:7000",
         "PULSE_HTTP_ADDR": "9090",
         "PULSE_AUTH_USERS": "ann:pa55,bob:w0rd:viewer",
+        "PULSE_INSECURE_OPEN_TO_NETWORK": "on",
         "PULSE_METRICS_AUTH": "on",
         "PULSE_TLS_CERT": "/tls/cert.pem",
         "PULSE_TLS_KEY": "/tls/key.pem",
@@ -85,6 +86,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
         behind_pooler=True,
         http_address="[::]:9090",
         users=(User("ann", "pa55"), User("bob", "w0rd", Role.VIEWER)),
+        open_to_network=True,
         metrics_need_login=True,
         tls=TlsFiles(Path("/tls/cert.pem"), Path("/tls/key.pem"), Path("/tls/ca.pem")),
         reflection=True,
@@ -377,3 +379,24 @@ def test_both_ports_cannot_be_the_same(addresses: tuple[str, str]) -> None:
 
 def test_port_that_the_system_chooses_may_be_asked_for_twice() -> None:
     read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": "0", "PULSE_HTTP_ADDR": "0"})
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.7:1", "pulse.internal:1"])
+def test_open_server_on_an_address_that_others_can_reach_is_refused_unless_that_is_asked_for(
+    address: str,
+) -> None:
+    (only,) = problems_of(PULSE_GRPC_ADDR=address)
+    assert f"PULSE_GRPC_ADDR is {address}, which others can reach" in only
+    assert "PULSE_INSECURE_OPEN_TO_NETWORK=on" in only
+    assert problems_of(PULSE_GRPC_ADDR=address, PULSE_INSECURE_OPEN_TO_NETWORK="off") == (only,)
+    for who_gets_in in (
+        {"PULSE_INSECURE_OPEN_TO_NETWORK": "on"},
+        {"PULSE_AUTH_USERS": "ann:pa55"},
+        {"PULSE_TLS_CERT": "c", "PULSE_TLS_KEY": "k", "PULSE_TLS_CLIENT_CA": "a"},
+    ):
+        assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address, **who_gets_in})
+
+
+@pytest.mark.parametrize("address", ["", "6000", ":6000", "localhost", "127.0.0.1:0", "[::1]:6000"])
+def test_open_server_on_loopback_needs_nothing(address: str) -> None:
+    assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address}).is_open

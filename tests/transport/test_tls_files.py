@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server.doors import doors, is_loopback, warn_of_open_doors
+from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.settings import BadSettings, Settings, TlsFiles, read_settings
+from pulse_server.settings.parsing import is_loopback
 from pulse_server.transport.key_pair import read_key_pair
 from pulse_server.transport.tls import Certificates
 from tests.server.pulsed_process import pulsed, run_pulsed
@@ -145,7 +146,7 @@ def test_loopback_is_what_only_this_machine_can_reach(address: str, only_here: b
     [
         ({}, {"auth": "open", "tls": "off"}, []),
         (
-            {"PULSE_GRPC_ADDR": "0.0.0.0:1"},
+            {"PULSE_GRPC_ADDR": "0.0.0.0:1", "PULSE_INSECURE_OPEN_TO_NETWORK": "on"},
             {"auth": "open", "tls": "off"},
             ["open_to_everyone_who_can_connect"],
         ),

@@ -113,6 +113,15 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
     ),
     Option(
+        "open_to_network",
+        "PULSE_INSECURE_OPEN_TO_NETWORK",
+        "doors",
+        "without users, listen on an address that others can reach: everyone who connects may do everything",
+        parsing.parse_switch,
+        "off",
+        "on|off",
+    ),
+    Option(
         "metrics_need_login",
         "PULSE_METRICS_AUTH",
         "doors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -137,3 +138,16 @@ def parse_path(text: str, name: str) -> Path:
         return Path(text.strip()).expanduser()
     except RuntimeError:
         raise BadSettings(f"{name} is {text!r}: there is no such home directory.") from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can connect to host:port. A name other than localhost may lead anywhere."""
+    if address.startswith(_UNIX):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -19,6 +19,7 @@ from pulse_server.settings.parsing import (
     LOOPBACK,
     Address,
     BadSettings,
+    is_loopback,
 )
 
 _WHO_GETS_IN = frozenset({"users", "users_file"})
@@ -51,6 +52,7 @@ class Settings:
     http_address: str | None = None
     users: tuple[User, ...] = ()
     users_file: Path | None = None
+    open_to_network: bool = False
     metrics_need_login: bool = False
     tls: TlsFiles | None = None
     reflection: bool = False
@@ -155,6 +157,8 @@ def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[st
                 f"PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {grpc_address.in_full(host)}: "
                 "give one of them another port."
             )
+    if not known & (_WHO_GETS_IN | {"tls_client_ca"}) and not values.get("open_to_network"):
+        yield from _open_to_network(values)
     if values.get("metrics_need_login"):
         if not known & _WHO_GETS_IN:
             yield (
@@ -171,6 +175,17 @@ def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[st
         )
         if problem:
             yield problem
+
+
+def _open_to_network(values: Mapping[str, Any]) -> Iterator[str]:
+    """Nobody is asked for a password: then only this machine may connect."""
+    address = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(LOOPBACK)
+    if not is_loopback(address):
+        yield (
+            f"PULSE_GRPC_ADDR is {address}, which others can reach, and there are no users: everyone who "
+            "connects could do everything. Set PULSE_AUTH_USERS_FILE, or listen on 127.0.0.1. If an open "
+            "server is what you want, set PULSE_INSECURE_OPEN_TO_NETWORK=on."
+        )
 
 
 def _lease_problem(lease_ttl: timedelta, heartbeat: timedelta, watchdog: timedelta) -> str | None:

@@ -18,7 +18,7 @@ from pulse_ui.settings import Settings
 from pulse_ui.web import failures
 from pulse_ui.web.accounts import OpenAccount, refresh_identity
 from pulse_ui.web.forms import Form, form_of, local_path
-from pulse_ui.web.origins import check_host, check_origin, check_token, is_secure
+from pulse_ui.web.origins import check_host, check_openness, check_origin, check_token, is_secure
 from pulse_ui.web.refusals import LoginNeeded, Refused
 from pulse_ui.web.rendering import Rendering
 from pulse_ui.web.sessions import Account, Session, Sessions
@@ -115,7 +115,9 @@ class Doors:
         account = session.account if session is not None and session.owns_account else None
         if account is None:
             account = await self.open_account.get()
-        check_host(request, self.settings, is_open=account is not None and account.identity.user is None)
+        is_open = account is not None and account.identity.user is None
+        check_host(request, self.settings, is_open=is_open)
+        check_openness(self.settings, is_open=is_open)
         if account is None:
             raise LoginNeeded
         if session is None or (session.account is not account and not session.owns_account):

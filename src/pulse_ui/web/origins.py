@@ -11,6 +11,12 @@ from starlette.requests import Request
 from pulse_ui.settings import LOOPBACK_NAMES, Settings
 from pulse_ui.web.refusals import Refused
 
+OPEN_TO_NETWORK = (
+    "pulsed asks nobody for a password, and this dashboard can be reached from other machines: everyone who "
+    "connects could do everything. Give pulsed users (PULSE_AUTH_USERS_FILE), or let the dashboard listen on "
+    "127.0.0.1. If an open dashboard is what you want, start it with --insecure-open-to-network."
+)
+
 # A name or [an IPv6 address], perhaps with a port; nothing that one reader takes for a name and another not.
 _NETLOC = re.compile(r"(?:\[([0-9A-Za-z.:%]+)\]|([^][:/?#@\\\s]+))(?::[0-9]*)?")
 
@@ -34,6 +40,12 @@ def check_host(request: Request, settings: Settings, *, is_open: bool) -> None:
         f"This dashboard does not answer to the name {host!r}. If that is its name, "
         "start it with --public-url (PULSE_UI_PUBLIC_URL).",
     )
+
+
+def check_openness(settings: Settings, *, is_open: bool) -> None:
+    """Refuse to serve an open pulsed to other machines: each visitor would be an admin."""
+    if is_open and not settings.is_loopback and not settings.open_to_network:
+        raise Refused(403, OPEN_TO_NETWORK)
 
 
 def origin_of(request: Request, settings: Settings) -> str:
