@@ -46,6 +46,8 @@ from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.hub import Hub
@@ -108,6 +110,7 @@ class App:
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
         self._lines = Lines(metrics)
+        callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
             Producer(Submissions(repo, signals, metrics, transitions, Handover(claims, self.hub))),
             Consumer(
@@ -127,8 +130,9 @@ class App:
                 transitions,
                 self.gate,
             ),
-            Introduction(self.access.authenticator if self.access is not None else None),
+            Introduction(callers),
             self._lines,
+            change_log=ChangeLog(callers),
             metrics=metrics,
             interceptors=_doorkeepers(self.access, metrics),
             shares_port=settings.shares_port,

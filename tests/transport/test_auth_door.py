@@ -10,9 +10,9 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.access.users import Role, User
+from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import permissions
 from pulse_server.transport.grpc.boundary import SERVICE
-from pulse_server.transport.grpc.doorkeeper import peer_of
 from tests.access.counted_checks import CountedChecks, count_checks, hashed
 from tests.transport.authorised import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
 from tests.transport.counting_relay import counting_relay
@@ -225,7 +225,7 @@ async def _sent_until_answered(
     ],
 )
 def test_peer_is_the_address_without_its_port(peer: str, address: str) -> None:
-    assert peer_of(peer) == address
+    assert peer_address(peer) == address
 
 
 async def test_caller_cannot_change_its_address_by_reconnecting(

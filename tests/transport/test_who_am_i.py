@@ -12,6 +12,7 @@ from pulse_server.access.users import Role, User
 from pulse_server.domain.errors import Unauthenticated
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.permissions import may_call
 from tests.transport.authorised import METHODS, PASSWORD, USERS, answer, basic, caller
@@ -64,11 +65,14 @@ class Context:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return basic("ann")
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:4711"
+
 
 async def test_user_who_was_removed_meanwhile_is_nobody() -> None:
     directory = Directory([User("ann", PASSWORD)])
     authenticator = Authenticator(directory, Metrics())
-    introduction = Introduction(authenticator)
+    introduction = Introduction(Callers(authenticator))
     ((_, authorization),) = basic("ann")
     await authenticator.authenticate(authorization, "127.0.0.1")
     assert (await introduction.who_am_i(pb.WhoAmIRequest(), Context())).user == "ann"  # type: ignore[arg-type]

@@ -62,9 +62,14 @@ class SyncOperating:
         """Bring back a job that was dead-lettered or cancelled, with this many further attempts."""
         return self._bridge.call(self._pulse.retry, job_id, attempts, timeout=timeout)
 
-    def prioritize(self, job_id: str, priority: int, *, timeout: timedelta | None = None) -> JobInfo:
-        """Give a job another priority. Raises InvalidTransition if it has finished."""
-        return self._bridge.call(self._pulse.prioritize, job_id, priority, timeout=timeout)
+    def prioritize(
+        self, job_id: str, priority: int, reason: str = "", *, timeout: timedelta | None = None
+    ) -> JobInfo:
+        """Give a job another priority. Raises InvalidTransition if it has finished.
+
+        The server logs the reason, with who gave it.
+        """
+        return self._bridge.call(self._pulse.prioritize, job_id, priority, reason, timeout=timeout)
 
     def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
         """Delete a finished job, with its idempotency key. Raises InvalidTransition if it is not finished."""

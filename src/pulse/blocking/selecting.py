@@ -54,6 +54,7 @@ class SyncSelecting:
         self,
         priority: int,
         *,
+        reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
         timeout: timedelta | None = None,
@@ -61,7 +62,13 @@ class SyncSelecting:
     ) -> Batch:
         """Give the newest jobs that match another priority; without a status, whatever is not finished."""
         return self._bridge.call(
-            self._pulse.prioritize_batch, priority, cursor=cursor, limit=limit, timeout=timeout, **which
+            self._pulse.prioritize_batch,
+            priority,
+            reason=reason,
+            cursor=cursor,
+            limit=limit,
+            timeout=timeout,
+            **which,
         )
 
     def delete_batch(
@@ -90,10 +97,17 @@ class SyncSelecting:
         return self._bridge.iterate(self._pulse.retry_matching(attempts=attempts, timeout=timeout, **which))
 
     def prioritize_matching(
-        self, priority: int, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]
+        self,
+        priority: int,
+        *,
+        reason: str = "",
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> Generator[int, None, None]:
         """Give all jobs that match another priority, batch by batch. Yields how many it were so far."""
-        return self._bridge.iterate(self._pulse.prioritize_matching(priority, timeout=timeout, **which))
+        return self._bridge.iterate(
+            self._pulse.prioritize_matching(priority, reason=reason, timeout=timeout, **which)
+        )
 
     def delete_matching(
         self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]

@@ -75,9 +75,14 @@ class Operating:
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
 
-    async def prioritize(self, job_id: str, priority: int, *, timeout: timedelta | None = None) -> JobInfo:
-        """Give a job another priority. Raises InvalidTransition if it has finished."""
-        request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority)
+    async def prioritize(
+        self, job_id: str, priority: int, reason: str = "", *, timeout: timedelta | None = None
+    ) -> JobInfo:
+        """Give a job another priority. Raises InvalidTransition if it has finished.
+
+        The server logs the reason, with who gave it.
+        """
+        request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority, reason=reason)
         response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
         return job_info(response.job)
 

@@ -70,13 +70,17 @@ class Selecting:
         self,
         priority: int,
         *,
+        reason: str = "",
         cursor: str | None = None,
         limit: int | None = None,
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Give the newest jobs that match another priority; without a status, whatever is not finished."""
-        request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, priority=priority)
+        """Give the newest jobs that match another priority; without a status, whatever is not finished.
+
+        The server logs the reason, with who gave it.
+        """
+        request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, priority=priority, reason=reason)
         response = await self._caller.call(
             lambda stub: stub.PrioritizeJobs, request, timeout, repeatable=False
         )
@@ -112,11 +116,18 @@ class Selecting:
         )
 
     def prioritize_matching(
-        self, priority: int, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]
+        self,
+        priority: int,
+        *,
+        reason: str = "",
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
         """Give all jobs that match another priority, batch by batch. Yields how many it were so far."""
         return _all_of(
-            lambda cursor: self.prioritize_batch(priority, cursor=cursor, timeout=timeout, **which)
+            lambda cursor: self.prioritize_batch(
+                priority, reason=reason, cursor=cursor, timeout=timeout, **which
+            )
         )
 
     def delete_matching(

@@ -118,7 +118,7 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
     cls=Command,
     examples="""
         pulse jobs prioritize 0199c0de-0000-7000-8000-000000000001 --priority 10
-        pulse jobs prioritize --topic send-email --metadata tenant=acme --priority 5
+        pulse jobs prioritize --topic send-email --metadata tenant=acme --priority 5 --reason 'ticket 4711'
         pulse jobs prioritize --topic import --status PENDING --priority -1 --yes
     """,
 )
@@ -131,7 +131,10 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
     metavar="N",
     help="The new priority: higher runs first, 0 is the usual.",
 )
-def prioritize(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int) -> None:
+@click.option("--reason", default="", help="Why; the server logs it.")
+def prioritize(
+    ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int, reason: str
+) -> None:
     """Give jobs another priority: those named, or all that match.
 
     Without a status all that match and have not finished are meant. One that runs goes on; its priority
@@ -142,7 +145,9 @@ def prioritize(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, pri
         "prioritise",
         "prioritised",
         LIVE,
-        lambda client, wanted, cursor: client.prioritize_batch(priority, cursor=cursor, **wanted),
+        lambda client, wanted, cursor: client.prioritize_batch(
+            priority, reason=reason, cursor=cursor, **wanted
+        ),
     )
     _act(
         ids,
@@ -150,7 +155,7 @@ def prioritize(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, pri
         action,
         yes=yes,
         dry_run=dry_run,
-        one=lambda client, job_id: client.prioritize(job_id, priority),
+        one=lambda client, job_id: client.prioritize(job_id, priority, reason),
         sentence=lambda job: f"{job.id} on {job.topic} has the priority {job.priority} now.",
         shape=job_shape,
     )

@@ -1,4 +1,4 @@
-"""Addresses to listen on: whether one is free, and keeping it for processes that share it."""
+"""Addresses: whether one is free to listen on, keeping it for several processes, and those of callers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from types import TracebackType
+from urllib.parse import unquote
 
 _EVERYWHERE = frozenset({"", "::", "0.0.0.0"})
 # localhost has two addresses, and the port that the first was given may be taken on the second.
@@ -124,3 +125,11 @@ def _bind(family: socket.AddressFamily, place: str, port: int, shared: bool) -> 
 def _close(sockets: list[socket.socket]) -> None:
     for bound in sockets:
         bound.close()
+
+
+def peer_address(peer: str) -> str:
+    """The address in what gRPC calls a peer, such as ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711."""
+    kind, _, rest = unquote(peer).partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return kind  # everybody at a unix socket is on this machine
+    return rest.rpartition(":")[0].strip("[]").partition("%")[0]

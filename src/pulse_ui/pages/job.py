@@ -76,7 +76,8 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 
 async def prioritize(visit: Visit, form: Form) -> Response:
-    job = await visit.client.prioritize(_id_of(visit), required_number(form, "priority", "Priority"))
+    priority = required_number(form, "priority", "Priority")
+    job = await visit.client.prioritize(_id_of(visit), priority, form.text("reason"))
     return visit.back(form, f"The priority is {job.priority} now.")
 
 

@@ -58,12 +58,15 @@ async def delete(visit: Visit, form: Form) -> Response:
 
 async def prioritize(visit: Visit, form: Form) -> Response:
     priority = required_number(form, "priority", "Priority", between=limits.PRIORITIES)
+    reason = form.text("reason")
     return await _act(
         visit,
         form,
         ACTIONS["prioritize"],
-        lambda job_id: visit.client.prioritize(job_id, priority),
-        lambda which: visit.client.prioritize_matching(priority, timeout=tuning.STEP_TIMEOUT, **which),
+        lambda job_id: visit.client.prioritize(job_id, priority, reason),
+        lambda which: visit.client.prioritize_matching(
+            priority, reason=reason, timeout=tuning.STEP_TIMEOUT, **which
+        ),
     )
 
 

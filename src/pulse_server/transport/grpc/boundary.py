@@ -59,8 +59,15 @@ def refusal(error: errors.PulseError) -> pb.Refusal:
 Behaviour = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
-def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None) -> grpc.GenericRpcHandler:
-    """The RPCs of the service, each behind the boundary. Each method of the contract needs a behaviour."""
+def handlers(
+    behaviours: Mapping[str, Behaviour],
+    metrics: Metrics | None = None,
+    recorded: Callable[[str, Behaviour], Behaviour] = lambda _method, behaviour: behaviour,
+) -> grpc.GenericRpcHandler:
+    """The RPCs of the service, each behind the boundary. Each method of the contract needs a behaviour.
+
+    `recorded` logs what a call of the method changes; it sees a refusal as a Failure.
+    """
     metrics = metrics or Metrics()
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     missing = {method.name for method in methods} ^ behaviours.keys()
@@ -72,7 +79,12 @@ def handlers(behaviours: Mapping[str, Behaviour], metrics: Metrics | None = None
         make = _MAKERS[method.client_streaming, is_stream]
         table[method.name] = make(
             forgotten_if_aborted(
-                _guarded(method.name, behaviours[method.name], metrics, is_stream=is_stream)
+                _guarded(
+                    recorded(
+                        method.name,
+                        judged(method.name, behaviours[method.name], metrics, is_stream=is_stream),
+                    )
+                )
             ),
             request_deserializer=parser(getattr(pb, method.input_type.name)),
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
@@ -155,8 +167,8 @@ def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool
     return call
 
 
-def _guarded(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool) -> Behaviour:
-    judge = judged(name, behaviour, metrics, is_stream=is_stream)
+def _guarded(judge: Behaviour) -> Behaviour:
+    """The judged behaviour, whose failures abort the call."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         answer = await judge(request, context)

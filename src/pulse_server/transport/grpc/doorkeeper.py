@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote
 
 import grpc
 
@@ -18,6 +17,7 @@ from pulse_server.access.directory import Directory
 from pulse_server.access.users import User
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
 from pulse_server.transport.grpc.strangers import StrangersRequests
@@ -71,7 +71,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         self, handler: Handler | None, method: str, authorization: str | None, requests: Any, context: Context
     ) -> None:
         try:
-            user = await self._authenticator.authenticate(authorization, peer_of(context.peer()))
+            user = await self._authenticator.authenticate(authorization, peer_address(context.peer()))
             _require_permission(user, method, handler)
         except PulseError as error:
             await self._refuse(method, error, requests, context)
@@ -142,14 +142,6 @@ class _Stream:
         self.user = user
         self.method = method
         self.revoked: asyncio.Future[PulseError] = asyncio.get_running_loop().create_future()
-
-
-def peer_of(peer: str) -> str:
-    """The address in what gRPC calls a peer, such as ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711."""
-    kind, _, rest = unquote(peer).partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return kind  # everybody at a unix socket is on this machine
-    return rest.rpartition(":")[0].strip("[]").partition("%")[0]
 
 
 def _authorization(details: grpc.HandlerCallDetails) -> str | None:

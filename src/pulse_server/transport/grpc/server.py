@@ -12,6 +12,7 @@ from pulse_server import tuning
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.boundary import handlers
+from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.introduction import Introduction
@@ -57,6 +58,7 @@ def grpc_server(
     introduction: Introduction,
     lines: Lines,
     *,
+    change_log: ChangeLog | None = None,
     metrics: Metrics | None = None,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     shares_port: bool = False,
@@ -118,6 +120,7 @@ def grpc_server(
                     "GetDispatchStatus": operator.get_dispatch_status,
                 },
                 metrics,
+                *([change_log.recorded] if change_log is not None else ()),
             ),
         )
     )

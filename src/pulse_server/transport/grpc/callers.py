@@ -1,0 +1,46 @@
+"""Who makes a call: the user, its role, and the address it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from pulse_server.access.authenticator import WRONG, Authenticator
+from pulse_server.access.users import Role, User
+from pulse_server.domain.errors import Unauthenticated
+from pulse_server.transport.addresses import peer_address
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    user: str
+    """Empty on an open server, which asks for none."""
+    role: Role
+    address: str
+
+
+class Callers:
+    """Without an authenticator the server is open: no caller has a name, and each may do everything."""
+
+    def __init__(self, authenticator: Authenticator | None) -> None:
+        self._authenticator = authenticator
+
+    def of(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
+        """The caller whom the doorkeeper has let in.
+
+        Raises Unauthenticated if the user was removed, or got another password, since then.
+        """
+        address = peer_address(context.peer())
+        if self._authenticator is None:
+            return Caller("", Role.ADMIN, address)
+        user = self._user(self._authenticator, context)
+        return Caller(user.name, user.role, address)
+
+    def _user(self, authenticator: Authenticator, context: grpc.aio.ServicerContext[Any, Any]) -> User:
+        metadata = dict(context.invocation_metadata() or ())
+        user = authenticator.recognise(str(metadata.get("authorization", "")))
+        if user is None:
+            raise Unauthenticated(WRONG)
+        return user

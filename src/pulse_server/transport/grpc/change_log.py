@@ -1,0 +1,118 @@
+"""One event in the log for each change that a caller asks for: who, from where, what, why, and the outcome.
+
+It is made in one place, around the handlers, so that no call can forget it. What producers and workers send
+all day is not logged one by one: submits, streams, reports, heartbeats and releases are counted in the
+metrics, and a job keeps its own history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from pulse_server.access.users import Role
+from pulse_server.domain.errors import Unauthenticated
+from pulse_server.transport.grpc.boundary import SERVICE, Behaviour, Failure
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.permissions import may_call
+
+log = logging.getLogger(__name__)
+
+# What producers and workers do by the thousand.
+ALL_DAY = frozenset(
+    {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
+    | {"ReportResult", "ReportResults", "StreamReports"}
+)
+# Where an answer counts what it changed.
+_COUNTS = ("canceled", "retried", "prioritized", "deleted")
+_IDS = ("job_id", "schedule_id")
+# Neither says what was asked for; metadata and payloads are the applications' own.
+_LEFT_OUT = {"limit", "page_token", "payload", "metadata"}
+_LONGEST_TEXT = 500
+
+
+def is_change(method: str) -> bool:
+    """Whether calls of the method are events. A method that is new is a change unless viewers may call it."""
+    return method not in ALL_DAY and not may_call(Role.VIEWER, f"/{SERVICE}/{method}")
+
+
+class ChangeLog:
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    def recorded(self, method: str, behaviour: Behaviour) -> Behaviour:
+        """The behaviour, whose calls are events if it changes something."""
+        if not is_change(method):
+            return behaviour
+
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                answer = await behaviour(request, context)
+            except asyncio.CancelledError:
+                # The caller has left. The change may have been committed.
+                self._record(method, request, context, Failure(grpc.StatusCode.CANCELLED, ""))
+                raise
+            self._record(method, request, context, answer)
+            return answer
+
+        return call
+
+    def _record(
+        self, method: str, request: Any, context: grpc.aio.ServicerContext[Any, Any], answer: Any
+    ) -> None:
+        try:
+            caller = self._callers.of(context)
+            who = {"user": caller.user, "role": caller.role.value, "address": caller.address}
+        except Unauthenticated:
+            who = {"user": "(removed while the call was under way)", "role": "", "address": ""}
+        log.info("change", extra={**who, "method": method, **_asked(request), **_outcome(request, answer)})
+
+
+def _asked(request: Any) -> Mapping[str, Any]:
+    """What the request names: a filter, a reason, and whatever else is short."""
+    if not isinstance(request, Message):
+        return {}
+    fields = dict(_fields(request))
+    told: dict[str, Any] = {name: fields.pop(name) for name in ("filter", "reason") if name in fields}
+    for name in _IDS:
+        fields.pop(name, None)
+    return {**told, "asked": fields} if fields else told
+
+
+def _outcome(request: Any, answer: Any) -> Mapping[str, Any]:
+    """How many were changed, which, and the status of the answer."""
+    is_refused = isinstance(answer, Failure)
+    ids = {
+        getattr(message, name): None
+        for message in ((request,) if is_refused else (request, answer))
+        for name in _IDS
+        if getattr(message, name, "")
+    }
+    told: dict[str, Any] = {"ids": [text[:_LONGEST_TEXT] for text in ids]} if ids else {}
+    if is_refused:
+        return {**told, "count": 0, "outcome": answer.code.name, "refusal": answer.sentence[:_LONGEST_TEXT]}
+    counts = [getattr(answer, name) for name in _COUNTS if hasattr(answer, name)]
+    return {**told, "count": sum(counts) if counts else 1, "outcome": grpc.StatusCode.OK.name}
+
+
+def _fields(request: Message) -> Iterator[tuple[str, Any]]:
+    for field, value in request.ListFields():
+        if field.name in _LEFT_OUT or field.type == field.TYPE_BYTES:
+            continue
+        if isinstance(value, Message):
+            value = MessageToDict(value, preserving_proto_field_name=True)
+        yield field.name, _shortened(value)
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    if isinstance(value, dict):
+        return {key[:_LONGEST_TEXT]: _shortened(text) for key, text in list(value.items())[:64]}
+    return value

@@ -1,0 +1,210 @@
+"""Who changed what, and why: one event for each call that changes something, and for no other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.transport.grpc.change_log import is_change
+from tests.eventually import eventually
+from tests.transport.authorised import METHODS, USERS, answer, caller
+from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+
+FIELDS = {
+    "user",
+    "role",
+    "address",
+    "method",
+    "ids",
+    "filter",
+    "asked",
+    "count",
+    "reason",
+    "outcome",
+    "refusal",
+}
+
+
+@pytest.fixture
+async def guarded(database_dsn: str, caplog: pytest.LogCaptureFixture) -> AsyncIterator[ServerUnderTest]:
+    caplog.set_level("INFO")
+    async with server_under_test(database_dsn, users=USERS) as server:
+        yield server
+
+
+def changes(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """The events so far, without what every line of a log has."""
+    return [
+        {key: value for key, value in vars(record).items() if key in FIELDS}
+        for record in caplog.records
+        if record.message == "change"
+    ]
+
+
+def test_whatever_is_neither_read_nor_done_all_day_is_a_change() -> None:
+    assert {method.name for method in METHODS if is_change(method.name)} == {
+        "CancelJob",
+        "RetryJob",
+        "PrioritizeJob",
+        "DeleteJob",
+        "CancelJobs",
+        "RetryJobs",
+        "PrioritizeJobs",
+        "DeleteJobs",
+        "CreateSchedule",
+        "UpdateSchedule",
+        "PauseSchedule",
+        "ResumeSchedule",
+        "FireSchedule",
+        "DeleteSchedule",
+        "PauseDispatch",
+        "ResumeDispatch",
+    }
+    assert is_change("SomethingNew"), "none can be forgotten"
+
+
+async def test_each_call_that_changes_something_is_one_event(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = caller(guarded.channel, "admin")
+    for method in METHODS:
+        caplog.clear()
+        code, _ = await answer(admin, method.name)
+        events = changes(caplog)
+        if not is_change(method.name):
+            assert events == [], method.name
+            continue
+        (event,) = events
+        assert (event["user"], event["role"], event["address"]) == ("admin", "admin", "127.0.0.1")
+        assert (event["method"], event["outcome"]) == (method.name, code.name)
+
+
+async def test_change_of_one_job_names_it_and_the_reason(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = caller(guarded.channel, "operator")
+    submitted = await operator.SubmitJob(pb.SubmitJobRequest(topic="mail", payload=b"secret"))
+    job_id = submitted.job_id
+    caplog.clear()
+
+    await operator.PrioritizeJob(pb.PrioritizeJobRequest(job_id=job_id, priority=9, reason="ticket 4711"))
+    await operator.CancelJob(pb.CancelJobRequest(job_id=job_id, reason="sent twice"))
+    await answer(operator, "DeleteJob", pb.DeleteJobRequest(job_id=job_id))
+    await answer(operator, "DeleteJob", pb.DeleteJobRequest(job_id=job_id))
+
+    by = {"user": "operator", "role": "operator", "address": "127.0.0.1", "ids": [job_id]}
+    done = {**by, "count": 1, "outcome": "OK"}
+    assert changes(caplog) == [
+        {**done, "method": "PrioritizeJob", "reason": "ticket 4711", "asked": {"priority": 9}},
+        {**done, "method": "CancelJob", "reason": "sent twice"},
+        {**done, "method": "DeleteJob"},
+        {
+            **by,
+            "method": "DeleteJob",
+            "count": 0,
+            "outcome": "NOT_FOUND",
+            "refusal": f"There is no job {job_id}.",
+        },
+    ]
+
+
+async def test_bulk_action_names_the_filter_and_how_many(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = caller(guarded.channel, "operator")
+    for _ in range(3):
+        await operator.SubmitJob(pb.SubmitJobRequest(topic="mail"))
+    caplog.clear()
+
+    which = pb.JobFilter(topic="mail")
+    await operator.PrioritizeJobs(pb.PrioritizeJobsRequest(filter=which, priority=5, reason="fair", limit=2))
+    await operator.CancelJobs(pb.CancelJobsRequest(filter=which, reason="wrong file"))
+    await operator.DeleteJobs(pb.DeleteJobsRequest(filter=pb.JobFilter(topic="mail", status="CANCELED")))
+
+    by = {"user": "operator", "role": "operator", "address": "127.0.0.1", "outcome": "OK"}
+    mail = {**by, "filter": {"topic": "mail"}}
+    assert changes(caplog) == [
+        {**mail, "method": "PrioritizeJobs", "reason": "fair", "asked": {"priority": 5}, "count": 2},
+        {**mail, "method": "CancelJobs", "reason": "wrong file", "count": 3},
+        {**by, "method": "DeleteJobs", "filter": {"topic": "mail", "status": "CANCELED"}, "count": 3},
+    ]
+
+
+async def test_schedules_and_pauses_are_named_without_what_they_carry(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer, operator = caller(guarded.channel, "producer"), caller(guarded.channel, "operator")
+    made = await producer.CreateSchedule(
+        pb.CreateScheduleRequest(
+            topic="mail", payload=b"secret", cron="@daily", name="daily", metadata={"card": "4111"}
+        )
+    )
+    fired = await operator.FireSchedule(pb.FireScheduleRequest(schedule_id=made.schedule_id))
+    await operator.PauseDispatch(pb.PauseDispatchRequest(topic="mail", reason="the mail server is down"))
+    await operator.ResumeDispatch(pb.ResumeDispatchRequest(topic="mail"))
+
+    by = {"user": "operator", "role": "operator", "address": "127.0.0.1", "count": 1, "outcome": "OK"}
+    assert changes(caplog) == [
+        {
+            **by,
+            "user": "producer",
+            "role": "producer",
+            "method": "CreateSchedule",
+            "ids": [made.schedule_id],
+            "asked": {"topic": "mail", "cron": "@daily", "name": "daily"},
+        },
+        {**by, "method": "FireSchedule", "ids": [made.schedule_id, fired.job_id]},
+        {
+            **by,
+            "method": "PauseDispatch",
+            "reason": "the mail server is down",
+            "asked": {"topic": "mail"},
+        },
+        {**by, "method": "ResumeDispatch", "asked": {"topic": "mail"}},
+    ]
+    assert "secret" not in caplog.text
+    assert "4111" not in caplog.text
+
+
+async def test_long_texts_are_cut(guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture) -> None:
+    operator = caller(guarded.channel, "operator")
+    await answer(operator, "PauseDispatch", pb.PauseDispatchRequest(reason="x" * 100_000))
+    await answer(operator, "CancelJob", pb.CancelJobRequest(job_id="y" * 100_000))
+
+    pause, cancel = changes(caplog)
+    assert pause["reason"] == "x" * 500
+    assert len(str(cancel)) < 2000
+
+
+async def test_caller_that_leaves_is_recorded(
+    guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its change may have been committed."""
+    operator = caller(guarded.channel, "operator")
+    await operator.WhoAmI(pb.WhoAmIRequest())
+    lock = "BEGIN; LOCK pulse.dispatch_control"
+    await guarded.table.connection.execute(lock)
+    try:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await operator.PauseDispatch(pb.PauseDispatchRequest(reason="now"), timeout=0.5)
+    finally:
+        await guarded.table.connection.execute("ROLLBACK")
+    await eventually(lambda: changes(caplog), "the call was recorded")
+
+    (event,) = changes(caplog)
+    assert (event["user"], event["reason"], event["outcome"]) == ("operator", "now", "CANCELLED")
+
+
+async def test_open_server_records_the_address_and_no_user(
+    database_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with server_under_test(database_dsn) as server:
+        await server.stub.PauseDispatch(pb.PauseDispatchRequest())
+
+    (event,) = changes(caplog)
+    assert (event["user"], event["role"], event["address"]) == ("", "admin", "127.0.0.1")
