@@ -121,7 +121,7 @@ class App:
                 heartbeat=settings.heartbeat_interval,
             ),
             Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals)),
-            Planner(Schedules(schedules, signals, metrics), jobs),
+            Planner(Schedules(schedules, signals, metrics, transitions), jobs),
             Overseer(
                 Topics(overview),
                 Minutes(overview),

@@ -74,18 +74,6 @@ async def test_reaped_job_is_seen(server: ServerUnderTest) -> None:
     assert change.error == "worker lease expired"
 
 
-async def test_fire_of_a_schedule_is_seen(server: ServerUnderTest) -> None:
-    async with Watching(server.stub) as watching:
-        request = pb.CreateScheduleRequest(topic="mail")
-        request.every.FromTimedelta(3600 * SECOND)
-        schedule_id = (await server.stub.CreateSchedule(request)).schedule_id
-        await server.table.connection.execute(
-            "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
-        )
-        server.app.scheduler.loop.nudge()
-        assert await watching.statuses(1) == [("PENDING", 0)]
-
-
 async def test_bulk_actions_are_seen_job_by_job(server: ServerUnderTest) -> None:
     ids = await server.submit_many(5)
     async with Watching(server.stub) as watching:

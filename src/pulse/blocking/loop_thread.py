@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from pulse import tuning
@@ -21,21 +21,37 @@ class LoopThread:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._under_way: set[Future[Any]] = set()
+        self._is_ending = False
         self._thread = threading.Thread(target=self._serve, name="pulse-loop", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_seconds: float | None = None) -> Result:
-        """Run the coroutine there and block until it is done."""
+        """Run the coroutine there and block until it is done. Raises ClientClosed if the loop ends first."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise ClientClosed("A SyncPulse cannot be called from its own event loop. Use pulse.Pulse there.")
-        future: Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = self._begin(coroutine)
         try:
             return future.result(timeout_seconds)
+        except CancelledError:
+            raise ClientClosed("The client was closed during the call.") from None
         except BaseException:
             # A caller that was interrupted (Ctrl-C, a worker timeout) takes its call along.
             future.cancel()
             raise
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        # Under the lock: a call that the loop takes no more would never be answered.
+        with self._lock:
+            if self._is_ending:
+                coroutine.close()
+                raise ClientClosed("The client was closed before the call.")
+            future: Future[Result] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        return future
 
     @property
     def is_over(self) -> bool:
@@ -53,7 +69,14 @@ class LoopThread:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        for task in asyncio.all_tasks(self._loop):
+        with self._lock:
+            self._is_ending = True
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
             task.cancel()
+        if tasks:
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=tuning.EXIT_TIMEOUT_SECONDS))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+        for future in tuple(self._under_way):
+            future.cancel()

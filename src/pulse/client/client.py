@@ -138,7 +138,10 @@ class Pulse(Enqueuing, Operating, Selecting, Overseeing, Pausing, Scheduling):
     # ------------------------------------------------------------ lifetime
 
     async def close(self) -> None:
-        """Close the connection. Calls that are under way fail; later ones raise ClientClosed."""
+        """Close the connection. What is under way, `watch` and `run` included, raises ClientClosed.
+
+        So do later calls. To drain a worker, cancel its `run` first.
+        """
         await self._caller.close()
 
     async def __aenter__(self) -> Self:

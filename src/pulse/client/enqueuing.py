@@ -9,7 +9,7 @@ from pulse import payload as payloads
 from pulse.client.bulk import Bulk
 from pulse.client.caller import Caller
 from pulse.client.submissions import make_submission
-from pulse.errors import PartialFailure, PulseError
+from pulse.errors import InvalidArgument, PartialFailure, PulseError
 from pulse.job_handle import JobHandle
 from pulse.tracing.optional import in_enqueue_span
 
@@ -71,6 +71,8 @@ class Enqueuing:
         are stored, and PartialFailure tells which is which.
         """
         # All of them before any is sent: one that cannot be written leaves nothing behind.
+        if not isinstance(items, Iterable):
+            raise InvalidArgument(f"items has to be a list of what the jobs carry, but {items!r} was given.")
         encoded = [payloads.encode(item) for item in items]
         template = make_submission(
             topic,

@@ -92,4 +92,6 @@ class Overseeing:
 def _names(field: str, names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
         raise InvalidArgument(f"{field}={names!r} is one text: give a list, such as {field}=[{names!r}].")
+    if not isinstance(names, Iterable):
+        raise InvalidArgument(f"{field} has to be a list of texts, but {names!r} was given.")
     return list(names)

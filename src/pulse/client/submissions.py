@@ -29,9 +29,14 @@ def make_submission(
     """Return the job as it will be sent. Raises InvalidArgument for what cannot be said on the wire."""
     if delay is not None and run_at is not None:
         raise InvalidArgument("Give delay or run_at, not both: each says when the job may start.")
-    if run_at is not None and run_at.utcoffset() is None:
+    if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
         raise InvalidArgument(
-            f"run_at={run_at!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
+            f"run_at={run_at!r} is no moment, or has no time zone. "
+            "Use an aware datetime, such as datetime.now(UTC) + …."
+        )
+    if delay is not None and not isinstance(delay, timedelta):
+        raise InvalidArgument(
+            f"delay has to be a timedelta, such as timedelta(minutes=5), but {delay!r} was given."
         )
     try:
         request = pb.SubmitJobRequest(

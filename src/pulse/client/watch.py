@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from pulse import tuning
-from pulse.errors import ClientClosed, PulseError
+from pulse.errors import PulseError
 from pulse.models.transitions import Transitions, transitions
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
@@ -31,14 +31,13 @@ async def watch_jobs(
     while True:
         opened_at = time.monotonic()
         reason: PulseError | None = None
-        call = connection.stub.WatchJobs(request, metadata=connection.endpoint.metadata)
-        connection.cancel_at_close(call)
+        call = connection.open_stream(connection.stub.WatchJobs, request)
         try:
             message = await _welcome(connection, call, None if was_welcomed else deadline)
             if isinstance(message, pb.WatchJobsResponse):
                 yield transitions(message, interrupted=was_welcomed)
                 was_welcomed = True
-            while isinstance(message := await _next(connection, call), pb.WatchJobsResponse):
+            while isinstance(message := await connection.read(call), pb.WatchJobsResponse):
                 yield transitions(message)
         except grpc.aio.AioRpcError as error:
             if not is_retryable(error):
@@ -68,17 +67,4 @@ async def _welcome(
         seconds = min(seconds, max(deadline - time.monotonic(), 0.001))
     # Not wait_for: before Python 3.12 it swallows a cancellation that meets the welcome.
     async with asyncio.timeout(seconds):
-        return await _next(connection, call)
-
-
-async def _next(
-    connection: Connection, call: grpc.aio.UnaryStreamCall[pb.WatchJobsRequest, pb.WatchJobsResponse]
-) -> object:
-    """Return the next message, or what gRPC has for the end."""
-    try:
-        return await call.read()
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if connection.is_closed and not (task and task.cancelling()):
-            raise ClientClosed("The client was closed while it watched.") from None
-        raise
+        return await connection.read(call)

@@ -97,7 +97,9 @@ class Connection:
         request: Request,
         timeout_seconds: float = tuning.TRY_TIMEOUT_SECONDS,
     ) -> Response:
-        """Call once, with a bound. Raises what gRPC raises."""
+        """Call once, with a bound. Raises what gRPC raises, and ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("The client was closed before the call.")
         timeout = min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)
         return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
 
@@ -116,7 +118,7 @@ class Connection:
 
         While no connection stands the call never left, and to look for an overload would mislead.
         """
-        if self._channel.get_state() is grpc.ChannelConnectivity.READY:
+        if not self._is_closed and self._channel.get_state() is grpc.ChannelConnectivity.READY:
             return no_answer(self.endpoint)
         return nobody_there(self.endpoint)
 
@@ -139,10 +141,30 @@ class Connection:
             self._diagnosis.begin()
         return may_be_the_handshake
 
-    def cancel_at_close(self, call: grpc.aio.Call) -> None:
-        """Have `close` end a stream that is read from. grpcio does so by itself from 1.83 on."""
+    def open_stream(
+        self, method: grpc.aio.UnaryStreamMultiCallable[Request, Response], request: Request
+    ) -> grpc.aio.UnaryStreamCall[Request, Response]:
+        """Open a stream that `close` ends. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed("The client was closed between two connections.")
+        call = method(request, metadata=self.endpoint.metadata)
+        # grpcio does so by itself from 1.83 on.
         self._streams.add(call)
         call.add_done_callback(self._streams.discard)
+        return call
+
+    async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> object:
+        """Return the next message of a stream, or what gRPC has for the end.
+
+        Raises what gRPC raises, and ClientClosed.
+        """
+        try:
+            return await call.read()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._is_closed and not (task and task.cancelling()):
+                raise ClientClosed("The client was closed while it had a stream open.") from None
+            raise
 
     async def close(self) -> None:
         """Close the channel; calls that are under way fail."""

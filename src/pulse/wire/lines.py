@@ -47,8 +47,9 @@ class Line(Generic[Response]):
         self._is_closed = False
 
     async def call(self, message: Any, timeout_seconds: float = tuning.TRY_TIMEOUT_SECONDS) -> Response:
-        """Return the answer to the message's request, asked once. Raises what gRPC raises for a call."""
-        if self._is_closed:
+        """Return the answer to the message's request, asked once. Raises what gRPC raises for a call, and
+        ClientClosed."""
+        if self._is_closed or self._connection.is_closed:
             raise ClientClosed("The client was closed before the call.")
         now = asyncio.get_running_loop().time
         deadline = now() + min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)

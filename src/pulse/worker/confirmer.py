@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import grpc.aio
 
 from pulse import failpoints, tuning
+from pulse.errors import ClientClosed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
@@ -61,7 +62,7 @@ class Confirmer:
             sent_at = lease_clock()
             try:
                 response = await self._connection.try_once(self._connection.stub.Heartbeats, request)
-            except grpc.aio.AioRpcError:
+            except (grpc.aio.AioRpcError, ClientClosed):
                 await asyncio.sleep(backoff.next_seconds())
                 jobs = self._drop_expired(jobs)
                 continue

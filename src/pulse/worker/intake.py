@@ -114,7 +114,8 @@ class Intake:
     async def _stream(self) -> str:
         """Open a stream and read it to its end. Returns why it ended."""
         self._clock = ServerClock()  # each stream may lead to another server
-        call = self._connection.stub.StreamJobs(
+        call = self._connection.open_stream(
+            self._connection.stub.StreamJobs,
             pb.StreamJobsRequest(
                 topics=self._topics,
                 worker_id=self._worker_id,
@@ -122,19 +123,18 @@ class Intake:
                 held=[job.claim() for job in self._executor.held.values()],
                 run_id=self._run_id,
             ),
-            metadata=self._connection.endpoint.metadata,
         )
         try:
             # Not wait_for: before Python 3.12 it swallows a cancellation that meets the welcome.
             async with asyncio.timeout(tuning.WELCOME_TIMEOUT_SECONDS):
-                message = await call.read()
+                message = await self._connection.read(call)
             while isinstance(message, pb.StreamJobsResponse):
                 if not self._is_connected:
                     self._note_connected()
                 self._take(message)
                 if message.draining:
                     return "it is shutting down"
-                message = await call.read()
+                message = await self._connection.read(call)
             return "it ended the stream"
         finally:
             call.cancel()

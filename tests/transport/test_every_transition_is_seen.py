@@ -1,0 +1,192 @@
+"""Each arrow of docs/job-lifecycle.md, and each way in which a schedule makes a job, as a watcher sees it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
+from tests.transport.streaming_worker import StreamingWorker
+from tests.transport.watching import Watching
+
+LIFECYCLE = Path(__file__).parents[2] / "docs" / "job-lifecycle.md"
+ARROW = re.compile(r"^(\S+) +-> +([A-Z_]+) +(\w+) ", re.MULTILINE)
+
+Stage = Callable[[ServerUnderTest, StreamingWorker], Awaitable[Any]]
+STAGED: dict[tuple[str, str, str], Stage] = {}
+
+
+def arrow(before: str, after: str, section: str) -> Callable[[Stage], Stage]:
+    """Stage what leads along this arrow. Its last transition is the arrow's own."""
+
+    def register(stage: Stage) -> Stage:
+        STAGED[before, after, section] = stage
+        return stage
+
+    return register
+
+
+@arrow("(new)", "PENDING", "insert_jobs")
+async def submitted(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("unwanted")
+
+
+@arrow("(new)", "RUNNING", "hand_over_jobs")
+async def handed_over(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.take_one()
+
+
+@arrow("(new)", "PENDING", "hand_over_jobs")
+async def not_handed_over(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit_many(2)  # there is one slot
+
+
+@arrow("PENDING", "RUNNING", "claim_batch")
+async def claimed(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit_many(2)
+    await worker.complete(await worker.take_one())
+    await worker.take_one()
+
+
+@arrow("RETRYING", "RUNNING", "claim_batch")
+async def claimed_again(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await failed(server, worker)
+    await worker.take_one()
+
+
+@arrow("RUNNING", "COMPLETED", "complete_jobs")
+async def completed(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.complete(await worker.take_one())
+
+
+@arrow("RUNNING", "RETRYING", "fail_jobs")
+async def failed(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.fail(await worker.take_one(), after=0.05 * SECOND)
+
+
+@arrow("RUNNING", "DEAD_LETTERED", "fail_jobs")
+async def discarded(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.fail(await worker.take_one(), discard=True)
+
+
+@arrow("RUNNING", "RETRYING", "release_jobs")
+async def released(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    job = await worker.take_one()
+    await worker.release(job)
+
+
+async def reap(server: ServerUnderTest) -> None:
+    await server.table.connection.execute("UPDATE pulse.jobs SET lease_until = now() - interval '1 h'")
+    server.app.watchdog._steady_since = -1e9
+    server.app.watchdog.loop.nudge()
+
+
+@arrow("RUNNING", "RETRYING", "reap_expired")
+async def reaped(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.take_one()
+    await reap(server)
+
+
+@arrow("RUNNING", "DEAD_LETTERED", "reap_expired")
+async def reaped_for_good(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit(max_attempts=1)
+    job = await worker.take_one()
+    await worker.beat(job)
+    await reap(server)
+
+
+@arrow("PENDING", "CANCELED", "cancel_jobs")
+async def canceled(server: ServerUnderTest, worker: StreamingWorker) -> str:
+    job_id = await server.submit("unwanted")
+    await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
+    return job_id
+
+
+@arrow("RETRYING", "CANCELED", "cancel_jobs")
+async def canceled_while_it_waits(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    job_id = await server.submit()
+    await worker.fail(await worker.take_one(), after=3600 * SECOND)
+    await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
+
+
+@arrow("RUNNING", "CANCELED", "cancel_jobs")
+async def canceled_while_it_runs(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    job_id = await server.submit()
+    await worker.take_one()
+    await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
+
+
+@arrow("DEAD_LETTERED", "PENDING", "retry_jobs")
+async def retried(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    job_id = await server.submit()
+    job = await worker.take_one()
+    await worker.fail(job, discard=True)
+    await server.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
+
+
+@arrow("CANCELED", "PENDING", "retry_jobs")
+async def retried_after_a_cancel(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    job_id = await canceled(server, worker)
+    await server.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
+
+
+def test_every_arrow_is_staged() -> None:
+    assert STAGED.keys() == {
+        (before, after, section)
+        for before, after, section in ARROW.findall(LIFECYCLE.read_text())
+        if before != after
+    }
+
+
+@pytest.mark.parametrize("staged", STAGED, ids=lambda arrow: "-".join(arrow))
+async def test_transition_is_seen(server: ServerUnderTest, staged: tuple[str, str, str]) -> None:
+    before, after, _ = staged
+    async with Watching(server.stub) as watching, server.worker("w1", capacity=1) as worker:
+        await STAGED[staged](server, worker)
+        lives: dict[str, list[str]] = {}
+        tail = [after] if before == "(new)" else [before, after]
+        while not any(life[-len(tail) :] == tail for life in lives.values()):
+            (change,) = await watching.see(1)
+            lives.setdefault(change.job_id, []).append(change.status)
+
+
+async def schedule(server: ServerUnderTest) -> str:
+    request = pb.CreateScheduleRequest(topic="mail")
+    request.every.FromTimedelta(3600 * SECOND)
+    return str((await server.stub.CreateSchedule(request)).schedule_id)
+
+
+async def test_fire_by_the_timetable_is_seen(server: ServerUnderTest) -> None:
+    async with Watching(server.stub) as watching:
+        schedule_id = await schedule(server)
+        await server.table.connection.execute(
+            "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
+        )
+        server.app.scheduler.loop.nudge()
+        assert await watching.statuses(1) == [("PENDING", 0)]
+
+
+async def test_fire_by_hand_is_seen_once(server: ServerUnderTest) -> None:
+    async with Watching(server.stub) as watching:
+        schedule_id = await schedule(server)
+        job_id = (await server.stub.FireSchedule(pb.FireScheduleRequest(schedule_id=schedule_id))).job_id
+        again = pb.FireScheduleRequest(schedule_id=schedule_id, job_id=job_id)
+        assert (await server.stub.FireSchedule(again)).job_id == job_id  # a repeat makes nothing
+        other = await server.submit("other")
+        seen = await watching.see(2)
+
+    assert [(change.job_id, change.topic, change.status) for change in seen] == [
+        (job_id, "mail", "PENDING"),
+        (other, "other", "PENDING"),
+    ]
