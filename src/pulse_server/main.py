@@ -133,13 +133,14 @@ def _check_key_pair(settings: Settings) -> None:
 async def _prepare(dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
     from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import require_current_schema
+    from pulse_server.postgres.migrations.schema import require_current_schema, require_rights_to_serve
     from pulse_server.postgres.reachability import wait_until_reachable
 
     await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
     if migrate:
         await apply_migrations(dsn)
-    else:
+    await require_rights_to_serve(dsn)
+    if not migrate:
         await require_current_schema(dsn)
 
 

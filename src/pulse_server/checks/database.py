@@ -43,7 +43,10 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
             "privileges",
             f"{found.role} lacks {lacking} on pulse.{relation}. Grant it, or have the schema's owner serve.",
         )
-    if found.owns_schema is not None and not found.lacking:
+    if found.grants_to_serve:
+        level = info if found.lacking else fail
+        yield level("privileges", f"{found.role} can serve after: {' '.join(found.grants_to_serve)}")
+    elif found.owns_schema is not None:
         yield ok("privileges", f"{found.role} may use every table of the schema pulse.")
     for finding in _other_roles(found):
         yield finding
@@ -119,12 +122,9 @@ async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[
             yield fail("schema", str(error))
         elif found.is_pooled:
             yield fail("schema", "A migration cannot run through a pooler: run `pulsed migrate` without it.")
-        elif not (found.may_create_schema if found.owns_schema is None else found.owns_schema):
-            yield fail(
-                "schema",
-                f"{found.role} may not apply {missing}: it needs CREATE on the database for a new "
-                "schema, and to own the schema pulse for a change.",
-            )
+        elif found.grants_to_migrate:
+            grants = " ".join(found.grants_to_migrate)
+            yield fail("schema", f"{found.role} may not apply {missing}. It can after: {grants}")
         else:
             yield info("schema", f"--migrate would apply {missing}.")
     except PulseError as error:

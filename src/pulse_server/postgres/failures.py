@@ -62,8 +62,8 @@ def translated(statement: str) -> Iterator[None]:
         raise ResourceExhausted("The database has no room left. Nothing was changed.") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise Unavailable(
-            "The database user lacks a privilege: it needs CREATE on the database to migrate, and the "
-            "tables of the schema pulse to serve."
+            f"The database role lacks a right ({statement}: {error.args[0] if error.args else ''}). "
+            "`pulsed check` names the GRANT that helps."
         ) from error
     except _AWAY as error:
         if isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error):

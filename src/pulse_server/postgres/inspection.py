@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pulse_server import tuning
 from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.privileges import Purpose, lacking_grants
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("inspection.sql")
@@ -31,11 +32,13 @@ class Inspection:
     connections_of_pulsed: int
     oldest_transaction: timedelta
     idle_in_transaction: timedelta
-    may_create_schema: bool
     owns_schema: bool | None
     """None if there is no schema yet."""
     lacking: dict[str, str]
     """Privileges that are missing, by table."""
+    grants_to_serve: list[str]
+    grants_to_migrate: list[str]
+    """The statements that give the role what it lacks."""
     creators: dict[str, str]
     """The other roles that may create functions, by schema."""
     shadows: dict[str, str]
@@ -58,6 +61,8 @@ async def inspect(dsn: str) -> Inspection:
                 row = await connection.fetchrow(_SQL["inspect_server"])
                 answered = datetime.now(UTC)
                 lacking = await connection.fetch(_SQL["inspect_privileges"])
+                grants_to_serve = await lacking_grants(connection, Purpose.SERVE)
+                grants_to_migrate = await lacking_grants(connection, Purpose.MIGRATE)
                 creators = await connection.fetch(_SQL["inspect_creators"])
                 shadows = await connection.fetch(_SQL["inspect_shadows"])
         finally:
@@ -71,6 +76,8 @@ async def inspect(dsn: str) -> Inspection:
         oldest_transaction=timedelta(seconds=told["oldest_transaction_seconds"]),
         idle_in_transaction=timedelta(seconds=told["idle_in_transaction_seconds"]),
         lacking={entry["relation"]: entry["lacking"] for entry in lacking},
+        grants_to_serve=grants_to_serve,
+        grants_to_migrate=grants_to_migrate,
         creators={entry["schema"]: entry["roles"] for entry in creators},
         shadows={entry["owner"]: _some(entry["names"], entry["total"]) for entry in shadows},
     )

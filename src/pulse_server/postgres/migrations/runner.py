@@ -23,6 +23,7 @@ from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
 from pulse_server.postgres.migrations.table_locks import lock_tables
+from pulse_server.postgres.privileges import Purpose, require_rights
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ _LOCK_POLL = timedelta(milliseconds=100)
 _WITHOUT_TRANSACTION = "-- pulse: no transaction"
 
 _BOOKKEEPING = """
-CREATE SCHEMA IF NOT EXISTS pulse;
 CREATE TABLE IF NOT EXISTS pulse.schema_migrations (
     version    integer     PRIMARY KEY,
     name       text        NOT NULL,
@@ -51,13 +51,23 @@ async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = No
             _refuse_pooler(await schema.missing_migrations(connection, migrations))
             return []
         await make_own(connection)
+        if not await schema.missing_migrations(connection, migrations):
+            return []  # and ask for no right that only a change needs
+        await require_rights(connection, Purpose.MIGRATE)
         async with _turn(connection):
-            await connection.execute(_BOOKKEEPING)
+            await _open_the_books(connection)
             missing = await schema.missing_migrations(connection, migrations)
             for migration in missing:
                 await _apply(connector, connection, migration)
                 log.info("migration_applied", extra={"migration": migration.name})
     return [migration.name for migration in missing]
+
+
+async def _open_the_books(connection: Session) -> None:
+    # IF NOT EXISTS would ask for CREATE on the database even where a DBA has made the schema.
+    if not await connection.fetchval("SELECT to_regnamespace('pulse') IS NOT NULL"):
+        await connection.execute("CREATE SCHEMA pulse")
+    await connection.execute(_BOOKKEEPING)
 
 
 def _refuse_pooler(missing: Sequence[Migration]) -> None:

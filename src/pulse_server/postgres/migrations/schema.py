@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
 
+import asyncpg
+
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.connector import Connector, Session, own_transaction
 from pulse_server.postgres.database import Connections, Rows
 from pulse_server.postgres.failures import translated
+from pulse_server.postgres.privileges import Purpose, require_rights
 from pulse_server.postgres.statements import statements
 
 OLDEST_POSTGRES = 13
@@ -83,6 +86,12 @@ async def require_current_schema(dsn: str) -> None:
         raise SchemaBehind(missing)
 
 
+async def require_rights_to_serve(dsn: str) -> None:
+    """Return if the role may use all of the schema; RightsMissing with the GRANTs if not."""
+    async with opened(migration_connector(dsn)) as connection:
+        await require_rights(connection, Purpose.SERVE)
+
+
 async def require_usable_schema(connections: Connections) -> None:
     """Return if all that this server was built on is there; SchemaMismatch if not.
 
@@ -108,9 +117,13 @@ async def missing_migrations(connection: Session, migrations: Sequence[Migration
 
 
 async def _status(connection: Session, migrations: Sequence[Migration]) -> list[MigrationStatus]:
-    async with own_transaction(connection):
-        exists = await connection.fetchval(_SQL["find_migrations"])
-        rows = await connection.fetch(_SQL["list_migrations"]) if exists else []
+    try:
+        async with own_transaction(connection):
+            exists = await connection.fetchval(_SQL["find_migrations"])
+            rows = await connection.fetch(_SQL["list_migrations"]) if exists else []
+    except asyncpg.InsufficientPrivilegeError:
+        await require_rights(connection, Purpose.LOOK)
+        raise
     return _compared(migrations, rows)
 
 

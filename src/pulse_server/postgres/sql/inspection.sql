@@ -33,7 +33,6 @@ SELECT
         (SELECT EXTRACT(epoch FROM clock_timestamp() - min(state_change))::float8 FROM pg_stat_activity
          WHERE datname = current_database() AND state LIKE 'idle in transaction%'), 0
     ) AS idle_in_transaction_seconds,
-    has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
     (SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pulse') AS owns_schema;
 
 -- name: inspect_privileges

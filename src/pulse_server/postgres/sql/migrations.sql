@@ -1,8 +1,13 @@
 -- What tells whether the schema is the one that a server was built for.
 
 -- name: find_migrations
--- Whether any migration was ever applied.
-SELECT to_regclass('pulse.schema_migrations') IS NOT NULL;
+-- Whether any migration was ever applied. Asked of the catalogue, which a role without rights on the schema may read.
+SELECT EXISTS (
+    SELECT
+    FROM pg_class AS class
+    JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
+    WHERE ours.nspname = 'pulse' AND class.relname = 'schema_migrations'
+);
 
 -- name: list_migrations
 -- Those that were. A statement of its own: where there is no table, it cannot even be read.

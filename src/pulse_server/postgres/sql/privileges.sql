@@ -1,0 +1,55 @@
+-- The GRANTs that this role lacks, as a DBA would run them. No row: nothing is lacking.
+
+-- name: grants_to_look
+-- To see which migrations were applied.
+SELECT format('GRANT USAGE ON SCHEMA pulse TO %I;', CURRENT_USER) AS statement
+FROM pg_namespace AS ours
+WHERE ours.nspname = 'pulse' AND NOT has_schema_privilege(ours.oid, 'USAGE')
+UNION ALL
+SELECT format('GRANT SELECT ON pulse.schema_migrations TO %I;', CURRENT_USER)
+FROM pg_class AS class
+JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
+WHERE ours.nspname = 'pulse' AND class.relname = 'schema_migrations' AND NOT has_table_privilege(class.oid, 'SELECT');
+
+-- name: grants_to_serve
+-- To use every table and function of the schema.
+SELECT format('GRANT USAGE ON SCHEMA pulse TO %I;', CURRENT_USER) AS statement
+FROM pg_namespace AS ours
+WHERE ours.nspname = 'pulse' AND NOT has_schema_privilege(ours.oid, 'USAGE')
+UNION ALL
+SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pulse TO %I;', CURRENT_USER)
+WHERE EXISTS (
+    SELECT
+    FROM pg_class AS class
+    JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
+    CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+    WHERE ours.nspname = 'pulse'
+      AND class.relkind IN ('r', 'p')
+      AND (privilege = 'SELECT' OR class.relname <> 'schema_migrations')
+      AND NOT has_table_privilege(class.oid, privilege)
+)
+UNION ALL
+SELECT format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pulse TO %I;', CURRENT_USER)
+WHERE EXISTS (
+    SELECT
+    FROM pg_proc AS function
+    JOIN pg_namespace AS ours ON ours.oid = function.pronamespace
+    WHERE ours.nspname = 'pulse' AND NOT has_function_privilege(function.oid, 'EXECUTE')
+);
+
+-- name: grants_to_migrate
+-- To make the schema; or, where a DBA made it, to make and change tables in it.
+SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), CURRENT_USER) AS statement
+WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'pulse')
+  AND NOT has_database_privilege(current_database(), 'CREATE')
+UNION ALL
+SELECT format('GRANT USAGE, CREATE ON SCHEMA pulse TO %I;', CURRENT_USER)
+FROM pg_namespace AS ours
+WHERE ours.nspname = 'pulse'
+  AND NOT (has_schema_privilege(ours.oid, 'USAGE') AND has_schema_privilege(ours.oid, 'CREATE'))
+UNION ALL
+-- Only the owner of a table may change it, or a member of that role.
+SELECT DISTINCT format('GRANT %I TO %I;', pg_get_userbyid(class.relowner), CURRENT_USER)
+FROM pg_class AS class
+JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
+WHERE ours.nspname = 'pulse' AND class.relkind IN ('r', 'p') AND NOT pg_has_role(class.relowner, 'USAGE');
