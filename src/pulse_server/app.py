@@ -120,7 +120,7 @@ class App:
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals)),
+            Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals), callers),
             Planner(Schedules(schedules, signals, metrics, transitions), jobs),
             Overseer(
                 Topics(overview),

@@ -91,6 +91,18 @@ def test_viewer_sees_everything_and_changes_nothing(guarded: CommandLine) -> Non
     assert (result.code, result.out) == (4, "")
 
 
+def test_status_names_the_user_who_paused(guarded: CommandLine) -> None:
+    user = {"PULSE_USER": "ops", "PULSE_PASSWORD": "swordfish"}
+    guarded("dispatch", "pause", "--topic", "nightly", "--reason", "migration", **user)
+
+    shown = guarded("dispatch", "status", **user).out
+    (paused,) = guarded("dispatch", "status", "-o", "json", **user).json["topics"]
+
+    assert " by ops, because: migration" in shown
+    assert paused["paused_by"] == "ops"
+    guarded("dispatch", "resume", "--topic", "nightly", **user)
+
+
 def test_wait_needs_no_more_than_a_producer_may(guarded: CommandLine) -> None:
     """Who may not watch jobs change is not told at once, but is told."""
     bob = {"PULSE_USER": "bob", "PULSE_PASSWORD": "cod"}

@@ -47,7 +47,7 @@ def test_resume_of_everything_names_the_topics_that_stay_paused(switch: CommandL
 
 def test_plain_status_is_a_line_for_each_key(pulse: CommandLine) -> None:
     rows = pulse("dispatch", "status", "-o", "plain").rows
-    assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "held_back", "topics"]
+    assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "paused_by", "held_back", "topics"]
 
 
 def test_status_tells_how_much_is_held_back(switch: CommandLine, topic: str) -> None:

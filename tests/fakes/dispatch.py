@@ -21,17 +21,17 @@ class InMemoryDispatchRepo:
         self._answer()
         return self.state
 
-    async def pause_everything(self, reason: str) -> None:
+    async def pause_everything(self, reason: str, by: str = "") -> None:
         self._answer()
-        self.state = replace(self.state, everything=Pause(reason, SINCE))
+        self.state = replace(self.state, everything=Pause(reason, SINCE, by))
 
     async def resume_everything(self) -> None:
         self._answer()
         self.state = replace(self.state, everything=None)
 
-    async def pause_topic(self, topic: str, reason: str) -> None:
+    async def pause_topic(self, topic: str, reason: str, by: str = "") -> None:
         self._answer()
-        self.state = replace(self.state, topics={**self.state.topics, topic: Pause(reason, SINCE)})
+        self.state = replace(self.state, topics={**self.state.topics, topic: Pause(reason, SINCE, by)})
 
     async def resume_topic(self, topic: str) -> None:
         self._answer()

@@ -8,6 +8,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.errors import Unavailable
+from tests.transport.authorised import USERS, caller
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,
     believe_in_an_open_gate,
@@ -35,6 +36,22 @@ async def database_clock(server: ServerUnderTest) -> datetime:
 
 async def test_server_is_open_until_it_is_paused(server: ServerUnderTest) -> None:
     assert await status(server) == pb.GetDispatchStatusResponse()
+
+
+async def test_pause_tells_who_paused_until_it_is_resumed(database_dsn: str) -> None:
+    async with server_under_test(database_dsn, users=USERS) as server:
+        admin, operator = caller(server.channel, "admin"), caller(server.channel, "operator")
+        await admin.PauseDispatch(pb.PauseDispatchRequest(reason="maintenance"))
+        await operator.PauseDispatch(pb.PauseDispatchRequest(topic="mail"))
+        told = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        assert (told.paused_by, [topic.paused_by for topic in told.topics]) == ("admin", ["operator"])
+
+        await operator.PauseDispatch(pb.PauseDispatchRequest(reason="longer"))
+        told = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        assert (told.reason, told.paused_by) == ("longer", "operator"), "whoever gave the reason"
+
+        await admin.ResumeDispatch(pb.ResumeDispatchRequest())
+        assert (await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())).paused_by == ""
 
 
 async def test_paused_dispatch_starts_nothing_until_it_is_resumed(server: ServerUnderTest) -> None:

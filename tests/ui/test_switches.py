@@ -27,6 +27,14 @@ def test_paused_topics_come_first_even_if_they_have_no_jobs() -> None:
     ]
 
 
+def test_switch_names_the_user_who_turned_it() -> None:
+    paused = pulse.DispatchStatus(True, "", NOW, {"mail": pulse.TopicPause("", NOW, "bob")}, "ann")
+    board = switches(paused, [])
+
+    assert board.paused_by == "ann"
+    assert [row.paused_by for row in board.topics] == ["bob"]
+
+
 def test_what_is_held_back_is_what_waits_behind_a_pause() -> None:
     topics = [topic("mail", 1), topic("photo", 2)]
     assert switches(status("photo"), topics).held_back == 2

@@ -19,6 +19,8 @@ class TopicPause:
 
     reason: str
     paused_at: datetime | None
+    paused_by: str = ""
+    """The user who paused; empty if the server asks for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class DispatchStatus:
     paused_at: datetime | None
     topics: Mapping[str, TopicPause]
     """The topics that are paused by name, whether or not everything is."""
+    paused_by: str = ""
+    """The user who paused everything; empty if the server asks for none."""
 
     def is_paused(self, topic: str) -> bool:
         """True while no job of this topic is handed out."""
@@ -45,7 +49,8 @@ def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
         reason=response.reason,
         paused_at=time_of(response, "paused_at"),
         topics={
-            paused.topic: TopicPause(paused.reason, time_of(paused, "paused_at"))
+            paused.topic: TopicPause(paused.reason, time_of(paused, "paused_at"), paused.paused_by)
             for paused in response.topics
         },
+        paused_by=response.paused_by,
     )

@@ -3417,10 +3417,13 @@ class GetDispatchStatusResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     PAUSED_AT_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_FIELD_NUMBER: _builtins.int
     paused: _builtins.bool
     """original; everything is paused"""
     reason: _builtins.str
     """original"""
+    paused_by: _builtins.str
+    """the user; empty: the server asks for none"""
     @_builtins.property
     def paused_at(self) -> _timestamp_pb2.Timestamp:
         """original"""
@@ -3434,10 +3437,11 @@ class GetDispatchStatusResponse(_message.Message):
         reason: _builtins.str = ...,
         paused_at: _timestamp_pb2.Timestamp | None = ...,
         topics: _abc.Iterable[Global___PausedTopic] | None = ...,
+        paused_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["paused_at", b"paused_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "paused_at", b"paused_at", "reason", b"reason", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "paused_at", b"paused_at", "paused_by", b"paused_by", "reason", b"reason", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3450,8 +3454,10 @@ class PausedTopic(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     PAUSED_AT_FIELD_NUMBER: _builtins.int
+    PAUSED_BY_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     reason: _builtins.str
+    paused_by: _builtins.str
     @_builtins.property
     def paused_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -3460,10 +3466,11 @@ class PausedTopic(_message.Message):
         topic: _builtins.str = ...,
         reason: _builtins.str = ...,
         paused_at: _timestamp_pb2.Timestamp | None = ...,
+        paused_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["paused_at", b"paused_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused_at", b"paused_at", "reason", b"reason", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused_at", b"paused_at", "paused_by", b"paused_by", "reason", b"reason", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -87,11 +87,10 @@ def _describe(status: DispatchStatus, topics: Sequence[TopicInfo]) -> Iterator[L
     if not status.paused and not status.topics:
         yield [Cell("Running", "green"), Cell(": nothing is paused.")]
     if status.paused:
-        yield [Cell("Paused", "red"), Cell(f": everything{_since(status, present)}{_because(status.reason)}")]
+        yield [Cell("Paused", "red"), Cell(f": everything{_pause(status, present)}")]
         yield _held_back(topics, present)
     for topic, pause in sorted(status.topics.items()):
-        told = f"{printable.one_line(topic)}{_since(pause, present)}{_because(pause.reason)}"
-        yield [Cell("Paused", "red"), Cell(f": {told}")]
+        yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
         yield _held_back([one for one in topics if one.topic == topic], present)
 
 
@@ -104,9 +103,12 @@ def _held_back(topics: Sequence[TopicInfo], present: datetime) -> Line:
     return [Cell(f"  {jobs} held back by it, the oldest for {age(oldest, present)}.")]
 
 
-def _since(pause: DispatchStatus | TopicPause, present: datetime) -> str:
-    return "" if pause.paused_at is None else f" since {full(pause.paused_at, present)}"
-
-
-def _because(reason: str) -> str:
-    return f", because: {printable.one_line(reason)}" if reason else ", no reason given"
+def _pause(pause: DispatchStatus | TopicPause, present: datetime) -> str:
+    """Since when, by which user, and why."""
+    since = "" if pause.paused_at is None else f" since {full(pause.paused_at, present)}"
+    by = f" by {printable.one_line(pause.paused_by)}" if pause.paused_by else ""
+    return (
+        since
+        + by
+        + (f", because: {printable.one_line(pause.reason)}" if pause.reason else ", no reason given")
+    )

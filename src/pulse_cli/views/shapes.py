@@ -87,12 +87,14 @@ def dispatch_shape(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInf
         "paused": status.paused,
         "reason": status.reason or None,
         "paused_at": _time(status.paused_at),
+        "paused_by": status.paused_by or None,
         "held_back": sum(topic.ready for topic in topics if topic.paused),
         "topics": [
             {
                 "topic": topic,
                 "reason": pause.reason or None,
                 "paused_at": _time(pause.paused_at),
+                "paused_by": pause.paused_by or None,
                 "held_back": ready.get(topic, 0),
             }
             for topic, pause in sorted(status.topics.items())

@@ -15,7 +15,7 @@ from pulse_cli.views.topics import TOPIC_COLUMNS, topic_row
 from pulse_cli.views.workers import WORKER_COLUMNS, gone_first, worker_row
 
 if TYPE_CHECKING:
-    from pulse import DispatchStatus, TopicInfo
+    from pulse import DispatchStatus, TopicInfo, TopicPause
 
 _ALARM = "bold white on red"
 _BAR_WIDTH = 16
@@ -50,16 +50,25 @@ def _pauses(snapshot: Snapshot, present: datetime) -> Iterator[Line]:
     status = snapshot.dispatch
     if status.paused:
         held = f"{snapshot.ready:,} held back"
-        yield [Cell(f" PAUSED: everything{_since(status, present)}, {held}{_why(status.reason)} ", _ALARM)]
+        yield [
+            Cell(
+                f" PAUSED: everything{_since(status, present)}{_by(status)}, {held}{_why(status.reason)} ",
+                _ALARM,
+            )
+        ]
     ready = {topic.topic: topic.ready for topic in snapshot.topics}
     for topic, pause in sorted(status.topics.items(), key=lambda item: -ready.get(item[0], 0)):
-        text = f"{printable.one_line(topic)} for {age(pause.paused_at, present)}"
+        text = f"{printable.one_line(topic)} for {age(pause.paused_at, present)}{_by(pause)}"
         held = f"{ready.get(topic, 0):,} held back"
         yield [Cell(f" PAUSED: {text}, {held}{_why(pause.reason)} ", _ALARM)]
 
 
 def _since(status: DispatchStatus, present: datetime) -> str:
     return "" if status.paused_at is None else f" for {age(status.paused_at, present)}"
+
+
+def _by(pause: DispatchStatus | TopicPause) -> str:
+    return f" by {printable.one_line(pause.paused_by)}" if pause.paused_by else ""
 
 
 def _why(reason: str) -> str:

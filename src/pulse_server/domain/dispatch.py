@@ -11,6 +11,8 @@ from datetime import datetime
 class Pause:
     reason: str
     since: datetime
+    by: str = ""
+    """The user who paused; empty if the server asks for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,21 +27,21 @@ class PostgresDispatchRepo:
             )
         row = rows[0]
         return DispatchState(
-            everything=Pause(row["reason"], row["paused_at"]) if row["paused"] else None,
+            everything=Pause(row["reason"], row["paused_at"], row["paused_by"]) if row["paused"] else None,
             topics={
-                topic: Pause(reason, datetime.fromisoformat(since))
-                for topic, reason, since in json.loads(row["topics"] or "[]")
+                topic: Pause(reason, datetime.fromisoformat(since), by)
+                for topic, reason, since, by in json.loads(row["topics"] or "[]")
             },
         )
 
-    async def pause_everything(self, reason: str) -> None:
-        await self._database.hot.fetch("pause_everything", _SQL["pause_everything"], reason)
+    async def pause_everything(self, reason: str, by: str = "") -> None:
+        await self._database.hot.fetch("pause_everything", _SQL["pause_everything"], reason, by)
 
     async def resume_everything(self) -> None:
         await self._database.hot.fetch("resume_everything", _SQL["resume_everything"])
 
-    async def pause_topic(self, topic: str, reason: str) -> None:
-        await self._database.hot.fetch("pause_topic", _SQL["pause_topic"], topic, reason)
+    async def pause_topic(self, topic: str, reason: str, by: str = "") -> None:
+        await self._database.hot.fetch("pause_topic", _SQL["pause_topic"], topic, reason, by)
 
     async def resume_topic(self, topic: str) -> None:
         await self._database.hot.fetch("resume_topic", _SQL["resume_topic"], topic)

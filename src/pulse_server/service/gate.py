@@ -49,6 +49,7 @@ class Gate:
             extra={
                 "paused": state.everything is not None,
                 "reason": state.everything.reason if state.everything else "",
+                "paused_by": state.everything.by if state.everything else "",
                 "paused_topics": sorted(state.topics),
             },
         )
@@ -64,11 +65,12 @@ class PauseControl:
         self._signals = signals
 
     @failpoints.before("switch.turning", Unavailable)
-    async def pause(self, topic: str | None, reason: str) -> None:
+    async def pause(self, topic: str | None, reason: str, by: str = "") -> None:
+        """Pause one topic, or everything. `by` is the user who does."""
         if topic is None:
-            await self._repo.pause_everything(reason)
+            await self._repo.pause_everything(reason, by)
         else:
-            await self._repo.pause_topic(topic, reason)
+            await self._repo.pause_topic(topic, reason, by)
         await self._tell()
 
     @failpoints.before("switch.turning", Unavailable)

@@ -18,6 +18,8 @@ class Switch:
     is_paused: bool
     """By its own name; it may also be held back with everything."""
     paused_at: datetime | None
+    paused_by: str
+    """The user who paused; empty if the server asks for none."""
     reason: str
     ready: int
     """So many jobs wait behind it, or will be handed out next."""
@@ -30,6 +32,8 @@ class Board:
     """All switches, those that are off before the others."""
 
     topics: tuple[Switch, ...]
+    paused_by: str
+    """The user who paused everything."""
     reason: str
     """Why everything is paused."""
     ready: int
@@ -44,6 +48,7 @@ def switches(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) ->
     rows.sort(key=lambda row: (not row.is_paused, row.topic))
     return Board(
         topics=tuple(rows),
+        paused_by=foreign_text.one_line(status.paused_by),
         reason=foreign_text.one_line(status.reason),
         ready=sum(row.ready for row in rows),
         held_back=sum(row.ready for row in rows if status.is_paused(row.topic)),
@@ -55,6 +60,7 @@ def _switch(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | 
         topic=name,
         is_paused=pause is not None,
         paused_at=pause.paused_at if pause else None,
+        paused_by=foreign_text.one_line(pause.paused_by) if pause else "",
         reason=foreign_text.one_line(pause.reason) if pause else "",
         ready=topic.ready if topic else 0,
         oldest_ready_at=topic.oldest_ready_at if topic else None,

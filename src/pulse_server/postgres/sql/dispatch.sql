@@ -2,24 +2,24 @@
 -- was committed takes nothing, whatever a replica remembers.
 
 -- name: read_gate
-SELECT paused, reason, paused_at,
-       (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at) ORDER BY topic)
+SELECT paused, reason, paused_at, paused_by,
+       (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at, paused_by) ORDER BY topic)
         FROM pulse.paused_topics) AS topics
 FROM pulse.dispatch_control
 WHERE id = 1;
 
 -- name: pause_everything
--- Pausing again keeps since when, and takes the new reason.
+-- Pausing again keeps since when, and takes the new reason and its author.
 UPDATE pulse.dispatch_control
-SET paused = true, reason = $1, paused_at = COALESCE(paused_at, clock_timestamp())
+SET paused = true, reason = $1, paused_by = $2, paused_at = COALESCE(paused_at, clock_timestamp())
 WHERE id = 1;
 
 -- name: resume_everything
-UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_at = NULL WHERE id = 1;
+UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', paused_at = NULL WHERE id = 1;
 
 -- name: pause_topic
-INSERT INTO pulse.paused_topics (topic, reason) VALUES ($1, $2)
-ON CONFLICT (topic) DO UPDATE SET reason = EXCLUDED.reason;
+INSERT INTO pulse.paused_topics (topic, reason, paused_by) VALUES ($1, $2, $3)
+ON CONFLICT (topic) DO UPDATE SET reason = EXCLUDED.reason, paused_by = EXCLUDED.paused_by;
 
 -- name: resume_topic
 DELETE FROM pulse.paused_topics WHERE topic = $1;

@@ -11,13 +11,15 @@ from pulse_server.service.gate import PauseControl
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc.callers import Callers
 
 
 class Operator:
-    def __init__(self, jobs: Jobs, selections: Selections, pause: PauseControl) -> None:
+    def __init__(self, jobs: Jobs, selections: Selections, pause: PauseControl, callers: Callers) -> None:
         self._jobs = jobs
         self._selections = selections
         self._pause = pause
+        self._callers = callers
 
     async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
         job = await self._jobs.get(parse_id(request.job_id))
@@ -97,9 +99,10 @@ class Operator:
         return pb.DeleteJobsResponse(deleted=batch.changed, next_page_token=batch.next_token)
 
     async def pause_dispatch(
-        self, request: pb.PauseDispatchRequest, _context: Any
+        self, request: pb.PauseDispatchRequest, context: Any
     ) -> pb.PauseDispatchResponse:
-        await self._pause.pause(_topic(request.topic), limits.clean_error(request.reason))
+        reason, by = limits.clean_error(request.reason), self._callers.of(context).user
+        await self._pause.pause(_topic(request.topic), reason, by)
         return pb.PauseDispatchResponse()
 
     async def resume_dispatch(
@@ -117,8 +120,14 @@ class Operator:
             paused=everything is not None,
             reason=everything.reason if everything else "",
             paused_at=convert.timestamp(everything.since if everything else None),
+            paused_by=everything.by if everything else "",
             topics=[
-                pb.PausedTopic(topic=topic, reason=pause.reason, paused_at=convert.timestamp(pause.since))
+                pb.PausedTopic(
+                    topic=topic,
+                    reason=pause.reason,
+                    paused_at=convert.timestamp(pause.since),
+                    paused_by=pause.by,
+                )
                 for topic, pause in state.topics.items()
             ],
         )
