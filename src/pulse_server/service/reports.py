@@ -41,6 +41,13 @@ class Reports:
         """
         return await self._commits.add_all(reports)
 
+    async def holder(self, job_id: str) -> str | None:
+        """The worker that holds the job, or that had it last; None if no worker had it."""
+        job = (await self._repo.look_up_jobs([job_id])).get(job_id)
+        if job is None:
+            return None
+        return job.locked_by or job.finished_by or (job.history[-1].worker_id if job.history else None)
+
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
         successes = [report.claim for report in reports if report.success]
         failures = [

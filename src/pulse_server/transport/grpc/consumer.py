@@ -23,8 +23,11 @@ from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.session import Parcel, Session
+from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 
 log = logging.getLogger(__name__)
+
+_NO_WORKER = "?"
 
 
 class Consumer:
@@ -39,6 +42,7 @@ class Consumer:
             lease_ttl=convert.wire_duration(lease_ttl), heartbeat_interval=convert.wire_duration(heartbeat)
         )
 
+    @binds_worker_id
     async def stream_jobs(
         self, request: pb.StreamJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
@@ -90,7 +94,10 @@ class Consumer:
     def _welcome(self) -> pb.StreamJobsResponse:
         return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=awake_or_not())
 
+    @binds_worker_id
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
+        if not request.worker_id and calling_user() is not None:
+            request.worker_id = await self._own_holder(convert.report(request).claim.job_id)
         report = convert.report(request)
         self._hub.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
@@ -98,6 +105,7 @@ class Consumer:
             raise error
         return pb.ReportResultResponse()
 
+    @binds_worker_id
     async def report_results(
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
@@ -127,10 +135,12 @@ class Consumer:
             refused=_refused([next(rest) if one is None else one for one in refusals])
         )
 
+    @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
         lost = await self._claims.beat([convert.heartbeat(request)])
         return pb.HeartbeatResponse(should_stop=bool(lost))
 
+    @binds_worker_id
     async def heartbeats(
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
@@ -149,11 +159,20 @@ class Consumer:
         self._hub.settle(lost)
         return pb.HeartbeatsResponse(stop=[convert.wire_claim(claim) for claim in lost])
 
+    @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
         self._hub.answered(request.worker_id, claims)
         return pb.ReleaseResponse(released=await self._claims.release(claims))
+
+    async def _own_holder(self, job_id: str) -> str:
+        """Who holds or finished the job, for a caller of the original contract, which names no worker.
+
+        A holder of another user is not told apart from none: the report is refused as one of a lost claim.
+        """
+        holder = await self._reports.holder(job_id)
+        return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)
 
 
 def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsResponse]:

@@ -21,6 +21,7 @@ from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
 from pulse_server.transport.grpc.strangers import StrangersRequests
+from pulse_server.transport.grpc.worker_ids import note_caller
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
             user = self._authenticator.recognise(authorization)
             if user is not None:
                 _require_permission(user, method, handler)
+                note_caller(user.name)
         except PulseError as error:
             return _taking_a_stream(None, partial(self._refuse, method, error))
         if user is not None and (handler is None or _is_unary(handler)):
@@ -73,6 +75,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         try:
             user = await self._authenticator.authenticate(authorization, peer_address(context.peer()))
             _require_permission(user, method, handler)
+            note_caller(user.name)
         except PulseError as error:
             await self._refuse(method, error, requests, context)
         if handler is None:
