@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
+import grpc
+
 from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.domain.errors import PulseError
@@ -50,6 +52,7 @@ from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
+from pulse_server.transport.grpc.entrance import Entrance
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.lines import Lines
@@ -134,7 +137,7 @@ class App:
             self._lines,
             change_log=ChangeLog(callers),
             metrics=metrics,
-            interceptors=_doorkeepers(self.access, metrics),
+            interceptors=_doors(self.access, metrics),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -235,5 +238,8 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
-def _doorkeepers(access: Access | None, metrics: Metrics) -> tuple[Doorkeeper, ...]:
-    return () if access is None else (Doorkeeper(access.authenticator, access.directory, metrics),)
+def _doors(access: Access | None, metrics: Metrics) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    entrance = Entrance(metrics)
+    if access is None:
+        return (entrance,)
+    return (Doorkeeper(access.authenticator, access.directory, entrance),)

@@ -117,9 +117,9 @@ LOGIN_BURST_PER_USER = 5
 LOGIN_BURST_PER_PEER = 10
 # How many addresses, and how many pairs of address and user, are remembered. About 100 bytes each.
 LOGINS_REMEMBERED = 10_000
-# Requests of callers without a user, which ask for gRPC's health, that are read at a time: half a gigabyte at
-# the worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
-STRANGERS_READ = 16
+# Requests of callers without a user, which ask for gRPC's health, that are read at a time: 128 MiB at the
+# worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
+STRANGERS_READ = 4
 STRANGER_PATIENCE = timedelta(seconds=1)
 # How long a changed file of users may go unnoticed; SIGHUP has it read at once.
 USERS_FILE_INTERVAL = timedelta(seconds=3)
@@ -237,6 +237,27 @@ HTTP_GATHER_BYTES = 64 * 1024 * 1024
 
 # 1,000 jobs of 10 kB each fit; a single job is held to MAX_PAYLOAD_BYTES.
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+# A message beyond this is large. The SDK's have 2 MiB at the most, and a payload.
+LARGE_REQUEST_BYTES = 4 * 1024 * 1024
+# Large requests that are read or answered at a time: about 100 MB of them. Then those that turned out to be
+# large and wait for their turn, those of new connections, and small ones (docs/adr/0038).
+LARGE_REQUESTS = 3
+LARGE_REQUESTS_PARKED = 2
+NEW_REQUESTS = 3
+SMALL_REQUESTS = 64
+# Requests that wait to be read, 64 KiB of each in a buffer, and for how long.
+REQUESTS_IN_LINE = 256
+REQUEST_TURN = timedelta(seconds=10)
+# How long a request may take to arrive. It is looked at this often; after three looks it is slow, and has to
+# give way to others from then on, a large one after ten seconds.
+REQUEST_PATIENCE = timedelta(seconds=60)
+REQUEST_LOOK = timedelta(milliseconds=50)
+REQUEST_SLOW_LOOKS = 3
+REQUEST_FAIR_LOOKS = 200
+# What slow requests without a slot may take together.
+SLOW_REQUESTS_BYTES = 64 * 1024 * 1024
+# Connections of which it is known how large their last request was; about 200 bytes each.
+CONNECTIONS_REMEMBERED = 10_000
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_HEADER_BYTES = 16 * 1024
 # The SDK pings twice as rarely. More often than this is taken for an attack.
@@ -251,6 +272,12 @@ CONNECTION_STREAMS = 1000
 # Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
 # under way; who sends a job in each can still have that many share a commit.
 LINE_MESSAGES = 32
+# And their bytes: of one line, and of all lines of submits or of reports. The next message is read once there
+# are fewer.
+LINE_BYTES = 4 * 1024 * 1024
+LINES_BYTES = 32 * 1024 * 1024
+# Lines of one connection; the SDK has one for each kind and client.
+CONNECTION_LINES = 16
 # A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
 # leased already, and has to go to somebody else before the lease is over. No less than the SDK's
 # STALE_DELIVERY: a worker that reads the message after all asks first whether the jobs are still its own.

@@ -230,3 +230,14 @@ async def test_one_request_is_split_by_its_bytes(commit: StagedCommit) -> None:
     assert await commits.add_all(items) == [f"answer to {item}" for item in items]
 
     assert commit.batches == [["aaa", "bb"], ["c"], ["d" * 9], ["e", "f", "g"], ["h"]]
+
+
+async def test_small_request_does_not_wait_for_large_ones(commit: StagedCommit) -> None:
+    commits = GroupCommit(commit, lanes=2, limit=100, size_of=len, most_bytes=16)
+    requests = await adding(commits, ["a" * 16], ["b" * 16], ["c" * 16], ["d"])
+    assert commit.batches == [["a" * 16], ["d"]]
+
+    commit.is_open.set()
+    await asyncio.gather(*requests)
+
+    assert sorted(commit.batches) == [["a" * 16], ["b" * 16], ["c" * 16], ["d"]]

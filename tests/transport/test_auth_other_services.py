@@ -17,6 +17,7 @@ from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
+from pulse_server.transport.grpc.entrance import Entrance
 from tests.transport.authorised import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -41,7 +42,7 @@ class Services:
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
     directory, metrics = Directory(USERS), Metrics()
-    doorkeeper = Doorkeeper(Authenticator(directory, metrics), directory, metrics)
+    doorkeeper = Doorkeeper(Authenticator(directory, metrics), directory, Entrance(metrics))
     server = grpc.aio.server(interceptors=[doorkeeper])
     health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
     reflection.enable_server_reflection([reflection.SERVICE_NAME], server)

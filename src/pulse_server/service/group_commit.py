@@ -14,6 +14,10 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+# A request is large from this share of a statement's bytes on.
+_LARGE_SHARE = 8
+
+
 class _Request(NamedTuple, Generic[Item, Answer]):
     items: Sequence[Item]
     size: int
@@ -25,7 +29,8 @@ class GroupCommit(Generic[Item, Answer]):
 
     `commit` takes a list of items and returns one answer for each, in order. At most `lanes` commits are in
     flight; a request that finds a free lane leaves at once, so a lone caller waits for nobody. A statement
-    has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. ADR-0038
+    has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. Large
+    requests leave one lane to the small ones, which never wait for their bytes. ADR-0038
     """
 
     def __init__(
@@ -43,6 +48,8 @@ class GroupCommit(Generic[Item, Answer]):
         self._size_of = size_of
         self._most_bytes = most_bytes
         self._waiting: deque[_Request[Item, Answer]] = deque()
+        self._large: deque[_Request[Item, Answer]] = deque()
+        self._free_large_lanes = max(1, lanes - 1)
         self._running: set[asyncio.Task[None]] = set()
         self._committed: Callable[[int], object] = lambda size: None
 
@@ -79,7 +86,8 @@ class GroupCommit(Generic[Item, Answer]):
 
     async def _add(self, items: Sequence[Item], size: int) -> Sequence[Answer]:
         answer: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(items, size, answer))
+        is_large = size * _LARGE_SHARE > self._most_bytes
+        (self._large if is_large else self._waiting).append(_Request(items, size, answer))
         if self._free_lanes:
             self._free_lanes -= 1
             lane = asyncio.create_task(self._drain())
@@ -94,21 +102,30 @@ class GroupCommit(Generic[Item, Answer]):
 
     async def _drain(self) -> None:
         try:
-            while self._waiting:
-                await self._commit_together(self._take())
+            while True:
+                if self._large and self._free_large_lanes:
+                    self._free_large_lanes -= 1
+                    try:
+                        await self._commit_together(self._take(self._large))
+                    finally:
+                        self._free_large_lanes += 1
+                if self._waiting:
+                    await self._commit_together(self._take(self._waiting))
+                elif not self._large or not self._free_large_lanes:
+                    return
         finally:
             self._free_lanes += 1
 
-    def _take(self) -> list[_Request[Item, Answer]]:
+    def _take(self, waiting: deque[_Request[Item, Answer]]) -> list[_Request[Item, Answer]]:
         """The next requests that fit into one statement; at least one, however large it is."""
-        taken = [self._waiting.popleft()]
+        taken = [waiting.popleft()]
         count, size = len(taken[0].items), taken[0].size
-        while self._waiting:
-            count += len(self._waiting[0].items)
-            size += self._waiting[0].size
+        while waiting:
+            count += len(waiting[0].items)
+            size += waiting[0].size
             if count > self._limit or size > self._most_bytes:
                 break
-            taken.append(self._waiting.popleft())
+            taken.append(waiting.popleft())
         return taken
 
     async def _commit_together(self, requests: list[_Request[Item, Answer]]) -> None:

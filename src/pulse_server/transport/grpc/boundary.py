@@ -27,8 +27,14 @@ class Malformed(errors.PulseError):
         )
 
 
+class NoRequest(errors.PulseError):
+    def __init__(self) -> None:
+        super().__init__("The call ended without a request.")
+
+
 _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
     Malformed: grpc.StatusCode.INVALID_ARGUMENT,
+    NoRequest: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
     errors.JobNotFound: grpc.StatusCode.NOT_FOUND,
     errors.ScheduleNotFound: grpc.StatusCode.NOT_FOUND,
@@ -77,6 +83,7 @@ def handlers(
     for method in methods:
         is_stream = method.server_streaming
         make = _MAKERS[method.client_streaming, is_stream]
+        parse = parser(getattr(pb, method.input_type.name))
         table[method.name] = make(
             forgotten_if_aborted(
                 _guarded(
@@ -86,7 +93,7 @@ def handlers(
                     )
                 )
             ),
-            request_deserializer=parser(getattr(pb, method.input_type.name)),
+            request_deserializer=_sized(parse) if method.client_streaming else parse,
             response_serializer=getattr(pb, method.output_type.name).SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, table)
@@ -120,6 +127,17 @@ def parser(message_type: type[Message]) -> Callable[[bytes], Message | Unreadabl
             return unreadable
 
     return parse
+
+
+class Sized(NamedTuple):
+    """A message of a stream, and how many bytes it had."""
+
+    message: Message | Unreadable
+    size: int
+
+
+def _sized(parse: Callable[[bytes], Message | Unreadable]) -> Callable[[bytes], Sized]:
+    return lambda data: Sized(parse(data), len(data))
 
 
 class Failure(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +15,10 @@ from pulse_server.access.authenticator import MALFORMED, WRONG, Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import User
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
-from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
+from pulse_server.transport.grpc.boundary import abort
+from pulse_server.transport.grpc.entrance import Entrance, taking_a_stream
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
-from pulse_server.transport.grpc.strangers import StrangersRequests
 from pulse_server.transport.grpc.worker_ids import note_caller
 
 log = logging.getLogger(__name__)
@@ -31,17 +29,13 @@ if TYPE_CHECKING:
 
 
 class Doorkeeper(grpc.aio.ServerInterceptor):
-    """A unary call with credentials that were checked before goes straight to its handler.
+    """A caller is known before anything of its request is read: one that is refused has not made the server
+    take in a body. A call with credentials that were checked before goes straight to the entrance."""
 
-    Everything else gets a handler that takes a stream, because gRPC calls such a one before it reads any
-    message: whoever is refused has not made the server take in a body. On the wire there is no difference.
-    """
-
-    def __init__(self, authenticator: Authenticator, directory: Directory, metrics: Metrics) -> None:
+    def __init__(self, authenticator: Authenticator, directory: Directory, entrance: Entrance) -> None:
         self._authenticator = authenticator
         self._directory = directory
-        self._metrics = metrics
-        self._strangers = StrangersRequests()
+        self._entrance = entrance
         self._streams: set[_Stream] = set()
         directory.on_change(self._end_streams)
 
@@ -53,7 +47,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method = details.method
         if method in PUBLIC:
-            return handler and _taking_a_stream(handler, partial(self._answer_anybody, handler))
+            return handler and taking_a_stream(handler, partial(self._entrance.answer_anybody, handler))
         try:
             authorization = _authorization(details)
             user = self._authenticator.recognise(authorization)
@@ -61,13 +55,12 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
                 _require_permission(user, method, handler)
                 note_caller(user.name)
         except PulseError as error:
-            return _taking_a_stream(None, partial(self._refuse, method, error))
-        if user is not None and (handler is None or _is_unary(handler)):
-            return handler  # None: gRPC answers UNIMPLEMENTED
-        return _taking_a_stream(handler, partial(self._call, handler, method, authorization))
-
-    async def _answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
-        await _respond(handler, await self._strangers.read(context), context)
+            return taking_a_stream(None, partial(self._refuse, method, error))
+        if handler is None and user is not None:
+            return None  # gRPC answers UNIMPLEMENTED
+        if handler is not None and user is not None and _is_unary(handler):
+            return self._entrance.admitting(handler, method, user.name)
+        return taking_a_stream(handler, partial(self._call, handler, method, authorization))
 
     async def _call(
         self, handler: Handler | None, method: str, authorization: str | None, requests: Any, context: Context
@@ -81,14 +74,16 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         if handler is None:
             await abort(context, grpc.StatusCode.UNIMPLEMENTED, f"This server has no method {method}.")
         elif _is_unary(handler):
-            await _serve(handler, requests, context)
+            await self._entrance.serve(handler, method, user.name, requests, context)
         else:
             await self._serve_until_revoked(_Stream(user, method), handler, requests, context)
 
     async def _serve_until_revoked(
         self, stream: _Stream, handler: Handler, requests: Any, context: Context
     ) -> None:
-        work = asyncio.create_task(_serve(handler, requests, context))
+        work = asyncio.create_task(
+            self._entrance.serve(handler, stream.method, stream.user.name, requests, context)
+        )
         try:
             with self._entered(stream):
                 ends: set[asyncio.Future[Any]] = {work, stream.revoked}
@@ -131,11 +126,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         return None
 
     async def _refuse(self, method: str, error: PulseError, _requests: Any, context: Context) -> NoReturn:
-        code = status_of(error)
-        # Anybody can make up methods; each as a label of its own would fill the memory.
-        name = method.rpartition("/")[2] if method in ROLES_THAT_MAY else "(other)"
-        self._metrics.rpcs.add(name, code.name)
-        await abort(context, code, str(error))
+        await self._entrance.refuse(method, error, context)
 
 
 class _Stream:
@@ -169,39 +160,6 @@ def _not_permitted(user: User, method: str) -> PermissionDenied:
 
 def _is_unary(handler: Handler) -> bool:
     return not handler.request_streaming and not handler.response_streaming
-
-
-def _taking_a_stream(
-    handler: Handler | None, behaviour: Callable[[Any, Context], Awaitable[None]]
-) -> Handler:
-    return grpc.stream_stream_rpc_method_handler(
-        forgotten_if_aborted(behaviour),
-        request_deserializer=handler.request_deserializer if handler else None,
-        response_serializer=handler.response_serializer if handler else None,
-    )
-
-
-async def _serve(handler: Handler, requests: Any, context: Context) -> None:
-    """Do what gRPC would have done with the handler."""
-    if not handler.request_streaming:
-        requests = await context.read()
-        if requests is grpc.aio.EOF:
-            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "The call ended without a request.")
-    await _respond(handler, requests, context)
-
-
-async def _respond(handler: Handler, requests: Any, context: Context) -> None:
-    """Call the behaviour with its request, or its requests, and send what it answers."""
-    behaviour: Any = (
-        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-    )
-    if inspect.isasyncgenfunction(behaviour):
-        async for response in behaviour(requests, context):
-            await context.write(response)
-        return
-    response = await behaviour(requests, context)
-    if not handler.response_streaming:
-        await context.write(response)
 
 
 async def _cancel(work: asyncio.Task[None]) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, Unreadable, judged
+from pulse_server.transport.grpc.held import HeldBytes
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -23,22 +27,38 @@ class Lines:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._open: set[_Line] = set()
+        self._connections: Counter[str] = Counter()
         self._is_ending = False
 
     def carrying(self, method: str, behaviour: Behaviour, answer: Callable[..., Any]) -> Behaviour:
         """A line whose every message is a call of the method, counted as one, and answered with `answer`."""
         call = judged(method, behaviour, self._metrics)
+        held = HeldBytes(tuning.LINES_BYTES)
 
         async def serve(_requests: Any, context: Context) -> None:
-            line = _Line(call, answer, context)
-            self._open.add(line)
-            try:
-                if not self._is_ending:
-                    await line.serve()
-            finally:
-                self._open.discard(line)
+            with self._of_connection(context.peer()):
+                line = _Line(call, answer, context, held)
+                self._open.add(line)
+                try:
+                    if not self._is_ending:
+                        await line.serve()
+                finally:
+                    self._open.discard(line)
 
         return serve
+
+    @contextmanager
+    def _of_connection(self, connection: str) -> Iterator[None]:
+        """Count the line to its connection. ResourceExhausted if that has too many."""
+        if self._connections[connection] >= tuning.CONNECTION_LINES:
+            raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
+        self._connections[connection] += 1
+        try:
+            yield
+        finally:
+            self._connections[connection] -= 1
+            if not self._connections[connection]:
+                del self._connections[connection]
 
     def end(self) -> None:
         """Read nothing more. Each line ends once what it had read is answered; new ones end at once."""
@@ -48,8 +68,12 @@ class Lines:
 
 
 class _Line:
-    def __init__(self, call: Behaviour, answer: Callable[..., Any], context: Context) -> None:
+    def __init__(
+        self, call: Behaviour, answer: Callable[..., Any], context: Context, held_in_all: HeldBytes
+    ) -> None:
         self._call = call
+        self._held = HeldBytes(tuning.LINE_BYTES)
+        self._held_in_all = held_in_all
         self._answer = answer
         self._context = context
         # Taken by a message before it is read, and given back once its answer has left. Who sends without
@@ -84,14 +108,24 @@ class _Line:
     async def _read(self) -> None:
         while True:
             await self._room.acquire()
-            message = await self._context.read()
-            if message is grpc.aio.EOF:
+            await self._held.room()
+            await self._held_in_all.room()
+            read = await self._context.read()
+            if read is grpc.aio.EOF:
                 return
+            message, size = read
             if isinstance(message, Unreadable):
                 raise Malformed(message)  # without its number nobody could tell what the answer is to
+            self._held.add(size)
+            self._held_in_all.add(size)
             task = asyncio.create_task(self._handle(message))
             self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            task.add_done_callback(partial(self._is_done, size))
+
+    def _is_done(self, size: int, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._held.remove(size)
+        self._held_in_all.remove(size)
 
     async def _handle(self, message: Any) -> None:
         outcome = await self._call(message.request, self._context)

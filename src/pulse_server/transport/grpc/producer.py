@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
@@ -28,6 +29,8 @@ class Producer:
         good: list[NewJob] = []
         # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
         refused: list[pb.SubmitResult | None] = []
+        submitted: list[Submitted | PulseError] = []
+        size = 0
         ids_are_kept = request.brief
         for wire_job in request.jobs:
             try:
@@ -38,8 +41,13 @@ class Producer:
                 good.append(job)
                 refused.append(None)
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
-        submitted = await self._submissions.submit(good)
-        if ids_are_kept and len(good) == len(refused) and all(map(_is_inserted, submitted)):
+                # A part at a time: the request itself stays in memory until it is answered.
+                size += len(job.payload)
+                if size >= tuning.COMMIT_BYTES:
+                    submitted += await self._submissions.submit(good)
+                    size, good = 0, []
+        submitted += await self._submissions.submit(good)
+        if ids_are_kept and len(submitted) == len(refused) and all(map(_is_inserted, submitted)):
             return pb.SubmitJobsResponse(all_inserted=True)
         rest = map(_result, submitted)
         return pb.SubmitJobsResponse(results=[next(rest) if one is None else one for one in refused])

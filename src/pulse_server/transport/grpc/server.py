@@ -34,6 +34,8 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         # Between the first and the second gRPC would refuse at random.
         ("grpc.max_metadata_size", tuning.MAX_HEADER_BYTES),
         ("grpc.absolute_max_metadata_size", tuning.MAX_HEADER_BYTES),
+        # Of a request that waits to be read 64 KiB are taken in, and not as much as the network would carry.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", _milliseconds(tuning.CONNECTION_IDLE)),
         # A worker full of long jobs hears nothing for minutes, and pings to notice a dead server. By default

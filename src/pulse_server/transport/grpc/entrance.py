@@ -1,0 +1,94 @@
+"""Where requests come in: each is admitted, read and parsed, and only then its handler is called.
+
+gRPC reads the request of a unary handler before it calls it. A handler that takes a stream is called first,
+so every handler is made one; on the wire there is no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.addresses import peer_address
+from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
+from pulse_server.transport.grpc.intake import Intake, respond
+from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
+from pulse_server.transport.grpc.strangers import StrangersRequests
+
+Context = grpc.aio.ServicerContext[Any, Any]
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+class Entrance(grpc.aio.ServerInterceptor):
+    """By itself the interceptor of a server without users; with users the doorkeeper stands before it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._intake = Intake()
+        self._strangers = StrangersRequests()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        if details.method in PUBLIC:
+            return taking_a_stream(handler, partial(self.answer_anybody, handler))
+        return handler if handler.request_streaming else self.admitting(handler, details.method, None)
+
+    def admitting(self, handler: Handler, method: str, user: str | None) -> Handler:
+        """The handler, called once its request was admitted and read."""
+        return taking_a_stream(handler, partial(self.serve, handler, method, user))
+
+    async def serve(
+        self, handler: Handler, method: str, user: str | None, requests: Any, context: Context
+    ) -> None:
+        """Answer a call of the user, or else of its address."""
+        if handler.request_streaming:
+            await respond(handler, requests, context)
+            return
+        try:
+            async with self._intake.request(context, user or peer_address(context.peer())) as box:
+                request = _parsed(handler, box)
+                if not handler.response_streaming:
+                    await respond(handler, request, context)
+        except PulseError as error:
+            await self.refuse(method, error, context)
+        if handler.response_streaming:
+            await respond(handler, request, context)
+
+    async def answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
+        """Answer a call of a caller of whom nothing is known."""
+        await respond(handler, _parsed(handler, [await self._strangers.read(context)]), context)
+
+    async def refuse(self, method: str, error: PulseError, context: Context) -> NoReturn:
+        code = status_of(error)
+        # Anybody can make up methods; each as a label of its own would fill the memory.
+        name = method.rpartition("/")[2] if method in ROLES_THAT_MAY else "(other)"
+        self._metrics.rpcs.add(name, code.name)
+        await abort(context, code, str(error))
+
+
+def taking_a_stream(handler: Handler | None, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Handler:
+    """A handler that takes its requests as they come, or one request as the bytes that it has."""
+    takes_messages = handler is not None and handler.request_streaming
+    return grpc.stream_stream_rpc_method_handler(
+        forgotten_if_aborted(behaviour),
+        request_deserializer=handler.request_deserializer if handler and takes_messages else None,
+        response_serializer=handler.response_serializer if handler else None,
+    )
+
+
+def _parsed(handler: Handler, box: list[bytes]) -> Any:
+    """The message of the bytes, which are let go."""
+    parse: Any = handler.request_deserializer
+    return parse(box.pop())

@@ -1,0 +1,74 @@
+"""Slots for requests that are being read: so many in all, so many for one caller, and a bounded line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted
+
+_BUSY = "The server has as many requests under way as it can take in. Try again in a moment."
+
+
+class Quota:
+    """A caller that has its share waits for itself and not before the others."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._most_per_caller = max(1, most * 2 // 3)
+        self._taken: Counter[str] = Counter()
+        self._count = 0
+        self._line: dict[asyncio.Future[None], str] = {}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a request waits for a slot."""
+        return bool(self._line)
+
+    def try_enter(self, caller: str) -> bool:
+        """Take a slot if there is one that no other request waits for."""
+        if self._count >= self._most or self._taken[caller] >= self._most_per_caller:
+            return False
+        self._count += 1
+        self._taken[caller] += 1
+        return True
+
+    async def enter(self, caller: str) -> None:
+        """Take a slot, when there is one. ResourceExhausted if the line is too long, or takes too long."""
+        if not self._line and self.try_enter(caller):
+            return
+        if len(self._line) >= tuning.REQUESTS_IN_LINE:
+            raise ResourceExhausted(_BUSY)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line[turn] = caller
+        self._call_next()
+        try:
+            async with asyncio.timeout(tuning.REQUEST_TURN.total_seconds()):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.leave(caller)  # its turn came at this very moment
+            if isinstance(error, TimeoutError):
+                raise ResourceExhausted(_BUSY) from None
+            raise
+        finally:
+            self._line.pop(turn, None)
+
+    def leave(self, caller: str) -> None:
+        """Give the slot to the next in line."""
+        self._count -= 1
+        self._taken[caller] -= 1
+        if not self._taken[caller]:
+            del self._taken[caller]
+        self._call_next()
+
+    def _call_next(self) -> None:
+        if not self._line or self._count >= self._most:
+            return
+        for turn, caller in list(self._line.items()):
+            if not turn.done() and self.try_enter(caller):
+                del self._line[turn]
+                turn.set_result(None)
+                if self._count >= self._most:
+                    return
