@@ -72,7 +72,7 @@ def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> 
     _tell_ignored_parameters(settings)
     _check_key_pair(settings)
     with _database(settings) as dsn:
-        _run(lambda: _prepare(dsn, migrate=migrate))
+        _run(lambda: _prepare(settings, dsn, migrate=migrate))
         if settings.processes > 1:
             return supervise(settings, environ, dsn)
         _serve_here(settings, dsn)
@@ -132,16 +132,17 @@ def _check_key_pair(settings: Settings) -> None:
             read_key_pair(settings.tls)
 
 
-async def _prepare(dsn: str, *, migrate: bool) -> None:
+async def _prepare(settings: Settings, dsn: str, *, migrate: bool) -> None:
     """Return once the database answers and its schema is right."""
     from pulse_server.postgres.migrations.runner import apply_migrations
-    from pulse_server.postgres.migrations.schema import require_current_schema, require_rights_to_serve
+    from pulse_server.postgres.migrations.schema import require_current_schema
     from pulse_server.postgres.reachability import wait_until_reachable
+    from pulse_server.postgres.role import require_fit_role
 
     await wait_until_reachable(dsn, tuning.STARTUP_PATIENCE)
     if migrate:
         await apply_migrations(dsn)
-    await require_rights_to_serve(dsn)
+    await require_fit_role(dsn, needed=None if settings.behind_pooler else settings.most_connections)
     if not migrate:
         await require_current_schema(dsn)
 

@@ -181,6 +181,20 @@ READ_CONNECTIONS = 4
 WATCH_CONNECTIONS = 1
 # Whether the database answers must be known while a sample takes its time.
 PROBE_CONNECTIONS = 1
+
+
+def connections_of_a_process(behind_pooler: bool = False) -> int:
+    """The most that one process opens: its pools, and a session that listens where there is no pooler."""
+    pools = (
+        HOT_CONNECTIONS,
+        HEARTBEAT_CONNECTIONS,
+        READ_CONNECTIONS,
+        WATCH_CONNECTIONS,
+        PROBE_CONNECTIONS,
+    )
+    return sum(pools) + (0 if behind_pooler else 1)
+
+
 # Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
 EMBEDDED_LEAST_CONNECTIONS = 100
 EMBEDDED_SPARE_CONNECTIONS = 20

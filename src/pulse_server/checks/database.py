@@ -99,16 +99,17 @@ def _room(settings: Settings, found: Inspection) -> Iterator[Finding]:
         return
     processes = f" ({settings.processes} processes)" if settings.processes > 1 else ""
     told = f"Up to {settings.most_connections} would be used{processes}"
-    left = f"{found.connections_left} of max_connections = {found.max_connections} are free for this role"
     beside = f"; {found.connections_of_pulsed} are another pulsed's" if found.connections_of_pulsed else ""
-    if settings.most_connections <= found.connections_left:
+    tightest = min(found.limits, key=lambda limit: limit.allowed - limit.used)
+    left = f"{tightest.allowed - tightest.used} are free for this role"
+    if settings.most_connections <= tightest.allowed - tightest.used:
         yield ok("connections", f"{told}; {left}{beside}.")
-    else:
-        yield warn(
-            "connections",
-            f"{told}, but {left}{beside}. Under load, calls would fail as UNAVAILABLE. Raise "
-            "max_connections, or the limit of the role or the database, or run fewer processes.",
-        )
+        return
+    yield warn(
+        "connections",
+        f"{told}, but {left}{beside}. Under load, calls would fail as UNAVAILABLE. "
+        f"{tightest.sentence(settings.most_connections)} Or run fewer processes.",
+    )
 
 
 async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[Finding]:

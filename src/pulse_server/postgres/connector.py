@@ -49,6 +49,8 @@ _READ_ONLY_ROLE = (
     "WHERE name = 'default_transaction_read_only' AND source IN ('user', 'database user') "
     "AND NOT pg_catalog.pg_is_in_recovery()"
 )
+# A limit that is too low refuses many connections a second.
+_REFUSALS_TOLD = timedelta(minutes=1)
 # How many statements the driver keeps prepared: its own default, or none. Behind a pooler the session that a
 # statement was prepared in may not be the one that runs it.
 _KEPT_PREPARED = 100
@@ -67,8 +69,10 @@ class Session(_Connection):
 class Connector:
     """Where the database is. Whoever shares a connector moves together when the primary does."""
 
-    def __init__(self, dsn: str, *, behind_pooler: bool = False) -> None:
+    def __init__(self, dsn: str, *, behind_pooler: bool = False, needed: int | None = None) -> None:
         self.dsn = dsn
+        self._needed = needed
+        self._told_of_refusal: float | None = None
         self._target = target = _read(dsn)
         self.behind_pooler = behind_pooler
         # The order in which they are asked. Empty if there is only one: that is the driver's business alone.
@@ -105,6 +109,14 @@ class Connector:
             "command_timeout": command_timeout.total_seconds() if command_timeout else None,
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
         }
+        try:
+            return await self._connect(timeout, options)
+        except asyncpg.TooManyConnectionsError as error:
+            if self._needed is not None:  # else the one command that connects reports it
+                self._tell_of_refusal(error)
+            raise
+
+    async def _connect(self, timeout: timedelta, options: dict[str, Any]) -> Session:
         if not self._hosts:
             return self._stamped(await self._open_writable(timeout, options), None)
         while True:
@@ -115,6 +127,21 @@ class Connector:
                 return self._stamped(session, host)
             # Others found the database elsewhere meanwhile. Here it was frozen, perhaps, and is awake again.
             session.terminate()
+
+    def _tell_of_refusal(self, error: asyncpg.TooManyConnectionsError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._told_of_refusal is not None and now - self._told_of_refusal < _REFUSALS_TOLD.total_seconds():
+            return
+        self._told_of_refusal = now
+        log.warning(
+            "connection_refused",
+            extra={
+                "reason": describe(error),
+                "needed_by_each_process": self._needed,
+                "hint": "Raise the CONNECTION LIMIT of the role or the database, or max_connections: "
+                "`pulsed check` names the one that is too low.",
+            },
+        )
 
     def is_current(self, connection: Session) -> bool:
         """Whether the connection leads to where the database is now, as far as is known."""

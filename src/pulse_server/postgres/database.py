@@ -146,7 +146,9 @@ class Database:
     is seen at a glance, and one that finds out whether the database answers."""
 
     def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
-        self.connector = connector = Connector(dsn, behind_pooler=behind_pooler)
+        self.connector = connector = Connector(
+            dsn, behind_pooler=behind_pooler, needed=tuning.connections_of_a_process(behind_pooler)
+        )
 
         def connections(size: int, timeout: timedelta, plans: dict[str, str] | None = None) -> Connections:
             return Connections(connector, size=size, timeout=timeout, plans=plans, metrics=metrics)

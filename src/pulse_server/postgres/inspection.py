@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pulse_server import tuning
+from pulse_server.postgres.connection_limits import ConnectionLimit, limits_of
 from pulse_server.postgres.connector import Connector, own_transaction
 from pulse_server.postgres.failures import translated
 from pulse_server.postgres.privileges import Purpose, lacking_grants
@@ -27,8 +28,7 @@ class Inspection:
     """How far the database's clock is ahead of this machine's."""
     synchronous_commit: str
     has_fsync: bool
-    max_connections: int
-    connections_left: int
+    limits: list[ConnectionLimit]
     connections_of_pulsed: int
     oldest_transaction: timedelta
     idle_in_transaction: timedelta
@@ -60,6 +60,7 @@ async def inspect(dsn: str) -> Inspection:
                 asked = datetime.now(UTC)
                 row = await connection.fetchrow(_SQL["inspect_server"])
                 answered = datetime.now(UTC)
+                limits = await limits_of(connection)
                 lacking = await connection.fetch(_SQL["inspect_privileges"])
                 grants_to_serve = await lacking_grants(connection, Purpose.SERVE)
                 grants_to_migrate = await lacking_grants(connection, Purpose.MIGRATE)
@@ -72,6 +73,7 @@ async def inspect(dsn: str) -> Inspection:
     return Inspection(
         **{name: told[name] for name in told.keys() & Inspection.__dataclass_fields__.keys()},
         is_pooled=is_pooled,
+        limits=limits,
         clock_ahead=told["now"] - (asked + (answered - asked) / 2),
         oldest_transaction=timedelta(seconds=told["oldest_transaction_seconds"]),
         idle_in_transaction=timedelta(seconds=told["idle_in_transaction_seconds"]),

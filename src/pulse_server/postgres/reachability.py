@@ -54,6 +54,12 @@ def _why_not(error: Exception) -> str:
         return f"The database {describe(error)}."
     if isinstance(error, TakesNoWrites):
         return f"The database {describe(error)}. Name the primary in DB_HOST, or all hosts."
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return (
+            f"The database takes no more connections: {describe(error)}. Each process of pulsed needs "
+            f"up to {tuning.connections_of_a_process()}. Raise the CONNECTION LIMIT of the role or the "
+            "database, or max_connections."
+        )
     if "rejected SSL upgrade" in str(error):  # the driver has no class for it
         return "The database speaks no TLS, and sslmode in DB_HOST asks for it. Change one of the two."
     return f"The database does not answer: {describe(error)}. Does it run, and does DB_HOST name it?"

@@ -73,15 +73,7 @@ class Settings:
     @property
     def most_connections(self) -> int:
         """How many connections to the database this configuration may hold at once."""
-        pools = (
-            tuning.HOT_CONNECTIONS,
-            tuning.HEARTBEAT_CONNECTIONS,
-            tuning.READ_CONNECTIONS,
-            tuning.WATCH_CONNECTIONS,
-            tuning.PROBE_CONNECTIONS,
-        )
-        wakeup_line = 0 if self.behind_pooler else 1
-        return self.processes * (sum(pools) + wakeup_line)
+        return self.processes * tuning.connections_of_a_process(self.behind_pooler)
 
     @property
     def is_open(self) -> bool:

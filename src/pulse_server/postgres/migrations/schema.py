@@ -86,12 +86,6 @@ async def require_current_schema(dsn: str) -> None:
         raise SchemaBehind(missing)
 
 
-async def require_rights_to_serve(dsn: str) -> None:
-    """Return if the role may use all of the schema; RightsMissing with the GRANTs if not."""
-    async with opened(migration_connector(dsn)) as connection:
-        await require_rights(connection, Purpose.SERVE)
-
-
 async def require_usable_schema(connections: Connections) -> None:
     """Return if all that this server was built on is there; SchemaMismatch if not.
 

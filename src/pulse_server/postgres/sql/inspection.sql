@@ -1,8 +1,7 @@
 -- What `pulsed check` asks of a database before anything is served from it. Nothing is changed, nothing is locked.
 
 -- name: inspect_server
--- The server, and how many more connections it would take from this role: each limit that there is, less what is
--- open now. Sessions of other roles tell about themselves only to a member of pg_read_all_stats.
+-- The server. Sessions of other roles show what they do only to a member of pg_read_all_stats.
 SELECT
     current_setting('server_version') AS version,
     current_user::text AS role,
@@ -11,17 +10,6 @@ SELECT
     clock_timestamp() AS now,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('fsync') = 'on' AS has_fsync,
-    current_setting('max_connections')::int AS max_connections,
-    LEAST(
-        current_setting('max_connections')::int
-            - current_setting('superuser_reserved_connections')::int
-            - COALESCE(current_setting('reserved_connections', true), '0')::int
-            - (SELECT COALESCE(sum(numbackends), 0)::int FROM pg_stat_database),
-        (SELECT NULLIF(datconnlimit, -1) - (SELECT numbackends FROM pg_stat_database WHERE datname = current_database())
-         FROM pg_database WHERE datname = current_database()),
-        (SELECT NULLIF(rolconnlimit, -1) - (SELECT count(*)::int FROM pg_stat_activity WHERE usename = current_user)
-         FROM pg_roles WHERE rolname = current_user)
-    ) AS connections_left,
     (SELECT count(*)::int FROM pg_stat_activity
      WHERE datname = current_database() AND application_name LIKE 'pulsed%' AND pid <> pg_backend_pid()
     ) AS connections_of_pulsed,

@@ -1,0 +1,57 @@
+"""How many connections the database takes from this role, and what to raise if pulsed needs more."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pulse_server.postgres.connector import Session, own_transaction
+from pulse_server.postgres.statements import statements
+
+log = logging.getLogger(__name__)
+
+_SQL = statements("connection_limits.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimit:
+    """A number of connections that is not exceeded, and what is open of it."""
+
+    what: str
+    """Whose limit it is, such as "the role pulse"."""
+    allowed: int
+    used: int
+    raising: str
+    """The statement that raises it, up to the number."""
+    reserved: int
+    """What the number must be higher by."""
+    afterwards: str
+
+    def sentence(self, needed: int) -> str:
+        """What is wrong with the limit, and the statement that helps."""
+        return (
+            f"{self.what} allows {self.allowed} connections and {self.used} are open, but this pulsed needs "
+            f"up to {needed}. Run {self.raising} {self.reserved + self.used + needed};{self.afterwards}"
+        )
+
+
+async def limits_of(connection: Session) -> list[ConnectionLimit]:
+    """Every limit that holds for this role. In a transaction: a pooler may be in between."""
+    return [ConnectionLimit(**dict(row)) for row in await connection.fetch(_SQL["connection_limits"])]
+
+
+async def warn_of_low_limits(connection: Session, needed: int) -> None:
+    """Log each limit that this server may meet, with the number that it needs."""
+    async with own_transaction(connection):
+        limits = await limits_of(connection)
+    for limit in limits:
+        if limit.allowed - limit.used < needed:
+            log.warning(
+                "connection_limit_is_low",
+                extra={
+                    "limit": limit.allowed,
+                    "used": limit.used,
+                    "needed": needed,
+                    "hint": f"{limit.sentence(needed)} Under load, calls fail as UNAVAILABLE until then.",
+                },
+            )
