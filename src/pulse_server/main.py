@@ -113,14 +113,14 @@ def _tell_ignored_parameters(settings: Settings) -> None:
 
     if settings.database_url is None or not (ignored := read_database_url(settings.database_url).ignored):
         return
-    log.log(
-        logging.WARNING if any(entry.is_missed for entry in ignored) else logging.INFO,
-        "database_parameters_ignored",
-        extra={
-            "parameters": [entry.name for entry in ignored],
-            "hint": f"{'; '.join(map(str, ignored))}.",
-        },
-    )
+    facts = {
+        "parameters": [entry.name for entry in ignored],
+        "hint": f"{'; '.join(map(str, ignored))}.",
+    }
+    if any(entry.is_missed for entry in ignored):
+        log.warning("database_parameters_ignored", extra=facts)
+    else:
+        log.info("database_parameters_ignored", extra=facts)
 
 
 def _check_key_pair(settings: Settings) -> None:

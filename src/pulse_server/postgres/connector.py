@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -28,6 +27,7 @@ from pulse_server.postgres.session_settings import (
     LIFT_LATER_TIMEOUTS,
     set_for_session,
 )
+from pulse_server.postgres.tls import tls_arguments
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import DatabaseUrl, read_database_url
 
@@ -226,7 +226,7 @@ class Connector:
             self._target.url,
             connection_class=Session,
             timeout=timeout.total_seconds(),
-            **_tls_arguments(self._target),
+            **tls_arguments(self._target),
             **options,
         )
         assert isinstance(session, Session)
@@ -262,18 +262,6 @@ def _read(dsn: str) -> DatabaseUrl:
         return read_database_url(dsn)
     except BadConnectionString:
         return DatabaseUrl(dsn)  # the driver refuses it when it connects
-
-
-def _tls_arguments(target: DatabaseUrl) -> dict[str, Any]:
-    """What the driver takes as arguments only."""
-    arguments: dict[str, Any] = {"direct_tls": True} if target.begins_with_tls else {}
-    if target.trusts_system:
-        arguments["ssl"] = context = ssl.create_default_context()
-        context.set_alpn_protocols(["postgresql"])
-        if target.certificate is not None:
-            certificate = target.certificate
-            context.load_cert_chain(certificate.file, certificate.key, lambda: certificate.password)
-    return arguments
 
 
 def _names_no_session(dsn: str) -> bool:
