@@ -124,7 +124,7 @@ class App:
                 heartbeat=settings.heartbeat_interval,
             ),
             Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals), callers),
-            Planner(Schedules(schedules, signals, metrics, transitions), jobs),
+            Planner(Schedules(schedules, signals, metrics, transitions), jobs, callers),
             Overseer(
                 Topics(overview),
                 Minutes(overview),

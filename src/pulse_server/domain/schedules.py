@@ -65,6 +65,7 @@ class Schedule:
     last_run_at: datetime | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None  # when its definition changed last; fires do not count
+    declared_by: str | None = None  # the user; None: made on an open server, or before users were kept
 
     @property
     def kind(self) -> str:

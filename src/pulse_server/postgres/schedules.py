@@ -51,6 +51,7 @@ class PostgresScheduleRepo:
                 schedule.catch_up.value,
                 *_work_columns(schedule.work),
                 schedule.next_run_at,
+                schedule.declared_by,
             )
         )
 
@@ -106,6 +107,7 @@ class PostgresScheduleRepo:
                 schedule.catch_up.value,
                 *_work_columns(schedule.work),
                 schedule.next_run_at,
+                schedule.declared_by,
             )
         )
 
@@ -169,6 +171,7 @@ def _schedule(row: asyncpg.Record) -> Schedule:
         last_run_at=row["last_run_at"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        declared_by=row["declared_by"],
     )
 
 

@@ -10,6 +10,7 @@ from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import (
     AlreadyExists,
     InvalidArgument,
+    PermissionDenied,
     PulseError,
     ScheduleExists,
     ScheduleNotFound,
@@ -39,6 +40,29 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Declarer:
+    """Who declares a schedule."""
+
+    user: str | None = None
+    """None: the server is open."""
+    may_replace_all: bool = True
+    """False: only what the same user declared."""
+
+    def require_right_to(self, schedule: Schedule) -> None:
+        """PermissionDenied unless this caller may replace the schedule by a declaration."""
+        if self.may_replace_all or schedule.declared_by in (None, self.user):
+            return
+        raise PermissionDenied(
+            f"The schedule {schedule.name!r} was declared by the user {schedule.declared_by!r}, and the "
+            f"declaration of {self.user!r} differs, so it was left as it is. Declare it as that user, or "
+            "under another name. An operator may replace it, or delete it so that it can be declared anew."
+        )
+
+
+ANYONE = Declarer()
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What a caller wants to be different; None: as it is."""
 
@@ -65,7 +89,9 @@ class Schedules:
         self._metrics = metrics or Metrics()
         self._transitions = transitions or Transitions()
 
-    async def create(self, wanted: Definition, *, replace_existing: bool) -> Schedule:
+    async def create(
+        self, wanted: Definition, *, replace_existing: bool, declarer: Declarer = ANYONE
+    ) -> Schedule:
         """Store the schedule.
 
         A name that is taken answers with the schedule that has it, if the definition is the same. Else that
@@ -83,6 +109,7 @@ class Schedules:
             catch_up=wanted.catch_up,
             paused=False,
             next_run_at=first_run(timetable, now),
+            declared_by=declarer.user,
         )
         created = await self._repo.create_schedule(schedule)
         if created is not None:
@@ -95,7 +122,7 @@ class Schedules:
             return existing
         if not replace_existing:
             raise ScheduleExists(wanted.name, existing.id)
-        return await self.update(existing.id, _changes_to(wanted))
+        return await self.update(existing.id, _changes_to(wanted), declarer)
 
     async def get(self, schedule_id: str) -> Schedule:
         schedule = await self._repo.get_schedule(schedule_id)
@@ -119,11 +146,18 @@ class Schedules:
             weight=lambda schedule: text_weight(schedule.work.metadata),
         )
 
-    async def update(self, schedule_id: str, changes: Changes) -> Schedule:
-        """Retune. Occurrences to come follow the new definition; a new timetable starts from now."""
+    async def update(self, schedule_id: str, changes: Changes, declarer: Declarer | None = None) -> Schedule:
+        """Retune. Occurrences to come follow the new definition; a new timetable starts from now.
+
+        With a declarer it is a declaration, which makes the schedule that user's.
+        """
         for _ in range(tuning.SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
-            updated = await self._repo.update_schedule(await self._changed(current, changes), current)
+            changed = await self._changed(current, changes)
+            if declarer is not None:
+                declarer.require_right_to(current)
+                changed = replace(changed, declared_by=declarer.user)
+            updated = await self._repo.update_schedule(changed, current)
             if updated is not None:
                 return updated
         raise _contended(schedule_id)

@@ -11,23 +11,31 @@ from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
-from pulse_server.service.schedules import Schedules
+from pulse_server.service.schedules import Declarer, Schedules
 from pulse_server.transport.grpc import convert, convert_schedules
+from pulse_server.transport.grpc.boundary import SERVICE
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.transport.grpc.permissions import may_call
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 
 ListOfJobs: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 
 
 class Planner:
-    def __init__(self, schedules: Schedules, jobs: Jobs) -> None:
+    def __init__(self, schedules: Schedules, jobs: Jobs, callers: Callers) -> None:
         self._schedules = schedules
         self._jobs = jobs
+        self._callers = callers
 
     async def create_schedule(
-        self, request: pb.CreateScheduleRequest, _context: Any
+        self, request: pb.CreateScheduleRequest, context: Any
     ) -> pb.CreateScheduleResponse:
+        caller = self._callers.of(context)
         schedule = await self._schedules.create(
-            convert_schedules.definition(request), replace_existing=request.replace
+            convert_schedules.definition(request),
+            replace_existing=request.replace,
+            # A role that may change every schedule may also replace it.
+            declarer=Declarer(caller.user or None, may_call(caller.role, f"/{SERVICE}/UpdateSchedule")),
         )
         return pb.CreateScheduleResponse(
             schedule_id=schedule.id, schedule=convert_schedules.schedule_view(schedule, with_payload=True)
