@@ -18,9 +18,10 @@ APPLICATIONS = ("application-1", "application-2")
 
 # Leases that lapse within a freeze, and recovery within seconds. A worker may miss three beats.
 LEASE_SECONDS = 1.5
-_LEASES = {
-    "PULSE_LEASE_TTL": f"{LEASE_SECONDS}s",
-    "PULSE_HEARTBEAT_INTERVAL": "375ms",
+_SHORT_LEASES = {"PULSE_LEASE_TTL": f"{LEASE_SECONDS}s", "PULSE_HEARTBEAT_INTERVAL": "375ms"}
+# With every third seed beats are so rare that workers must learn by other ways what is not theirs any more.
+_LONG_LEASES = {"PULSE_LEASE_TTL": "8s", "PULSE_HEARTBEAT_INTERVAL": "3s"}
+_SETTINGS = {
     "PULSE_WATCHDOG_INTERVAL": "250ms",
     "PULSE_DISPATCH_INTERVAL": "250ms",
     "PULSE_DRAIN_TIMEOUT": "3s",
@@ -37,8 +38,10 @@ class Replica(Place):
         self.database = database
 
     def _start(self, name: str, log: Path, life: Life) -> Process:
-        environment = _LEASES | {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address}
-        arguments = _arguments(life, "pulse_server.main", "--migrate")
+        leases = _LONG_LEASES if self._ground.seed % 3 == 2 else _SHORT_LEASES
+        environment = _SETTINGS | leases | {"DB_HOST": self.database.dsn, "PULSE_GRPC_ADDR": self.address}
+        program = ("tests.faults.stalls", name, str(self._ground.events), "pulse_server.main", "--migrate")
+        arguments = _arguments(life, *program)
         return Pulsed(name, log, arguments, environment | self._environment(life))
 
     def _says_so(self, process: Process) -> bool:
@@ -111,6 +114,6 @@ class Application(Place):
         return "The application runs" in process.log
 
 
-def _arguments(life: Life, module: str, argument: str) -> list[str]:
+def _arguments(life: Life, module: str, *arguments: str) -> list[str]:
     shifted = ["-m", "tests.faults.skewed_clock", str(life.seconds_ahead)] if life.seconds_ahead else ["-m"]
-    return [*shifted, module, argument]
+    return [*shifted, module, *arguments]

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import time
 from contextlib import suppress
 from enum import Flag, auto
 from typing import Protocol, TypeAlias
@@ -44,6 +45,7 @@ class Connection:
 
     def __init__(self, network: Network, caller: Streams, server: Streams) -> None:
         self.loses_answers = False
+        self.opened_at = time.monotonic()
         self.is_torn = False  # some of its bytes are lost, so it makes no sense any more
         self._network = network
         self._caller = caller

@@ -1,4 +1,7 @@
-"""Floods of jobs: hundreds that take no time, and behind them some that do."""
+"""Floods of jobs: hundreds that take no time, and behind them some that do, with quick ones in between.
+
+A worker whose slots are all taken holds the quick ones. Another one would have done them at once.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.faults.worker_program import Errand
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-_FAST, _SLOW = (300, 1500), (60, 250)
+_FAST, _SLOW, _BEHIND = (300, 1500), (40, 200), 3
 _SLOW_SECONDS = (0.2, 0.6)
 _ATTEMPTS = (1, 1, 2, 20)
 _BATCH = 500
@@ -27,7 +30,7 @@ _LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
 
 @dataclass(frozen=True)
 class Flood:
-    """How many take no time, how many take how much, and how often each may be tried."""
+    """How many take no time at first, how many then take how long, and how often each may be tried."""
 
     number: int
     fast: int
@@ -39,7 +42,7 @@ class Flood:
         return f"{self.fast}+{self.slow} of {self.seconds:.1f} s, {self.max_attempts} attempts"
 
     def errands(self) -> list[Errand]:
-        seconds = [0.0] * self.fast + [self.seconds] * self.slow
+        seconds = [0.0] * self.fast + [self.seconds, *[0.0] * _BEHIND] * self.slow
         return [
             Errand(f"flood-{self.number}-{place}", "complete", each) for place, each in enumerate(seconds)
         ]
@@ -83,5 +86,5 @@ async def is_warm(world: World, flood: Flood) -> None:
     ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND ready"
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:
-            while await session.fetchval(ready) > flood.slow // 2:  # noqa: ASYNC110
+            while await session.fetchval(ready) > flood.slow * _BEHIND // 2:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_SECONDS)

@@ -12,6 +12,7 @@ Conditions may overlap. One is over when it is healed or its block is left.
 
 import asyncio
 import socket
+import time
 import urllib.parse
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -120,6 +121,11 @@ class Proxy:
         """Reset every connection, on both sides. New ones are accepted."""
         for connection in self._connections:
             connection.cut()
+
+    def has_stood(self, seconds: float) -> bool:
+        """Whether any connection has been open for so long."""
+        now = time.monotonic()
+        return any(now - connection.opened_at >= seconds for connection in self._connections)
 
     def lead_to(self, target: str) -> None:
         """Lead new connections to another server."""

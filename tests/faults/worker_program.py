@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pulse
 from pulse import tuning
 from tests.faults.history import COMPLETED, History
+from tests.faults.stalls import note_stalls
 from tests.faults.topics import SYNC
 
 _RETRY_SOON = timedelta(milliseconds=50)
@@ -31,8 +31,6 @@ AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
 # The leases of a run are a twentieth of the default, and so are the longest pauses between two tries.
 _LONGEST_PAUSE_SECONDS = 0.25
-# A thread that wakes up so late shows that the process got no time to run.
-_TICK_SECONDS, _STALLED_SECONDS = 0.1, 0.4
 
 
 @dataclass
@@ -123,17 +121,6 @@ class Handlers:
         )
 
 
-def note_stalls(history: History) -> None:
-    """Write down whenever this process stood still, whatever the reason."""
-    before = time.monotonic()
-    while True:
-        time.sleep(_TICK_SECONDS)
-        now = time.monotonic()
-        if now - before > _STALLED_SECONDS:
-            history.write("stalled", seconds=now - before)
-        before = now
-
-
 async def main(
     name: str,
     worker_id: str,
@@ -152,7 +139,7 @@ async def main(
         drain_timeout=timedelta(seconds=drain_seconds),
     )
     events = History(Path(history), name)
-    Thread(target=note_stalls, args=[events], daemon=True).start()
+    note_stalls(events)
     handlers = Handlers(events, worker_id)
     for topic in topics:
         p.register(topic, handlers.handler_of(topic))

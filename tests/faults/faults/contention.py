@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from tests.faults.cast import REPLICAS
 from tests.faults.cluster import OWNER
 from tests.faults.faults.database import POSTGRES
 from tests.faults.faults.fault import ALL_WORK, Fault, Kind
@@ -31,6 +32,8 @@ _FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 0, 12
 _HURRIED_SECONDS = (1.0, 4.0)
 _LATE_MILLISECONDS = (1, 5, 20)
 _ROUND_SECONDS = 0.02
+# A server that finds no connection tries again; what is refused is closed at once.
+CUT_OFF, _STANDING_SECONDS = "no connection", 0.3
 _RETURN_SECONDS = 2.0
 
 
@@ -67,9 +70,24 @@ async def _starve(world: World, fault: Fault) -> None:
                 await session.execute(
                     f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{OWNER}'"
                 )
-                await asyncio.sleep(fault.seconds)
+                async with asyncio.TaskGroup() as watching:
+                    for name in REPLICAS:
+                        watching.create_task(_note_cut_off(world, f"{name}~postgres", fault.seconds))
             finally:
                 await session.execute(f"ALTER ROLE {OWNER} CONNECTION LIMIT -1")
+
+
+async def _note_cut_off(world: World, link: str, seconds: float) -> None:
+    """Write down when a server had no connection at all: others cannot know whether it is there."""
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    while now() < end:
+        if world.links[link].has_stood(_STANDING_SECONDS):
+            await asyncio.sleep(_ROUND_SECONDS)
+            continue
+        with world.told(CUT_OFF, link):
+            while now() < end and not world.links[link].has_stood(_STANDING_SECONDS):  # noqa: ASYNC110
+                await asyncio.sleep(_ROUND_SECONDS)
 
 
 async def _hurry(world: World, fault: Fault) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.faults.world import World
 
 _SECONDS = (3.0, 6.0)
+_BULK_SECONDS, _ROUNDS = (1.5, 3.0), 3
 _EVERYTHING = ""
 _AGAIN_SECONDS = 0.1
 _GONE_SECONDS = 1.0
@@ -36,8 +37,13 @@ def _paused(topic: str, random: Random) -> Fault:
 
 
 def _canceled(random: Random) -> Fault:
-    how = {"flood": draw_flood(random), "wait": random.uniform(0.0, 0.5), "forget": random.random() < 0.5}
-    return Fault(FLOOD, random.uniform(*_SECONDS), frozenset(), how)
+    how = {
+        "flood": draw_flood(random),
+        "wait": random.choice((0.0, 0.0, 0.4)),
+        "between": random.uniform(0.1, 0.6),
+        "forget": random.random() < 0.5,
+    }
+    return Fault(FLOOD, random.uniform(*_BULK_SECONDS), frozenset(), how)
 
 
 def _struck(random: Random) -> Fault:
@@ -69,10 +75,12 @@ async def _cancel(world: World, fault: Fault) -> None:
     with world.told(fault.kind, fault.target):
         await _flood(world, fault)
         await world.operator.prioritize_all(FLOOD, 1)
-        await world.operator.cancel_all(FLOOD)
-        await asyncio.sleep(fault.how["wait"])
-        for status in ("CANCELED", "DEAD_LETTERED"):
-            await world.operator.redrive_all(FLOOD, status)
+        for _ in range(_ROUNDS):
+            await world.operator.cancel_all(FLOOD)
+            await asyncio.sleep(fault.how["wait"])
+            for status in ("CANCELED", "DEAD_LETTERED"):
+                await world.operator.redrive_all(FLOOD, status)
+            await asyncio.sleep(fault.how["between"])
         if fault.how["forget"]:
             await world.operator.delete_all(FLOOD, "COMPLETED")
 

@@ -1,0 +1,46 @@
+"""Notes when a process gets no time to run: `python -m tests.faults.stalls NAME DIRECTORY MODULE [ARGUMENT]`.
+
+On a busy machine a process may wait for a core as long as a lease lasts. Then it is as good as frozen, and
+what it loses is no fault of the code.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import time
+from pathlib import Path
+from threading import Thread
+
+from tests.faults.history import History
+
+_TICK_SECONDS = 0.1
+# A thread that wakes up so late shows that the process stood still.
+_STALLED_SECONDS = 0.4
+
+
+def note_stalls(history: History) -> None:
+    """Write down from now on whenever this process stood still, whatever the reason."""
+    Thread(target=_note, args=[history], name="stalls", daemon=True).start()
+
+
+def _note(history: History) -> None:
+    before = time.monotonic()
+    while True:
+        time.sleep(_TICK_SECONDS)
+        now = time.monotonic()
+        if now - before > _STALLED_SECONDS:
+            history.write("stalled", seconds=now - before)
+        before = now
+
+
+def main() -> None:
+    """Note stalls, and become the module."""
+    name, directory, module, *arguments = sys.argv[1:]
+    note_stalls(History(Path(directory), name))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
