@@ -25,6 +25,13 @@ def a_session(worker_id: str = "w1", *topics: str, capacity: int = 2, speaks_bat
     return Session(worker_id, frozenset(topics or ("mail",)), capacity, speaks_batches=speaks_batches)
 
 
+def a_group(*sessions: Session) -> Group:
+    group = Group(frozenset({"mail"}))
+    for session in sessions:
+        group.add(session)
+    return group
+
+
 def a_hub(claims: FakeClaims, tick: timedelta = NEVER) -> Hub:
     return Hub(cast(Any, claims), an_open_gate(), tick=tick, lease_ttl=timedelta(seconds=30))
 
@@ -57,17 +64,16 @@ async def job_ids(parcels: AsyncIterator[Parcel]) -> list[str]:
 
 
 def test_slots_are_dealt_in_rounds_starting_where_most_room_is() -> None:
-    group = Group(frozenset({"mail"}))
-    group.sessions += [a_session("a", capacity=1), a_session("b", capacity=3), a_session("c", capacity=2)]
+    group = a_group(a_session("a", capacity=1), a_session("b", capacity=3), a_session("c", capacity=2))
     slots = slots_for(group.places(most=100))
     assert slots.workers == ["b", "c", "a"]
     assert [slots.workers[index] for index in slots.order] == ["b", "c", "a", "b", "c", "b"]
 
 
 def test_worker_with_fast_handlers_gets_its_jobs_in_a_row() -> None:
-    group = Group(frozenset({"mail"}))
-    group.sessions += [a_session("slow", capacity=4), a_session("fast", capacity=6)]
-    group.sessions[1].stint = 3
+    fast = a_session("fast", capacity=6)
+    fast.stint = 3
+    group = a_group(a_session("slow", capacity=4), fast)
     places = [session.worker_id for session in group.places(most=100)]
     assert places == ["fast"] * 3 + ["slow"] + ["fast"] * 3 + ["slow"] * 3
 
@@ -87,8 +93,7 @@ async def test_stint_takes_no_longer_than_a_moment(
 
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_slots_are_never_more_than_a_statement_takes(sessions: int) -> None:
-    group = Group(frozenset({"mail"}))
-    group.sessions += [a_session(f"w{number}", capacity=1000) for number in range(sessions)]
+    group = a_group(*(a_session(f"w{number}", capacity=1000) for number in range(sessions)))
     assert len(group.places(most=500)) == 500
 
 
@@ -96,15 +101,13 @@ def test_full_and_closing_sessions_have_no_slots() -> None:
     full, closing = a_session("full", capacity=1), a_session("closing")
     full.held["job"] = 1
     closing.close()
-    group = Group(frozenset({"mail"}))
-    group.sessions += [full, closing]
+    group = a_group(full, closing)
     assert group.places(most=100) == []
     assert not group.has_room
 
 
 def test_slots_tell_who_can_confirm() -> None:
-    group = Group(frozenset({"mail"}))
-    group.sessions += [a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False)]
+    group = a_group(a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False))
     assert slots_for(group.places(most=10)).confirms == [True, False]
 
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import chain
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
@@ -35,12 +34,13 @@ class Hub:
         self._gate = gate
         self._tick = tick.total_seconds()
         self.roster = Roster(lease_ttl)
+        self._demand = self.roster.demand
         self.releases = Releases(claims)
         self._suspects: frozenset[Claim] = frozenset()
         # The jobs that were handed out while a reconciliation asks the database.
         self._handed_out: set[str] | None = None
         self._wake = asyncio.Event()
-        self.backlog = Backlog(self._wake.set)
+        self.backlog = Backlog(self._has_room_again)
         self._all_left = asyncio.Event()
         self._has_stopped = asyncio.Event()
         self._has_stopped.set()
@@ -49,6 +49,7 @@ class Hub:
         self._trouble = Trouble()
         self._next_tick = 0.0
         self._is_looking = False
+        self._share = self.backlog.share
 
     # --- sessions
 
@@ -76,16 +77,16 @@ class Hub:
         take_off = self.roster.take_off
         for claim in claims:
             for session in take_off(claim):
-                session.is_on_probation = False
+                session.trust()
         for session in self.roster.sessions_of(worker_id):
-            session.is_on_probation = False
+            session.trust()
         self._wake.set()
 
     def resize(self, worker_id: str, capacity: int) -> None:
         """The worker can hold that many from now on."""
         for session in self.roster.sessions_of(worker_id):
             if session.speaks_batches:
-                session.capacity = capacity
+                session.resize(capacity)
                 self._wake.set()
 
     def pace(self, worker_id: str, run_seconds: float) -> None:
@@ -97,14 +98,9 @@ class Hub:
     # --- what the signals ask of a dispatcher
 
     def wake(self, topics: Collection[str] | None) -> Collection[str]:
-        untaken = set(topics or ())
-        for group in self.roster.groups:
-            if topics is None or not group.topics.isdisjoint(topics):
-                group.may_have_work = True
-                if group.has_room:
-                    untaken -= group.topics
+        self._demand.add_work(topics)
         self._wake.set()
-        return untaken
+        return {topic for topic in topics or () if not self._demand.has_room_for(topic)}
 
     def stop_claims(self, claims: Collection[Claim]) -> None:
         for claim in claims:
@@ -115,7 +111,7 @@ class Hub:
     def lapse_claims(self, claims: Collection[Claim]) -> None:
         for claim in claims:
             for session in self.roster.take_off(claim):
-                session.is_on_probation = True
+                session.put_on_probation()
                 session.stop_claim(claim)
                 self._wake.set()
 
@@ -123,15 +119,16 @@ class Hub:
 
     def reserve(self, jobs: Sequence[NewJob]) -> Reservation | None:
         """Find places for the jobs, in workers for whom no other work is known. None if there is none."""
-        idle = [group for group in self.roster.groups if not group.may_have_work]
-        if not idle or self._is_stopping:
+        topics = frozenset(job.topic for job in jobs if job.starts_at_once)
+        open_topics = self._gate.open_topics(topics)
+        if self._is_stopping or not any(map(self._demand.has_room_for, open_topics)):
             return None
-        topics = {job.topic for job in jobs if job.starts_at_once}
-        groups = [group for group in idle if not topics.isdisjoint(self._open_topics(group))]
-        if not groups:
-            return None
-        places = find_places(jobs, roomiest_first(groups))
-        return Reservation(places, self._hand_out) if any(places) else None
+        places, chosen = find_places(
+            jobs, lambda topic: self._demand.idle_first(topic) if topic in open_topics else iter(())
+        )
+        for group, names in chosen.items():
+            self._demand.had_a_turn(group, names)
+        return Reservation(places, self._hand_out) if chosen else None
 
     # --- dispatch
 
@@ -160,12 +157,12 @@ class Hub:
                     await self._wake.wait()
 
     async def _look_everywhere(self, lane: Lane) -> None:
-        """Find out which groups have work, with one small statement however many groups there are."""
-        groups = [group for group in self.roster.groups if group.has_room and self._open_topics(group)]
+        """Find out which topics have work, with one small statement however many groups there are."""
+        groups = [group for group in self._demand.groups_with_room() if self._open_topics(group)]
+        topics = self._gate.open_topics(frozenset(self._demand.with_room()))
         if len(groups) == 1:
-            groups[0].may_have_work = True  # the claim itself is the probe
-        elif groups and not self._is_looking:
-            topics = frozenset(chain.from_iterable(map(self._open_topics, groups)))
+            self._demand.add_work(topics)  # the claim itself is the probe
+        elif topics and not self._is_looking:
             self._is_looking = True
             try:
                 with self._lanes.step(lane):
@@ -174,57 +171,64 @@ class Hub:
                 self._trouble.look_failed(error)
                 # One topic's index may be what is slow: a few groups at a time find out for themselves.
                 for group in self._trouble.next_probes(groups):
-                    group.may_have_work = True
+                    self._demand.add_work(group.topics)
             else:
                 self._trouble.look_succeeded()
-                for group in groups:
-                    group.may_have_work = group.may_have_work or not group.topics.isdisjoint(ready)
+                self._demand.add_work(ready)
             finally:
                 self._is_looking = False
 
     async def _dispatch(self, lane: Lane | None = None) -> None:
         """Claim until every group is out of work or out of room; one batch for each in turn."""
         lane = lane or Lane()
-        while not self._is_stopping:
-            groups = [group for group in self.roster.groups if self._is_due(group)]
-            if not groups:
+        served: set[Group] = set()
+        while not (self._is_stopping or lane.is_relieved):
+            group = self._next_group(served)
+            if group is not None:
+                served.add(group)
+                await self._claim_for(group, lane)
+            elif served:
+                served.clear()  # all had their turn
+            else:
                 return
-            for group in roomiest_first(groups):
-                if self._is_due(group):  # another lane may have been here
-                    await self._claim_for(group, lane)
-                if lane.is_relieved:
-                    return
 
-    def _is_due(self, group: Group) -> bool:
-        return (
-            group.may_have_work
-            and not group.is_claiming
-            and group.has_room
-            and self._trouble.permits(group, is_last_lane=self._lanes.is_last)
-            and bool(self._open_topics(group))
-        )
+    def _next_group(self, served: Collection[Group]) -> Group | None:
+        """Whose turn it is: of those with work and room the one with the most room. ADR-0037, ADR-0048"""
+        due = self._demand.due()
+        if not due:
+            return None
+        open_topics = self._gate.open_topics(frozenset(due))
+        if len(open_topics) < len(due):  # the others are looked at again when they are resumed
+            self._demand.take_work(frozenset(due) - open_topics)
+        groups = self._demand.next_due(due, lambda group: group not in served and self._may_claim(group))
+        return roomiest_first(groups)[0] if groups else None
+
+    def _may_claim(self, group: Group) -> bool:
+        return not group.is_claiming and self._trouble.permits(group, is_last_lane=self._lanes.is_last)
 
     async def _claim_for(self, group: Group, lane: Lane) -> None:
         places = group.places(tuning.CLAIM_BATCH)
-        if not places:
+        if not places:  # what waits to be sent to all workers takes the room
+            self._demand.look_again(group.sessions)
             return
-        group.may_have_work = False
+        topics = self._open_topics(group)
+        self._demand.take_work(topics)
         group.is_claiming = True
         claimed_at = awake_or_not()
         slots = slots_for(places)
         try:
             with self._lanes.step(lane), reserved(places):
-                jobs = await self._claims.claim(self._open_topics(group), slots)
+                jobs = await self._claims.claim(topics, slots)
         except Exception as error:
             # A blip of the database must not end a healthy worker's stream, nor the turn of another group.
-            group.may_have_work = True
+            self._demand.add_work(topics)
             self._trouble.claim_failed(group, error, self.roster.groups)
             return
         finally:
             group.is_claiming = False
         self._trouble.claim_succeeded(group)
         if slots.is_filled_by(jobs):
-            group.may_have_work = True
+            self._demand.add_work(topics)
         self._hand_out(places, jobs, claimed_at)
 
     def _open_topics(self, group: Group) -> frozenset[str]:
@@ -243,6 +247,13 @@ class Hub:
             else:
                 assign(session, job, claimed_at)
         self.releases.give_back(unclaimed)
+
+    def _has_room_again(self) -> None:
+        """Bytes that waited to be sent have left. The share of each worker may be another one now."""
+        if self._share != self.backlog.share:
+            self._share = self.backlog.share
+            self._demand.look_again(self.roster.sessions)
+        self._wake.set()
 
     # --- the slow truth
 

@@ -46,23 +46,35 @@ def reserved(places: Sequence[Session]) -> Iterator[None]:
 
 
 def _reserve(places: Sequence[Session], sign: int) -> None:
+    if len(places) == 1:  # as for most submits: a Counter would cost more than all the rest
+        places[0].reserve(sign)
+        return
     for session, count in Counter(places).items():
-        session.reserved += sign * count
+        session.reserve(sign * count)
 
 
-def find_places(jobs: Sequence[NewJob], groups: Sequence[Group]) -> list[Session | None]:
-    """A place for each job that starts at once, in the first of the groups that has one; the most urgent jobs
-    first. Else None."""
-    serving: dict[str, list[list[Session]]] = {}
-    left = [(group.topics, group.places(len(jobs))[::-1]) for group in groups]
+def find_places(
+    jobs: Sequence[NewJob], groups_for: Callable[[str], Iterator[Group]]
+) -> tuple[list[Session | None], dict[Group, set[str]]]:
+    """A place for each job that starts at once, in the first of the topic's groups that has one; the most
+    urgent jobs first. Else None. And the groups that were chosen, with the topics for which they were."""
+    rests: dict[Group, list[Session]] = {}
+    lines: dict[str, Iterator[Group]] = {}
+    first: dict[str, Group | None] = {}
+    chosen: dict[Group, set[str]] = {}
     places: list[Session | None] = [None] * len(jobs)
     positions = [position for position, job in enumerate(jobs) if job.starts_at_once]
     for position in sorted(positions, key=lambda position: -jobs[position].priority):
         topic = jobs[position].topic
-        if topic not in serving:
-            serving[topic] = [rest for topics, rest in left if topic in topics]
-        for rest in serving[topic]:
-            if rest:
-                places[position] = rest.pop()
+        if topic not in lines:
+            lines[topic] = groups_for(topic)
+            first[topic] = next(lines[topic], None)
+        while (group := first[topic]) is not None:
+            if group not in rests:
+                rests[group] = group.places(len(jobs))[::-1]
+            if rests[group]:
+                places[position] = rests[group].pop()
+                chosen.setdefault(group, set()).add(topic)
                 break
-    return places
+            first[topic] = next(lines[topic], None)
+    return places, chosen

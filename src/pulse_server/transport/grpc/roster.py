@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.overview import ConnectedWorker
+from pulse_server.transport.grpc.demand import Demand
 from pulse_server.transport.grpc.group import Group
 from pulse_server.transport.grpc.holders import Holders
 from pulse_server.transport.grpc.session import Session
@@ -26,6 +27,7 @@ class Roster:
     def __init__(self, lease_ttl: timedelta) -> None:
         self._lease_ttl = lease_ttl.total_seconds()
         self._groups: dict[frozenset[str], Group] = {}
+        self.demand = Demand()
         self._by_worker: dict[str, list[Session]] = {}
         self._holders = Holders()
         self.take_off = self._holders.take_off
@@ -51,8 +53,7 @@ class Roster:
             session.held[claim.job_id] = claim.attempt or 0
             self._holders.add(claim.job_id, session)
         group = self._groups.setdefault(session.topics, Group(session.topics))
-        group.sessions.append(session)
-        group.may_have_work = True
+        self.demand.enter(session, group)
         self._by_worker.setdefault(session.worker_id, []).append(session)
         return undelivered
 
@@ -62,7 +63,7 @@ class Roster:
         group = self._groups.get(session.topics)
         if group is None or session not in group.sessions:
             return []  # it was replaced, or never entered
-        group.sessions.remove(session)
+        self.demand.leave(session)
         others = self._by_worker[session.worker_id]
         others.remove(session)
         if not others:

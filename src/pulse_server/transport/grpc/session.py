@@ -52,6 +52,8 @@ class Session:
         self.held: dict[str, int] = {}
         # Places for jobs that a statement under way may bring.
         self.reserved = 0
+        # Where a session adds itself when its room may have changed.
+        self._changed: set[Session] = set()
         self.is_closing = False
         self.is_on_probation = False
         self._backlog = backlog or Backlog()
@@ -76,7 +78,30 @@ class Session:
         """How many bytes of payloads may be claimed for this worker. It always gets one job, of any size."""
         return max(1, self._backlog.share - self._waiting_bytes)
 
+    def tell_changes_to(self, changed: set[Session]) -> None:
+        """Add this session to the set whenever its room may have changed, from now on."""
+        self._changed = changed
+
+    def resize(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._changed.add(self)
+
+    def reserve(self, places: int) -> None:
+        """Keep so many places free for a statement under way; fewer again if the number is negative."""
+        self.reserved += places
+        self._changed.add(self)
+
+    def put_on_probation(self) -> None:
+        self.is_on_probation = True
+        self._changed.add(self)
+
+    def trust(self) -> None:
+        if self.is_on_probation:
+            self.is_on_probation = False
+            self._changed.add(self)
+
     def assign(self, job: ClaimedJob, claimed_at: float) -> None:
+        self._changed.add(self)
         self.held[job.id] = job.attempt
         size = len(job.payload)
         self._waiting_bytes += size
@@ -94,6 +119,7 @@ class Session:
     def settle(self, job_id: str) -> None:
         """The worker is done with this job, one way or another."""
         self.held.pop(job_id, None)
+        self._changed.add(self)
 
     def stop_claim(self, claim: Claim) -> None:
         """The claim has ended: take the job out of the line, or have the worker told."""
@@ -109,6 +135,7 @@ class Session:
     def close(self) -> None:
         """Send nothing more: end the stream after what is on its way."""
         self.is_closing = True
+        self._changed.add(self)
         self._something_to_do.set()
 
     def take_undelivered(self) -> list[Claim]:
@@ -144,6 +171,7 @@ class Session:
         size = sum(len(job.payload) for job in jobs)
         was_full = self._waiting_bytes >= self._backlog.share
         self._waiting_bytes -= size
+        self._changed.add(self)
         self._backlog.remove(size, was_full=was_full)
 
     def _take_jobs(self) -> Collection[ClaimedJob]:
