@@ -15,6 +15,7 @@ from benchmarks.figures import Figure, tell
 from benchmarks.scenarios import (
     auth,
     bulk,
+    bytes,
     claim,
     crowd,
     dashboard,
@@ -56,6 +57,7 @@ SHORT = TABLE | {
     "dashboard": dashboard.measure,
 }
 LONG = {
+    "bytes": bytes.measure,
     "held": held.measure,
     "soak": soak.measure,
 }

@@ -1,8 +1,9 @@
-"""How this process gives memory back: what large requests took must not stay with it. ADR-0038"""
+"""What this process asks of the system: to take back freed memory, and for all open files it may have."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
 from contextlib import suppress
 
 # glibc's mallopt, and what it is asked for.
@@ -22,3 +23,10 @@ def give_back_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
         mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def raise_open_files() -> None:
+    """Allow as many open files as the system lets this process have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower bound than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers
-from pulse_server.allocation import give_back_large_blocks
+from pulse_server.allocation import give_back_large_blocks, raise_open_files
 from pulse_server.domain.errors import PulseError
 from pulse_server.embedded import EmbeddedError, EmbeddedPostgres
 from pulse_server.logs import configure_logging, silence_grpc_core
@@ -90,6 +90,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
     # What is imported lives as long as the process: keep the collector from walking it again and again.
     gc.disable()
     give_back_large_blocks()
+    raise_open_files()
     from pulse_server.serving import serve
 
     gc.collect()

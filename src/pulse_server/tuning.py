@@ -99,6 +99,13 @@ WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
 
+# Questions at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
+# Then how long the next one waits, and how far a list may skip without being one of the first.
+COSTLY_SEARCHES = 3
+COSTLY_COMPUTATIONS = 3
+QUESTION_TURN = timedelta(seconds=3)
+OFFSET_FOR_FREE = 1000
+
 # --- who gets in (docs/adr/0019) ---
 
 # A check of a bcrypt hash takes 90 to 350 ms of a core. One at a time: with two, the first burst of a flood
@@ -121,6 +128,11 @@ LOGINS_REMEMBERED = 10_000
 # worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
 STRANGERS_READ = 4
 STRANGER_PATIENCE = timedelta(seconds=1)
+# Streams of such callers, who watch gRPC's health: in all, 24 kB each, and from one address. That some were
+# refused is logged again after such a pause.
+STRANGER_STREAMS = 1000
+STRANGER_STREAMS_PER_ADDRESS = 100
+STRANGERS_LOGGED = timedelta(minutes=1)
 # How long a changed file of users may go unnoticed; SIGHUP has it read at once.
 USERS_FILE_INTERVAL = timedelta(seconds=3)
 # It is read once it has looked the same for this long: an editor that writes in place takes a moment.
@@ -272,6 +284,8 @@ REQUEST_FAIR_LOOKS = 200
 SLOW_REQUESTS_BYTES = 64 * 1024 * 1024
 # Connections of which it is known how large their last request was; about 200 bytes each.
 CONNECTIONS_REMEMBERED = 10_000
+# What a connection has to become one of HTTP/2, with TLS or without.
+HANDSHAKE_TIMEOUT = timedelta(seconds=10)
 # Headers of a call: credentials and a trace's context are a few hundred bytes.
 MAX_HEADER_BYTES = 16 * 1024
 # The SDK pings twice as rarely. More often than this is taken for an attack.

@@ -12,7 +12,7 @@ from pulse_server.domain.latencies import Latency
 from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
 from pulse_server.service.dead_letters import DeadLettersSample
-from pulse_server.service.minutes import MinuteReport
+from pulse_server.service.minutes import MinuteReport, Span
 from pulse_server.service.servers import WorkerReport
 from pulse_server.transport.grpc.convert import job_view, timestamp
 
@@ -34,6 +34,14 @@ def topic_view(
         workers=workers,
         wait=latency(latencies.wait),
         run=latency(latencies.run),
+    )
+
+
+def statistics(span: Span) -> pb.GetStatisticsResponse:
+    return pb.GetStatisticsResponse(
+        minutes=[minute_view(minute) for minute in span.minutes],
+        wait=latency(span.wait),
+        run=latency(span.run),
     )
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pulse_server.domain.errors import PulseError
+from pulse_server.domain.errors import PulseError, ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
 from pulse_server.transport.grpc.intake import Intake, respond
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
-from pulse_server.transport.grpc.strangers import StrangersRequests
+from pulse_server.transport.grpc.strangers import StrangersRequests, StrangersStreams
 
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Entrance(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._intake = Intake()
         self._strangers = StrangersRequests()
+        self._strangers_streams = StrangersStreams()
 
     async def intercept_service(
         self,
@@ -68,7 +69,15 @@ class Entrance(grpc.aio.ServerInterceptor):
 
     async def answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
         """Answer a call of a caller of whom nothing is known."""
-        await respond(handler, _parsed(handler, [await self._strangers.read(context)]), context)
+        request = _parsed(handler, [await self._strangers.read(context)])
+        if not handler.response_streaming:
+            await respond(handler, request, context)
+            return
+        try:
+            with self._strangers_streams.entered(peer_address(context.peer())):
+                await respond(handler, request, context)
+        except ResourceExhausted as error:
+            await abort(context, status_of(error), str(error))
 
     async def refuse(self, method: str, error: PulseError, context: Context) -> NoReturn:
         code = status_of(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
@@ -14,8 +15,10 @@ _BUSY = "The server has as many requests under way as it can take in. Try again 
 class Quota:
     """A caller that has its share waits for itself and not before the others."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, turn: timedelta = tuning.REQUEST_TURN, busy: str = _BUSY) -> None:
         self._most = most
+        self._turn = turn.total_seconds()
+        self._busy = busy
         self._most_per_caller = max(1, most * 2 // 3)
         self._taken: Counter[str] = Counter()
         self._count = 0
@@ -39,18 +42,18 @@ class Quota:
         if not self._line and self.try_enter(caller):
             return
         if len(self._line) >= tuning.REQUESTS_IN_LINE:
-            raise ResourceExhausted(_BUSY)
+            raise ResourceExhausted(self._busy)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line[turn] = caller
         self._call_next()
         try:
-            async with asyncio.timeout(tuning.REQUEST_TURN.total_seconds()):
+            async with asyncio.timeout(self._turn):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self.leave(caller)  # its turn came at this very moment
             if isinstance(error, TimeoutError):
-                raise ResourceExhausted(_BUSY) from None
+                raise ResourceExhausted(self._busy) from None
             raise
         finally:
             self._line.pop(turn, None)

@@ -21,6 +21,7 @@ from pulse_server.transport.grpc.operator import Operator
 from pulse_server.transport.grpc.overseer import Overseer
 from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
+from pulse_server.transport.grpc.questions import Questions, searches, searches_or_skips
 from pulse_server.transport.tls import Certificates
 
 
@@ -37,6 +38,8 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         # Of a request that waits to be read 64 KiB are taken in, and not as much as the network would carry.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
+        # Who connects and says nothing must not keep a file descriptor.
+        ("grpc.server_handshake_timeout_ms", _milliseconds(tuning.HANDSHAKE_TIMEOUT)),
         ("grpc.max_connection_idle_ms", _milliseconds(tuning.CONNECTION_IDLE)),
         # A worker full of long jobs hears nothing for minutes, and pings to notice a dead server. By default
         # gRPC takes that for an attack and hangs up.
@@ -68,6 +71,8 @@ def grpc_server(
     reflection: bool = False,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
+    searching = Questions(tuning.COSTLY_SEARCHES)
+    computing = Questions(tuning.COSTLY_COMPUTATIONS)
     server.add_generic_rpc_handlers(
         (
             handlers(
@@ -78,24 +83,24 @@ def grpc_server(
                         "SubmitJobs", producer.submit_jobs, pb.StreamSubmitsResponse
                     ),
                     "GetJob": operator.get_job,
-                    "ListJobs": operator.list_jobs,
+                    "ListJobs": searching.costly(operator.list_jobs, searches_or_skips),
                     "CancelJob": operator.cancel_job,
                     "RetryJob": operator.retry_job,
                     "PrioritizeJob": operator.prioritize_job,
                     "DeleteJob": operator.delete_job,
                     "WhoAmI": introduction.who_am_i,
                     "FindJobs": operator.find_jobs,
-                    "CountJobs": operator.count_jobs,
-                    "CancelJobs": operator.cancel_jobs,
-                    "RetryJobs": operator.retry_jobs,
-                    "PrioritizeJobs": operator.prioritize_jobs,
-                    "DeleteJobs": operator.delete_jobs,
+                    "CountJobs": searching.costly(operator.count_jobs),
+                    "CancelJobs": searching.costly(operator.cancel_jobs, searches),
+                    "RetryJobs": searching.costly(operator.retry_jobs, searches),
+                    "PrioritizeJobs": searching.costly(operator.prioritize_jobs, searches),
+                    "DeleteJobs": searching.costly(operator.delete_jobs, searches),
                     "WatchJobs": overseer.watch_jobs,
                     "ListTopics": overseer.list_topics,
                     "ListWorkers": overseer.list_workers,
                     "ListServers": overseer.list_servers,
-                    "ListDeadLetterGroups": overseer.list_dead_letter_groups,
-                    "GetStatistics": overseer.get_statistics,
+                    "ListDeadLetterGroups": searching.costly(overseer.list_dead_letter_groups),
+                    "GetStatistics": computing.costly(overseer.get_statistics),
                     "StreamJobs": consumer.stream_jobs,
                     "ReportResult": consumer.report_result,
                     "ReportResults": consumer.report_results,
@@ -115,7 +120,7 @@ def grpc_server(
                     "GetSchedule": planner.get_schedule,
                     "UpdateSchedule": planner.update_schedule,
                     "FireSchedule": planner.fire_schedule,
-                    "PreviewSchedule": planner.preview_schedule,
+                    "PreviewSchedule": computing.costly(planner.preview_schedule),
                     "GetSchedulerStatus": planner.get_scheduler_status,
                     "PauseDispatch": operator.pause_dispatch,
                     "ResumeDispatch": operator.resume_dispatch,

@@ -1,15 +1,25 @@
-"""Reads what callers send of whom nothing is known: a few of them at a time, and not for long."""
+"""Bounds what callers take of whom nothing is known: their requests that are read, and their streams."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
 from pulse_server import tuning
+from pulse_server.clock import awake_or_not
+from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import abort
 
+log = logging.getLogger(__name__)
+
+_TOO_MANY = "Too many streams without a user are open here. Ask with Check, or try again later."
 _TOO_SLOW = "The request did not arrive in time. It has a few bytes; send them at once."
 
 
@@ -44,3 +54,38 @@ class StrangersRequests:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
             oldest.cancel()
+
+
+class StrangersStreams:
+    """The streams of callers of whom nothing is known: so many in all, and from one address."""
+
+    def __init__(self, clock: Callable[[], float] = awake_or_not) -> None:
+        self._clock = clock
+        self._open: Counter[str] = Counter()
+        self._logged_at = -math.inf
+
+    @contextmanager
+    def entered(self, address: str) -> Iterator[None]:
+        """Count a stream for as long as the block lasts. ResourceExhausted if there are too many."""
+        if (
+            self._open.total() >= tuning.STRANGER_STREAMS
+            or self._open[address] >= tuning.STRANGER_STREAMS_PER_ADDRESS
+        ):
+            self._log(address)
+            raise ResourceExhausted(_TOO_MANY)
+        self._open[address] += 1
+        try:
+            yield
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+    def _log(self, address: str) -> None:
+        now = self._clock()
+        if now - self._logged_at >= tuning.STRANGERS_LOGGED.total_seconds():
+            log.warning(
+                "streams_without_user_refused",
+                extra={"address": address, "open": self._open.total(), "of_address": self._open[address]},
+            )
+        self._logged_at = now

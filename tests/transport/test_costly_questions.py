@@ -1,0 +1,103 @@
+"""Questions that cost much: off the event loop, a few at a time, and refused with a sentence beyond that."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.service import schedules
+from pulse_server.transport.grpc import convert_overview
+from tests.transport.jobs_table import JobsTable
+from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
+
+SEARCH = pb.ListJobsRequest(error_contains="boom")
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
+    """The threads in which the function runs."""
+    threads: list[int] = []
+    function = getattr(module, name)
+
+    def noted(*args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return function(*args)
+
+    monkeypatch.setattr(module, name, noted)
+    return threads
+
+
+async def test_fires_of_a_rare_cron_are_looked_for_beside_the_event_loop(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threads_of(monkeypatch, schedules, "upcoming")
+
+    answer = await server.stub.PreviewSchedule(pb.PreviewScheduleRequest(cron="0 0 29 2 MON", count=100))
+
+    assert len(answer.fires) > 1
+    assert threads != [threading.get_ident()]
+
+
+async def test_day_of_statistics_is_put_together_beside_the_event_loop(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = threads_of(monkeypatch, convert_overview, "statistics")
+
+    answer = await server.stub.GetStatistics(pb.GetStatisticsRequest(minutes=1440))
+
+    assert len(answer.minutes) == 1440
+    assert threads != [threading.get_ident()]
+
+
+async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "QUESTION_TURN", 0.1 * SECOND)
+    async with server_under_test(database_dsn) as server:
+        async with held_up(server.table):
+            searches = [asyncio.ensure_future(server.stub.ListJobs(SEARCH)) for _ in range(10)]
+            refused = [search for search in await first_ended(searches, 8) if search.exception() is not None]
+            for search in refused:
+                error = search.exception()
+                assert isinstance(error, grpc.aio.AioRpcError)
+                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert "Try again" in (error.details() or "")
+            await server.stub.GetSchedulerStatus(pb.GetSchedulerStatusRequest())  # over the same connections
+        assert len(refused) == 8, "two of one caller are under way"
+        await asyncio.gather(*searches, return_exceptions=True)
+        await server.stub.ListJobs(SEARCH)
+
+
+async def test_search_that_was_given_up_keeps_its_turn_until_the_database_is_done(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "QUESTION_TURN", 0.1 * SECOND)
+    async with server_under_test(database_dsn) as server, held_up(server.table):
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):
+                await server.stub.ListJobs(SEARCH, timeout=0.3)
+
+        with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+            await server.stub.ListJobs(SEARCH)
+
+
+@asynccontextmanager
+async def held_up(table: JobsTable) -> AsyncIterator[None]:
+    """No statement gets past the table while the block lasts."""
+    async with table.connection.transaction():
+        await table.connection.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+async def first_ended(calls: list[Any], count: int) -> list[Any]:
+    """The first calls that end, however they do."""
+    async with asyncio.timeout(10):
+        pending = set(calls)
+        while len(calls) - len(pending) < count:
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    return [call for call in calls if call.done()]
