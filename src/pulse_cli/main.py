@@ -6,14 +6,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import NoReturn
 
 
 def main() -> NoReturn:
     """Run `pulse` with the arguments of this process."""
-    try:
-        import click  # noqa: F401 - a bare install of the SDK brings this script, but not what it needs
-    except ImportError:
+    if not (find_spec("click") and find_spec("rich")):
+        # A bare install of the SDK brings this script, but not what it needs.
         sys.exit("pulse: the command line needs more than the SDK. Run: pip install 'pulse-jobs[cli]'")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -9,15 +9,27 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 
 from pulse_ui import tuning
 from pulse_ui.settings import BadSettings, Settings, read_settings
 
 log = logging.getLogger("pulse_ui")
 
+# What the extra `ui` brings, by the names that are imported.
+_NEEDED = ("jinja2", "js_lib_htmx", "markupsafe", "starlette", "uvicorn")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 stopped, 1 could not, 2 called wrongly."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        # A bare install of the SDK brings this script, but not what it needs.
+        print(
+            "pulse-ui: the dashboard needs more than the SDK. Run: pip install 'pulse-jobs[ui]'. "
+            f"(Missing: {', '.join(missing)}.)",
+            file=sys.stderr,
+        )
+        return 1
     try:
         settings = read_settings(arguments, os.environ)
         logging.basicConfig(

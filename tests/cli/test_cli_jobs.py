@@ -20,6 +20,16 @@ def test_list_is_newest_first(pulse: CommandLine, topic: str, stored: Callable[.
     assert [job["id"] for job in listed] == ids[::-1]
 
 
+def test_list_shows_the_priority(pulse: CommandLine, topic: str) -> None:
+    pulse("submit", topic, "--priority", "17")
+
+    header, row = pulse("jobs", "list", "--topic", topic).out.splitlines()
+
+    place = header.split().index("PRIO")
+    assert header.split()[place - 1 : place + 2] == ["TRIES", "PRIO", "SUBMITTED"]
+    assert row.split()[place] == "17"
+
+
 def test_list_filters_by_status_however_it_is_written(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import pulse
-from tests.examples.programs import PATIENCE_SECONDS, program
+from tests.examples.programs import PATIENCE_SECONDS, ROOT, program
 from tests.server.pulsed_process import pulsed
 
 SHORT_LEASES = {
@@ -22,6 +22,19 @@ async def address(database_dsn: str) -> AsyncIterator[str]:
     """Where a pulsed with short leases is."""
     async with pulsed(database_dsn, **SHORT_LEASES) as server:
         yield server.address
+
+
+async def test_examples_are_listed_and_run_by_name() -> None:
+    async with program("-m", "examples") as listing:
+        assert await listing.ends() == 0
+    names = {path.stem for path in (ROOT / "examples").glob("[!_]*.py")} | {"demo"}
+    assert {line.split()[0] for line in listing.output.splitlines()[2:]} == names
+    async with program("-m", "examples", "producer", PULSE_ADDR="127.0.0.1:1") as producer:
+        assert await producer.ends() == 1
+    assert producer.output.startswith("No pulsed answers at 127.0.0.1:1: is it running?")
+    async with program("-m", "examples", "nonsense") as unknown:
+        assert await unknown.ends() == 2
+    assert unknown.output.startswith("There is no example 'nonsense'; they are demo, ")
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,18 @@ def test_bare_install_brings_three_dependencies_and_imports(wheel: Path, tmp_pat
     installed = json.loads(run(python, "-I", "-c", script))
     # typing_extensions is grpcio's own dependency.
     assert sorted(installed) == ["grpcio", "msgspec", "protobuf", "pulse-jobs", "typing_extensions"]
+    # The scripts come with it. Each names the extra that it needs, in one line and without a traceback.
+    for command, extra in {
+        (python.parent / "pulse",): "cli",
+        (python.parent / "pulse-ui", "--help"): "ui",
+        (python.parent / "pulsed", "--version"): "server",
+        (python, "-m", "pulse_server"): "server",
+        (python, "-m", "pulse_ui"): "ui",
+        (python, "-m", "pulse_cli"): "cli",
+    }.items():
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), command
+        assert f"pip install 'pulse-jobs[{extra}]'" in result.stderr, command
 
 
 def test_import_of_the_sdk_loads_no_extra() -> None:

@@ -38,7 +38,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
         f"TRUNCATE {', '.join(tables)}" if has_grown else ";".join(f"DELETE FROM {table}" for table in tables)
     )
     await connection.execute(
-        "UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_at = NULL"
+        "UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', paused_at = NULL"
     )
     yield connection
     connection.terminate()

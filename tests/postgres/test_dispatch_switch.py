@@ -105,7 +105,7 @@ async def test_switch_that_is_missing_is_told_and_nothing_is_claimed(
     await postgres.submit(a_job())
     await connection.execute("DELETE FROM pulse.dispatch_control")
     try:
-        with pytest.raises(Unavailable, match=r"dispatch_control is missing.*`pulsed migrate`"):
+        with pytest.raises(Unavailable, match=r"dispatch_control is missing.*Put it back: INSERT INTO"):
             await switches.read_gate()
         assert await postgres.claim() == []
     finally:

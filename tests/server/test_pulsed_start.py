@@ -136,6 +136,42 @@ async def test_database_that_is_away_ends_pulsed_with_a_sentence() -> None:
         assert "secret" not in errors
 
 
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        ("DELETE FROM pulse.dispatch_control", "Put it back: INSERT INTO pulse.dispatch_control"),
+        ("DROP TABLE pulse.dispatch_control", 'relation "pulse.dispatch_control" does not exist'),
+    ],
+)
+async def test_switch_that_is_missing_ends_pulsed_with_a_sentence(
+    database_dsn: str, damage: str, sentence: str
+) -> None:
+    connection = await asyncpg.connect(database_dsn)
+    await connection.execute(damage)
+    await connection.close()
+
+    code, output, errors = await run_pulsed(DB_HOST=database_dsn, PULSE_GRPC_ADDR="127.0.0.1:0")
+
+    assert (code, output) == (1, "")
+    assert sentence in errors
+    assert "Traceback" not in errors
+
+
+async def test_switch_that_is_dropped_while_pulsed_serves_is_told_in_a_sentence(database_dsn: str) -> None:
+    async with pulsed(database_dsn) as server, caller_of(server) as stub:
+        connection = await asyncpg.connect(database_dsn)
+        await connection.execute("DROP TABLE pulse.dispatch_control")
+        await connection.close()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.PauseDispatch(pb.PauseDispatchRequest())
+        line = await server.wait_for("loop_failing")
+
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert (caught.value.details() or "").startswith("The schema of the database is damaged (")
+    assert "does not exist" in line["reason"]
+    assert not [event for event in server.events if event["level"] == "error"]
+
+
 async def test_database_that_takes_no_writes_is_refused(database_dsn: str) -> None:
     connection = await asyncpg.connect(database_dsn)
     name = await connection.fetchval("SELECT current_database()")

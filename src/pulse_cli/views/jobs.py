@@ -46,6 +46,7 @@ def job_view() -> View[pulse.JobInfo]:
             Cell(printable.one_line(job.topic)),
             status_cell(job.status),
             Cell(f"{job.attempts}/{job.max_attempts}"),
+            Cell(str(job.priority), QUIET if job.priority == 0 else ""),
             Cell(submitted),
             Cell(state(job, present), QUIET),
         ]
@@ -55,6 +56,7 @@ def job_view() -> View[pulse.JobInfo]:
         Column("TOPIC", shortest=8, drop=1),
         Column("STATUS"),
         Column("TRIES", drop=2, right=True),
+        Column("PRIO", drop=5, right=True),
         Column("SUBMITTED", drop=3),
         Column("STATE", shortest=14, drop=4),
     )

@@ -23,7 +23,8 @@ class PostgresDispatchRepo:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
         if not rows:
             raise Unavailable(
-                "The row of pulse.dispatch_control is missing. Run `pulsed migrate` on an intact database."
+                "The row of pulse.dispatch_control is missing, and nothing is handed out without it. "
+                "Put it back: INSERT INTO pulse.dispatch_control (id) VALUES (1);"
             )
         row = rows[0]
         return DispatchState(
