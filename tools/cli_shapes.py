@@ -145,8 +145,9 @@ SHAPES: dict[str, Any] = {
         pulse.Identity("ann", "viewer", frozenset({"GetJob", "ListJobs", "WhoAmI"}))
     ),
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
-    "`matched` were counted at first, or is `null` for COMPLETED ones, which are not counted; `changed` were "
-    "changed; it is not `complete` if it was interrupted or only a dry run": (
+    "`matched` were counted at first, or is `null` for COMPLETED ones, which are not counted; `locked` were "
+    "left as they are, because another session of the database has their rows; `changed` were changed; it is "
+    "not `complete` if it was interrupted or only a dry run": (
         shapes.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False)
     ),
 }

@@ -14,6 +14,7 @@ import grpc
 from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.domain.errors import PulseError
+from pulse_server.domain.overview import Sparing
 from pulse_server.domain.status import JobStatus
 from pulse_server.doors import access_of
 from pulse_server.loops import Loop
@@ -40,6 +41,7 @@ from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
 from pulse_server.service.servers import Servers
 from pulse_server.service.signals import Signals
+from pulse_server.service.spared_workers import SparedWorkers
 from pulse_server.service.statistics import Statistics
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
@@ -76,7 +78,10 @@ class App:
         repo = PostgresJobRepo(self._database)
         signals = Signals(self._line)
         self.transitions = transitions = Transitions(self._line)
-        claims = Claims(repo, signals, settings.lease_ttl, metrics, claim_spans(), transitions)
+        self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
+        claims = Claims(
+            repo, signals, settings.lease_ttl, metrics, claim_spans(), transitions, self.spared_workers
+        )
         switches = PostgresDispatchRepo(self._database)
         self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
         self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
@@ -106,7 +111,13 @@ class App:
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=tuning.STATISTICS_INTERVAL)
-        self.servers = Servers(overview, _name(), self.hub.roster.connected, interval=tuning.SERVERS_INTERVAL)
+        self.servers = Servers(
+            overview,
+            _name(),
+            self.hub.roster.connected,
+            interval=tuning.SERVERS_INTERVAL,
+            sparing=Sparing(_silence(settings), 2 * settings.lease_ttl),
+        )
         jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
         signals.on_unknown_claims(self._check_claims)
@@ -200,6 +211,7 @@ class App:
     def _loops(self) -> tuple[Loop, ...]:
         return (
             self.watchdog.loop,
+            self.spared_workers.loop,
             self.promoter.loop,
             self.scheduler.loop,
             self.gate.loop,
@@ -216,6 +228,11 @@ class App:
 def _name() -> str:
     """What people call this server: its host and its process."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _silence(settings: Settings) -> timedelta:
+    """How long a server is silent before it counts as cut off: shorter than any lease has left by then."""
+    return (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
 
 
 def _kept(retention: Retention) -> dict[JobStatus, timedelta]:

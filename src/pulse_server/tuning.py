@@ -18,6 +18,13 @@ HEARTBEAT_INTERVAL = timedelta(seconds=10)
 WATCHDOG_INTERVAL = timedelta(seconds=10)
 # Of the time that a worker gives a heartbeat: the rest is for the answer that the database has none yet.
 BEAT_ANSWER_SHARE = 0.8
+# A statement with beats that takes longer may fail: its workers are spared from here on (docs/adr/0045). The
+# least of this and a tenth of a lease.
+BEAT_SLOW = timedelta(seconds=1)
+# How often such workers are recorded, if there are any. The least of this and a twelfth of a lease.
+SPARING_INTERVAL = timedelta(milliseconds=500)
+# How many of them may wait to be recorded.
+SPARED_WORKERS = 10_000
 # One statement's worth of reaping; the watchdog goes on at once while it finds full batches.
 REAP_BATCH = 1000
 
@@ -50,6 +57,10 @@ ORIGINAL_CAPACITY = 100
 # What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
 STREAM_MESSAGE_JOBS = 1000
 STREAM_MESSAGE_BYTES = 2 * 1024 * 1024
+
+# A job whose row is locked is released once it is free. Past these tries its lease expires instead.
+RELEASE_TRIES = 20
+RELEASE_PAUSE = timedelta(seconds=1)
 
 # --- promotion of delayed and retried jobs (docs/adr/0002) ---
 
@@ -188,6 +199,16 @@ HOT_CONNECTIONS = 11
 LOOP_STAGGER = timedelta(milliseconds=50)
 # Heartbeats never wait behind a flood of submits.
 HEARTBEAT_CONNECTIONS = 2
+# Nor do submits, claims and reports behind the actions of operators, however many act at once.
+OPERATOR_CONNECTIONS = 2
+# How long a change waits for a lock (docs/adr/0045). Our own statements hold theirs for some 30 ms at most.
+# Past it, a row that another session has locked is answered for alone, and the rest of the batch goes on.
+LOCK_PATIENCE = timedelta(milliseconds=100)
+# A row that was found locked is taken to be so for this long: the batch that names it looks first instead of
+# waiting, which costs a few round trips.
+LOCK_REMEMBERED = timedelta(seconds=10)
+# How many such rows are remembered.
+LOCKS_REMEMBERED = 10_000
 READ_CONNECTIONS = 4
 # To sample the vitals, one statement after the other.
 WATCH_CONNECTIONS = 1
@@ -200,6 +221,7 @@ def connections_of_a_process(behind_pooler: bool = False) -> int:
     pools = (
         HOT_CONNECTIONS,
         HEARTBEAT_CONNECTIONS,
+        OPERATOR_CONNECTIONS,
         READ_CONNECTIONS,
         WATCH_CONNECTIONS,
         PROBE_CONNECTIONS,

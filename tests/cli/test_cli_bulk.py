@@ -148,7 +148,7 @@ def test_batch_without_an_answer_is_not_counted_but_told(
         return answer
 
     with sdk.SyncPulse(address) as client:
-        done, failure = go_through(client, Action("retry", "put back in line", (), step), {}, 900)
+        done, _, failure = go_through(client, Action("retry", "put back in line", (), step), {}, 900)
     assert done == 500
     assert failure is not None
     assert failure.code == code

@@ -33,12 +33,17 @@ from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 
 
 class InMemoryJobRepo:
-    """Obeys the port to the letter. `is_away` makes every method raise Unavailable; `calls` names them."""
+    """Obeys the port to the letter. `is_away` makes every method raise Unavailable; `calls` names them.
+
+    `locked`: jobs whose rows another session has locked. `spared`: workers, and until when they are spared.
+    """
 
     def __init__(self, clock: ControlledClock | None = None) -> None:
         self.clock = clock or ControlledClock()
         self.jobs: dict[str, Job] = {}
         self.is_away = False
+        self.locked: set[str] = set()
+        self.spared: dict[str, datetime] = {}
         self.calls: list[str] = []
 
     # --- transitions
@@ -64,7 +69,7 @@ class InMemoryJobRepo:
 
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
         self._answer("claim_batch")
-        ready = [job for job in self.jobs.values() if job.ready and job.topic in topics]
+        ready = [job for job in self._free() if job.ready and job.topic in topics]
         ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
         sizes = accumulate((len(job.payload) for job in ready), initial=0)
         fitting = [job for job, before in zip(ready, sizes, strict=False) if before < slots.most_bytes]
@@ -125,14 +130,23 @@ class InMemoryJobRepo:
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
         self._answer("reap_expired")
         now = min(self.clock.now(), lapsed_before or self.clock.now())
-        lapsed = [job for job in self.jobs.values() if job.lease_until is not None and job.lease_until < now]
+        spared = {worker_id for worker_id, until in self.spared.items() if until > now}
+        lapsed = [
+            job
+            for job in self._free()
+            if job.lease_until is not None and job.lease_until < now and job.locked_by not in spared
+        ]
         lapsed.sort(key=lambda job: job.lease_until or now)
         return [self._reap(job) for job in lapsed[:limit]]
+
+    async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
+        self._answer("spare_workers")
+        self.spared |= dict.fromkeys(worker_ids, self.clock.now() + lease)
 
     async def promote_due(self, limit: int) -> Promotion:
         self._answer("promote_due")
         now = self.clock.now()
-        waiting = [job for job in self.jobs.values() if job.status in WAITING and not job.ready]
+        waiting = [job for job in self._free() if job.status in WAITING and not job.ready]
         waiting.sort(key=lambda job: job.next_run_at)
         due = [job for job in waiting if job.next_run_at <= now][:limit]
         ahead = [job.next_run_at - now for job in waiting if job.next_run_at > now]
@@ -239,8 +253,12 @@ class InMemoryJobRepo:
                 metadata={},
                 error_group="",
             )
-            for job in self._existing(job_ids)
+            for job in self._existing(job_ids, is_read=True)
         }
+
+    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        self._answer("job_statuses")
+        return {job.id: job.status for job in self._existing(job_ids, is_read=True)}
 
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
@@ -272,7 +290,7 @@ class InMemoryJobRepo:
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
         self._answer("current_claims")
-        return {claim for claim in claims if self._held(claim, strict=True) is not None}
+        return {claim for claim in claims if self._held(claim, is_read=True) is not None}
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self._answer("topics_with_ready_jobs")
@@ -293,13 +311,18 @@ class InMemoryJobRepo:
         self.jobs[job.id] = changed = replace(job, **changes)  # type: ignore[arg-type]
         return changed
 
-    def _existing(self, job_ids: Collection[str]) -> list[Job]:
-        return [self.jobs[job_id] for job_id in sorted(set(job_ids)) if job_id in self.jobs]
+    def _free(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.id not in self.locked]
 
-    def _held(self, claim: Claim, *, strict: bool = False) -> Job | None:
+    def _existing(self, job_ids: Collection[str], *, is_read: bool = False) -> list[Job]:
+        """Those of the jobs that there are, and that are not locked, unless they are only read."""
+        names = set(job_ids) if is_read else set(job_ids) - self.locked
+        return [self.jobs[job_id] for job_id in sorted(names) if job_id in self.jobs]
+
+    def _held(self, claim: Claim, *, strict: bool = False, is_read: bool = False) -> Job | None:
         """The job, if the claim still holds it. What a claim does not carry is not checked, unless strict."""
         job = self.jobs.get(claim.job_id)
-        if job is None or job.locked_by is None:
+        if job is None or job.locked_by is None or (claim.job_id in self.locked and not is_read):
             return None
         by_worker = claim.worker_id == job.locked_by or (claim.worker_id is None and not strict)
         by_attempt = claim.attempt == job.attempts or (claim.attempt is None and not strict)

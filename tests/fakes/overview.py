@@ -16,6 +16,7 @@ from pulse_server.domain.overview import (
     Minute,
     Rates,
     Server,
+    Sparing,
     TopicActivity,
     TopicBuckets,
     TopicDepth,
@@ -117,7 +118,13 @@ class InMemoryOverviewRepo:
             for worker, jobs in by_worker.items()
         }
 
-    async def record_server(self, server_id: str, name: str, workers: Sequence[ConnectedWorker]) -> None:
+    async def record_server(
+        self,
+        server_id: str,
+        name: str,
+        workers: Sequence[ConnectedWorker],
+        sparing: Sparing | None = None,
+    ) -> None:
         self._answer("record_server")
         now = self._store.clock.now()
         started_at = self.seen[server_id][1].started_at if server_id in self.seen else now

@@ -20,7 +20,7 @@ from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 
 # Processes are killed here, machines are not: what a commit wrote is safe with the operating system, without
-# fsync. Five servers are there at the beginning, each with up to 20 connections.
+# fsync. Five servers are there at the beginning, each with up to 22 connections.
 _SETTINGS = FAST_SETTINGS | {"synchronous_commit": "on", "autovacuum": "on", "max_connections": "150"}
 # An ordinary owner of a database, as one has it in production: its connections can be limited.
 OWNER = "queue"

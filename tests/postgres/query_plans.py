@@ -12,7 +12,7 @@ from pulse_server.postgres.statements import statements
 from tests.postgres.sessions import Connection
 
 _FILES = (
-    *("transitions.sql", "queries.sql", "schedules.sql", "dispatch.sql"),
+    *("transitions.sql", "locks.sql", "queries.sql", "schedules.sql", "dispatch.sql"),
     *("retention.sql", "vitals.sql", "overview.sql", "dead_letters.sql"),
 )
 _SQL = {name: statement for file in _FILES for name, statement in statements(file).items()}

@@ -31,8 +31,8 @@ from tests.fakes.overview import InMemoryOverviewRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 
-# The second half of insert_jobs.
-WITHOUT_METHOD = {"find_existing"}
+# The second half of insert_jobs, and what goes before a change that met a lock.
+WITHOUT_METHOD = {"find_existing", "lock_free_jobs", "lock_free_schedule", "lock_free_switch"}
 # Both ports tell the time.
 IN_TWO_FILES = {"database_now"}
 
@@ -45,7 +45,7 @@ class Port(NamedTuple):
 
 
 PORTS = [
-    Port(JobRepo, PostgresJobRepo, ("transitions.sql", "queries.sql"), InMemoryJobRepo),
+    Port(JobRepo, PostgresJobRepo, ("transitions.sql", "locks.sql", "queries.sql"), InMemoryJobRepo),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql",), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),

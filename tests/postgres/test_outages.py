@@ -91,7 +91,7 @@ async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_noth
     postgres: Store, hasty: PostgresJobRepo, connection: Connection, second_connection: Connection
 ) -> None:
     claim = await postgres.start()
-    await second_connection.execute("BEGIN; SELECT FROM pulse.jobs FOR UPDATE")
+    await second_connection.execute("BEGIN; LOCK TABLE pulse.jobs IN SHARE MODE")
 
     with pytest.raises(Unavailable, match="complete_jobs"):
         await hasty.complete_jobs([claim])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pulse_server import tuning
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
@@ -15,6 +16,12 @@ from pulse_server.postgres.rows import claim_columns
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
+
+
+@pytest.fixture(autouse=True)
+def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
+    monkeypatch.setattr(tuning, "LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 @pytest.fixture

@@ -225,6 +225,7 @@ async def test_pools_are_told(server: ServerUnderTest) -> None:
     allowed = {
         "hot": tuning.HOT_CONNECTIONS,
         "beats": tuning.HEARTBEAT_CONNECTIONS,
+        "operators": tuning.OPERATOR_CONNECTIONS,
         "reads": tuning.READ_CONNECTIONS,
         "watch": tuning.WATCH_CONNECTIONS,
         "probe": tuning.PROBE_CONNECTIONS,

@@ -8,12 +8,14 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import BeatAnswer
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.claims import Claims
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job, room
 
 TTL = timedelta(seconds=77)
+NOTHING_LOST = BeatAnswer([], [])
 
 
 @pytest.fixture
@@ -37,16 +39,16 @@ async def test_beat_returns_the_claims_that_are_lost(replica: Replica, claims: C
     held, finished, other = await replica.store.claim(count=3)
     await replica.repo.complete_jobs([finished])
 
-    lost = await claims.beat([finished, held, other._replace(worker_id="B")])
+    answer = await claims.beat([finished, held, other._replace(worker_id="B")])
 
-    assert lost == [finished, other._replace(worker_id="B")]
+    assert answer == BeatAnswer(lost=[finished, other._replace(worker_id="B")], unknown=[])
 
 
 async def test_beat_extends_by_one_lease(replica: Replica, claims: Claims) -> None:
     claim = await replica.store.start()
     await replica.store.time.lapse_leases(claim.job_id)
 
-    assert await claims.beat([claim]) == []
+    assert await claims.beat([claim]) == NOTHING_LOST
 
     lease_until = (await replica.store.job(claim.job_id)).lease_until
     assert lease_until is not None
@@ -54,7 +56,7 @@ async def test_beat_extends_by_one_lease(replica: Replica, claims: Claims) -> No
 
 
 async def test_beat_of_nothing_asks_nobody(replica: Replica, claims: Claims) -> None:
-    assert await claims.beat([]) == []
+    assert await claims.beat([]) == NOTHING_LOST
     assert replica.repo.calls == []
 
 
@@ -65,10 +67,10 @@ async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pyt
     await replica.repo.cancel_jobs([held[4].job_id], "")
     replica.repo.calls.clear()
 
-    lost = await Claims(replica.repo, replica.signals, TTL).beat(held)
+    answer = await Claims(replica.repo, replica.signals, TTL).beat(held)
 
-    assert lost == [held[4]]
-    assert replica.repo.calls == ["extend_leases"] * 3
+    assert answer == BeatAnswer(lost=[held[4]], unknown=[])
+    assert replica.repo.calls == ["extend_leases"] * 3 + ["current_claims"]
 
 
 async def test_outage_loses_no_lease_but_is_raised(replica: Replica, claims: Claims) -> None:
@@ -84,7 +86,7 @@ async def test_release_wakes_dispatch_for_what_went_back(replica: Replica, claim
     finished = await replica.store.start(topic="sms")
     await replica.repo.complete_jobs([finished])
 
-    assert await claims.release([held, finished]) == 1
+    assert await claims.release([held, finished]) == (1, [])
     assert replica.dispatcher.woken == [{"email"}]
     assert await replica.store.status(held.job_id) is JobStatus.RETRYING
 
@@ -93,7 +95,7 @@ async def test_release_of_lost_claims_wakes_nobody(replica: Replica, claims: Cla
     claim = await replica.store.start()
     await replica.repo.complete_jobs([claim])
 
-    assert await claims.release([claim]) == 0
+    assert await claims.release([claim]) == (0, [])
     assert replica.dispatcher.woken == []
 
 

@@ -50,7 +50,7 @@ class Selecting:
         """Cancel the newest jobs that match; without a status, whatever is not finished."""
         request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason)
         response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
-        return Batch(response.canceled, response.next_page_token or None)
+        return Batch(response.canceled, response.next_page_token or None, response.locked)
 
     async def retry_batch(
         self,
@@ -64,7 +64,7 @@ class Selecting:
         """Bring back the newest jobs that match. Status: DEAD_LETTERED or CANCELED."""
         request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
-        return Batch(response.retried, response.next_page_token or None)
+        return Batch(response.retried, response.next_page_token or None, response.locked)
 
     async def prioritize_batch(
         self,
@@ -84,7 +84,7 @@ class Selecting:
         response = await self._caller.call(
             lambda stub: stub.PrioritizeJobs, request, timeout, repeatable=False
         )
-        return Batch(response.prioritized, response.next_page_token or None)
+        return Batch(response.prioritized, response.next_page_token or None, response.locked)
 
     async def delete_batch(
         self,
@@ -97,7 +97,7 @@ class Selecting:
         """Delete the newest jobs that match. Status: COMPLETED, DEAD_LETTERED or CANCELED."""
         request = _step(pb.DeleteJobsRequest, which, cursor, limit)
         response = await self._caller.call(lambda stub: stub.DeleteJobs, request, timeout, repeatable=False)
-        return Batch(response.deleted, response.next_page_token or None)
+        return Batch(response.deleted, response.next_page_token or None, response.locked)
 
     def cancel_matching(
         self, *, reason: str = "", timeout: timedelta | None = None, **which: Unpack[JobFilter]

@@ -21,3 +21,5 @@ class Batch:
     changed: int
     next_cursor: str | None
     """Give it to the next step; None when nothing that matches is left."""
+    locked: int = 0
+    """So many were left as they are: another session of the database has their rows. Try those again."""

@@ -79,12 +79,21 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     if not yes and sys.stdin.isatty():
         print_lines(_preview(client, action, wanted), stderr=True)
     confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.told(counted.count)}?", yes=yes)
-    done, failure = go_through(client, action, wanted, counted.count)
+    done, locked, failure = go_through(client, action, wanted, counted.count)
     if failure is None or not output.is_for_people:
-        moved_on = (counted.count or 0) - done
+        moved_on = (counted.count or 0) - done - locked
         passed = f" {moved_on:,} had moved on by then." if moved_on > 0 else ""
+        if locked:
+            passed += (
+                f" {locked:,} are locked by another session of the database. Use the command again for them."
+            )
         shape = bulk_shape(
-            counted.count, done, counted_at=counted.at, is_complete=failure is None, is_dry_run=False
+            counted.count,
+            done,
+            locked,
+            counted_at=counted.at,
+            is_complete=failure is None,
+            is_dry_run=False,
         )
         output.show_done(action.was_done(which, done) + passed, shape)
     if failure is not None:
@@ -116,11 +125,11 @@ def _how_many(counted: _Counted) -> str:
 
 def go_through(
     client: SyncPulse, action: Action, wanted: JobFilter, total: int | None
-) -> tuple[int, Failure | None]:
-    """Act batch by batch. Returns how many were changed, and why it did not come to its end if it did not."""
+) -> tuple[int, int, Failure | None]:
+    """Act batch by batch. Returns how many were changed and were locked, and why it ended early if it did."""
     import pulse
 
-    done, cursor = 0, None
+    done, locked, cursor = 0, 0, None
 
     def so_far() -> str:
         return f"{of_total(done, total)} were {action.done}"
@@ -132,22 +141,22 @@ def go_through(
             except pulse.Unavailable as error:
                 # Whether the server got as far as its commit is not known, so neither is the exact number.
                 told = f"{so_far()}, and perhaps the batch after them, when: {error.message}"
-                return done, Failure(f"{told} Go on with the same command.", failure_of(error).code)
+                return done, locked, Failure(f"{told} Go on with the same command.", failure_of(error).code)
             except pulse.PulseError as error:
                 refused = failure_of(error)
                 sentence = f"{so_far()}, then: {refused.sentence}" if done else refused.sentence
-                return done, Failure(sentence, refused.code)
+                return done, locked, Failure(sentence, refused.code)
             except KeyboardInterrupt:  # the second one, by somebody who did not want to wait for the answer
                 told = f"{so_far()}, and perhaps the batch after them; the rest is untouched."
-                return done, Failure(told, INTERRUPTED)
+                return done, locked, Failure(told, INTERRUPTED)
             done, cursor = done + batch.changed, batch.next_cursor
+            locked += batch.locked
             progress.update(done)
             if cursor is None:
-                return done, None
+                return done, locked, None
             if interrupts.is_asked:
-                return done, Failure(
-                    f"{so_far()}; the rest is untouched. Go on with the same command.", INTERRUPTED
-                )
+                untouched = f"{so_far()}; the rest is untouched. Go on with the same command."
+                return done, locked, Failure(untouched, INTERRUPTED)
 
 
 def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[Line]:

@@ -192,11 +192,18 @@ def identity_shape(identity: pulse.Identity) -> Shape:
 
 
 def bulk_shape(
-    matched: int | None, changed: int, *, counted_at: datetime | None, is_complete: bool, is_dry_run: bool
+    matched: int | None,
+    changed: int,
+    locked: int = 0,
+    *,
+    counted_at: datetime | None,
+    is_complete: bool,
+    is_dry_run: bool,
 ) -> Shape:
     """What became of an action on many jobs. None matched: nobody has counted them."""
     return {
         "matched": matched,
+        "locked": locked,
         "changed": changed,
         "complete": is_complete,
         "dry_run": is_dry_run,

@@ -11,6 +11,7 @@ PulseError
 ├── PermissionDenied     the user is known, but its role does not allow this
 ├── TooManyLogins        too many wrong passwords came from there; wait
 ├── ResourceExhausted    the database, or an answer, has no room left
+├── JobLocked            another session of the database has locked the job's row; try again
 └── Unavailable          the database or the server has no time for this now; try again
 """
 
@@ -84,3 +85,9 @@ class ResourceExhausted(PulseError):
 
 class Unavailable(PulseError):
     pass
+
+
+class JobLocked(Unavailable):
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"Job {job_id} is locked by another session of the database. Try again.")

@@ -59,6 +59,24 @@ class Claim(NamedTuple):
     attempt: int | None
 
 
+class BeatAnswer(NamedTuple):
+    """What became of the beats that did not extend their leases.
+
+    `lost`: the claim no longer holds. `unknown`: it still does, but another session of the database has its
+    row, and the lease could not be extended.
+    """
+
+    lost: list[Claim]
+    unknown: list[Claim]
+
+
+class ReleaseAnswer(NamedTuple):
+    """How many jobs went back, and the claims that still hold because their rows are locked."""
+
+    released: int
+    locked: list[Claim]
+
+
 class ClaimedJob(NamedTuple):
     """A job as it goes to a worker. `confirm`: the worker must beat it once before it starts."""
 

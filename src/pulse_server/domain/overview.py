@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency
@@ -88,6 +88,17 @@ class ConnectedWorker(NamedTuple):
     topics: tuple[str, ...]
     capacity: int
     connected_at: datetime
+
+
+class Sparing(NamedTuple):
+    """What a server that is not heard of any more means to the reaping of its workers' jobs.
+
+    `after` so long since it was last heard of it is taken to be cut off from the database. Its workers are
+    spared for it, `until` so long after that moment, so that they can move to another server. ADR-0045
+    """
+
+    after: timedelta
+    until: timedelta
 
 
 class Server(NamedTuple):

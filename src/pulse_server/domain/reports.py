@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from pulse_server.domain.errors import InvalidTransition
-from pulse_server.domain.jobs import Job, Outcome, Report
+from pulse_server.domain.jobs import Claim, Job, Outcome, Report
 from pulse_server.domain.status import JobStatus
+
+
+def stands(claim: Claim, job: Job) -> bool:
+    """Whether the claim holds the job, so that only a lock can have kept its report out."""
+    return (
+        job.locked_by is not None
+        and claim.worker_id in (None, job.locked_by)
+        and claim.attempt in (None, job.attempts)
+    )
 
 
 def is_repeat(report: Report, job: Job) -> bool:

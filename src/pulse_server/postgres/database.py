@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
 
@@ -36,6 +37,10 @@ READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
 Rows: TypeAlias = Sequence[asyncpg.Record]
+Fetch: TypeAlias = Callable[..., Awaitable[Rows]]
+"""Runs a statement with its arguments and returns its rows."""
+Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
+"""Statements of one transaction. Returns the rows that are the answer."""
 
 
 class PoolUse(NamedTuple):
@@ -53,6 +58,7 @@ class Connections:
         *,
         size: int,
         timeout: timedelta,
+        lock_patience: timedelta | None = None,
         plans: dict[str, str] | None = None,
         metrics: Metrics | None = None,
     ) -> None:
@@ -66,20 +72,36 @@ class Connections:
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
         }
+        if lock_patience is not None:
+            settings["lock_timeout"] = str(lock_patience // timedelta(milliseconds=1))
         # Of a session, or behind a pooler, where there is none to rely on, of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(ALWAYS | settings)
+        self._begin_patiently = begin_with(
+            (ALWAYS | settings if connector.behind_pooler else {}) | {"lock_timeout": "0"}
+        )
         # A server that lives ends a late statement by itself: one that does not is frozen, or cut off. Where
         # little time is given, that it took too long tells nothing.
         self._is_telling = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
         self._pool = Pool(self._connect, size)
 
-    async def fetch(self, name: str, statement: str, *args: object) -> Rows:
-        """Run the statement and return its rows. Unavailable if that takes too long or cannot be had."""
+    async def fetch(self, name: str, statement: str, *args: object, if_locked: Work | None = None) -> Rows:
+        """Run the statement and return its rows. Unavailable if that takes too long or cannot be had.
+
+        A statement that met a lock for longer than the patience of these connections has changed nothing.
+        `if_locked` runs instead of it, as in `transact`; without one the statement itself does, and waits.
+        """
+        return await self._on_loan(name, partial(self._send, statement, args, if_locked))
+
+    async def transact(self, name: str, work: Work) -> Rows:
+        """Run several statements in one transaction, which waits for locks; otherwise as `fetch`."""
+        return await self._on_loan(name, partial(self._run, self._begin_patiently, work))
+
+    async def _on_loan(self, name: str, use: Callable[[Session], Awaitable[Rows]]) -> Rows:
         began = perf_counter()
         try:
             with translated(name):
-                return await self._fetch(statement, args)
+                return await self._lend(use)
         except PulseError:
             self._metrics.statement_failures.add(name)
             raise
@@ -97,12 +119,10 @@ class Connections:
     async def _connect(self) -> Session:
         return await self._connector.connect(settings=self._settings)
 
-    async def _fetch(self, statement: str, args: tuple[object, ...]) -> Rows:
+    async def _lend(self, use: Callable[[Session], Awaitable[Rows]]) -> Rows:
         connection = await self._borrow()
         try:
-            if self._connector.behind_pooler:
-                return await self._fetch_in_transaction(connection, statement, args)
-            return await connection.fetch(statement, *args, timeout=self._timeout)
+            return await use(connection)
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, TimeoutError) and self._is_telling:
                 self._connector.leave(connection)
@@ -125,14 +145,23 @@ class Connections:
             connection.terminate()
             self._pool.give_back(connection)
 
-    async def _fetch_in_transaction(
-        self, connection: Session, statement: str, args: tuple[object, ...]
+    async def _send(
+        self, statement: str, args: tuple[object, ...], if_locked: Work | None, connection: Session
     ) -> Rows:
-        """A pooler may give each transaction another session: what a statement needs goes into its own."""
+        try:
+            if self._connector.behind_pooler:
+                # It may give each transaction another session: what a statement needs goes into its own.
+                return await self._run(self._begin, lambda fetch: fetch(statement, *args), connection)
+            return await connection.fetch(statement, *args, timeout=self._timeout)
+        except asyncpg.LockNotAvailableError:
+            work = if_locked or (lambda fetch: fetch(statement, *args))
+            return await self._run(self._begin_patiently, work, connection)
+
+    async def _run(self, begin: str, work: Work, connection: Session) -> Rows:
         async with asyncio.timeout(self._timeout):
-            await connection.execute(self._begin)
+            await connection.execute(begin)
             try:
-                rows = await connection.fetch(statement, *args)
+                rows = await work(connection.fetch)
             except Exception:
                 if not connection.is_closed():
                     await connection.execute("ROLLBACK")
@@ -142,19 +171,35 @@ class Connections:
 
 
 class Database:
-    """The connections of one server: hot transitions, heartbeats, reads, samples of the vitals and what else
-    is seen at a glance, and one that finds out whether the database answers."""
+    """The connections of one server: hot transitions, heartbeats, operators' actions, reads, samples of the
+    vitals and what else is seen at a glance, and one that finds out whether the database answers."""
 
     def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
         self.connector = connector = Connector(
             dsn, behind_pooler=behind_pooler, needed=tuning.connections_of_a_process(behind_pooler)
         )
 
-        def connections(size: int, timeout: timedelta, plans: dict[str, str] | None = None) -> Connections:
-            return Connections(connector, size=size, timeout=timeout, plans=plans, metrics=metrics)
+        def connections(
+            size: int,
+            timeout: timedelta,
+            plans: dict[str, str] | None = None,
+            lock_patience: timedelta | None = None,
+        ) -> Connections:
+            return Connections(
+                connector,
+                size=size,
+                timeout=timeout,
+                lock_patience=lock_patience,
+                plans=plans,
+                metrics=metrics,
+            )
 
-        self.hot = connections(tuning.HOT_CONNECTIONS, tuning.STATEMENT_TIMEOUT, HOT_PLANS)
-        self.beats = connections(tuning.HEARTBEAT_CONNECTIONS, tuning.STATEMENT_TIMEOUT, HOT_PLANS)
+        def changes(size: int) -> Connections:
+            return connections(size, tuning.STATEMENT_TIMEOUT, HOT_PLANS, tuning.LOCK_PATIENCE)
+
+        self.hot = changes(tuning.HOT_CONNECTIONS)
+        self.beats = changes(tuning.HEARTBEAT_CONNECTIONS)
+        self.operators = changes(tuning.OPERATOR_CONNECTIONS)
         self.reads = connections(tuning.READ_CONNECTIONS, tuning.READ_TIMEOUT, READ_PLANS)
         self.watch = connections(tuning.WATCH_CONNECTIONS, tuning.READ_TIMEOUT, HOT_PLANS)
         self.probe = connections(tuning.PROBE_CONNECTIONS, tuning.READY_TIMEOUT)
@@ -164,6 +209,7 @@ class Database:
         return {
             "hot": self.hot,
             "beats": self.beats,
+            "operators": self.operators,
             "reads": self.reads,
             "watch": self.watch,
             "probe": self.probe,

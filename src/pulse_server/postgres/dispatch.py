@@ -8,7 +8,7 @@ from datetime import datetime
 from pulse import failpoints
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
-from pulse_server.postgres.database import Database
+from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("dispatch.sql")
@@ -36,13 +36,21 @@ class PostgresDispatchRepo:
         )
 
     async def pause_everything(self, reason: str, by: str = "") -> None:
-        await self._database.hot.fetch("pause_everything", _SQL["pause_everything"], reason, by)
+        await self._switch("pause_everything", reason, by)
 
     async def resume_everything(self) -> None:
-        await self._database.hot.fetch("resume_everything", _SQL["resume_everything"])
+        await self._switch("resume_everything")
 
     async def pause_topic(self, topic: str, reason: str, by: str = "") -> None:
-        await self._database.hot.fetch("pause_topic", _SQL["pause_topic"], topic, reason, by)
+        await self._database.operators.fetch("pause_topic", _SQL["pause_topic"], topic, reason, by)
 
     async def resume_topic(self, topic: str) -> None:
-        await self._database.hot.fetch("resume_topic", _SQL["resume_topic"], topic)
+        await self._database.operators.fetch("resume_topic", _SQL["resume_topic"], topic)
+
+    async def _switch(self, name: str, *args: object) -> None:
+        async def unless_locked(fetch: Fetch) -> Rows:
+            if not await fetch(_SQL["lock_free_switch"]):
+                raise Unavailable("The pause switch is locked by another session of the database. Try again.")
+            return await fetch(_SQL[name], *args)
+
+        await self._database.operators.fetch(name, _SQL[name], *args, if_locked=unless_locked)

@@ -28,6 +28,7 @@ from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.inserts import answers, existing_columns, insert_columns
 from pulse_server.postgres.listing import Listing
+from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
     claimed_job_from_row,
@@ -37,13 +38,14 @@ from pulse_server.postgres.rows import (
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
 
-_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+_SQL = {**statements("transitions.sql"), **statements("locks.sql"), **statements("queries.sql")}
 _by_slot = itemgetter("slot")
 
 
 class PostgresJobRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._rows = RowLocks(_SQL)
 
     @failpoints.before("jobs.inserting", Unavailable)
     @failpoints.after("jobs.inserted", Unavailable)
@@ -104,7 +106,7 @@ class PostgresJobRepo:
     @failpoints.after("jobs.completed", Unavailable)
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         ordered = in_lock_order(claims)
-        rows = await self._fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
+        rows = await self._rows.fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
         return {
             ordered[place - 1]: Ended(JobStatus.COMPLETED, topic, ran_seconds)
             for place, topic, ran_seconds in rows
@@ -114,7 +116,7 @@ class PostgresJobRepo:
     @failpoints.after("jobs.failed", Unavailable)
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
-        rows = await self._fetch(
+        rows = await self._rows.fetch(
             self._database.hot,
             "fail_jobs",
             *claim_columns([report.claim for report in ordered]),
@@ -131,7 +133,7 @@ class PostgresJobRepo:
     @failpoints.before("leases.extending", Unavailable)
     @failpoints.after("leases.extended", Unavailable)
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        rows = await self._fetch(
+        rows = await self._rows.fetch(
             self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
         )
         return _claims(rows, claims)
@@ -139,7 +141,9 @@ class PostgresJobRepo:
     @failpoints.before("jobs.releasing", Unavailable)
     @failpoints.after("jobs.released", Unavailable)
     async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
-        rows = await self._fetch(self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims)))
+        rows = await self._rows.fetch(
+            self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims))
+        )
         return {str(row["id"]): row["topic"] for row in rows}
 
     @failpoints.before("jobs.reaping", Unavailable)
@@ -157,6 +161,9 @@ class PostgresJobRepo:
             )
             for row in rows
         ]
+
+    async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
+        await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)
 
     @failpoints.before("jobs.promoting", Unavailable)
     @failpoints.after("jobs.promoted", Unavailable, counts=attrgetter("promoted"))
@@ -182,7 +189,9 @@ class PostgresJobRepo:
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
-        rows = await self._fetch(self._database.hot, "cancel_jobs", list(job_ids), reason, list(statuses))
+        rows = await self._rows.fetch(
+            self._database.operators, "cancel_jobs", sorted(job_ids), reason, list(statuses)
+        )
         return [
             Cancellation(
                 job_from_row(row),
@@ -197,21 +206,25 @@ class PostgresJobRepo:
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> list[Job]:
-        rows = await self._fetch(self._database.hot, "retry_jobs", sorted(job_ids), attempts, list(statuses))
+        rows = await self._rows.fetch(
+            self._database.operators, "retry_jobs", sorted(job_ids), attempts, list(statuses)
+        )
         return [job_from_row(row) for row in rows]
 
     async def prioritize_jobs(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
     ) -> list[Job]:
-        rows = await self._fetch(
-            self._database.hot, "prioritize_jobs", list(job_ids), priority, list(statuses)
+        rows = await self._rows.fetch(
+            self._database.operators, "prioritize_jobs", sorted(job_ids), priority, list(statuses)
         )
         return [job_from_row(row) for row in rows]
 
     async def delete_jobs(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
     ) -> dict[str, JobStatus]:
-        rows = await self._fetch(self._database.hot, "delete_jobs", list(job_ids), list(statuses))
+        rows = await self._rows.fetch(
+            self._database.operators, "delete_jobs", sorted(job_ids), list(statuses)
+        )
         return {str(row["id"]): JobStatus(row["status"]) for row in rows}
 
     async def get_job(self, job_id: str) -> Job | None:
@@ -221,6 +234,10 @@ class PostgresJobRepo:
     async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         rows = await self._fetch(self._database.hot, "look_up_jobs", list(job_ids))
         return {job.id: job for job in map(job_from_row, rows)}
+
+    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        rows = await self._fetch(self._database.reads, "job_statuses", list(job_ids))
+        return {str(row["id"]): JobStatus(row["status"]) for row in rows}
 
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
@@ -250,7 +267,9 @@ class PostgresJobRepo:
         return [str(row["id"]) for row in rows]
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
-        rows = await self._fetch(self._database.hot, "current_claims", *claim_columns(in_lock_order(claims)))
+        rows = await self._fetch(
+            self._database.beats, "current_claims", *claim_columns(in_lock_order(claims))
+        )
         return _claims(rows, claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:

@@ -22,6 +22,7 @@ from pulse_server.domain.overview import (
     Minute,
     Rates,
     Server,
+    Sparing,
     TopicActivity,
     TopicBuckets,
     TopicDepth,
@@ -95,7 +96,13 @@ class PostgresOverviewRepo:
             holdings[job.worker_id] = Holding(row["held_count"], (*found.jobs, job))
         return holdings
 
-    async def record_server(self, server_id: str, name: str, workers: Sequence[ConnectedWorker]) -> None:
+    async def record_server(
+        self,
+        server_id: str,
+        name: str,
+        workers: Sequence[ConnectedWorker],
+        sparing: Sparing | None = None,
+    ) -> None:
         told = [
             {
                 "worker_id": worker.worker_id,
@@ -105,7 +112,7 @@ class PostgresOverviewRepo:
             }
             for worker in workers
         ]
-        await self._fetch("record_server", server_id, name, json.dumps(told))
+        await self._fetch("record_server", server_id, name, json.dumps(told), *(sparing or (None, None)))
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
         await self._fetch("forget_servers", server_id, silent_for)

@@ -24,6 +24,7 @@ from pulse_server.domain.schedules import (
     Work,
 )
 from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.row_locks import on_free_row
 from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
 from pulse_server.postgres.statements import statements
 
@@ -39,7 +40,7 @@ class PostgresScheduleRepo:
     async def create_schedule(self, schedule: Schedule) -> Schedule | None:
         run_at, interval_ms, cron, zone = _spec_columns(schedule.timetable)
         return _first(
-            await self._fetch(
+            await self._ask(
                 "create_schedule",
                 schedule.id,
                 schedule.name,
@@ -56,14 +57,14 @@ class PostgresScheduleRepo:
         )
 
     async def get_schedule(self, schedule_id: str) -> Schedule | None:
-        return _first(await self._fetch("get_schedule", schedule_id))
+        return _first(await self._ask("get_schedule", schedule_id))
 
     async def find_schedule(self, name: str) -> Schedule | None:
-        return _first(await self._fetch("find_schedule", name))
+        return _first(await self._ask("find_schedule", name))
 
     async def list_schedules(self, *, limit: int, after: PageKey | None = None) -> list[Schedule]:
         moment, last_id = (after.moment, after.id) if after else (None, _ANY_ID)
-        return [_schedule(row) for row in await self._fetch("list_schedules", moment, last_id, limit)]
+        return [_schedule(row) for row in await self._ask("list_schedules", moment, last_id, limit)]
 
     async def due_schedules(self, limit: int) -> list[Schedule]:
         return [_schedule(row) for row in await self._fetch("due_schedules", limit)]
@@ -90,15 +91,15 @@ class PostgresScheduleRepo:
         ]
 
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
-        rows = await self._fetch("fire_now", schedule_id, job_id)
+        rows = await self._ask("fire_now", schedule_id, job_id)
         return rows[0]["topic"] if rows else None
 
     async def has_fired(self, schedule_id: str, job_id: str) -> bool:
-        return bool(await self._fetch("has_fired", schedule_id, job_id))
+        return bool(await self._ask("has_fired", schedule_id, job_id))
 
     async def update_schedule(self, schedule: Schedule, as_read: Schedule) -> Schedule | None:
         return _first(
-            await self._fetch(
+            await self._change(
                 "update_schedule",
                 schedule.id,
                 as_read.next_run_at,
@@ -112,18 +113,18 @@ class PostgresScheduleRepo:
         )
 
     async def pause_schedule(self, schedule_id: str) -> Schedule | None:
-        return _first(await self._fetch("pause_schedule", schedule_id))
+        return _first(await self._change("pause_schedule", schedule_id))
 
     async def resume_schedule(
         self, schedule_id: str, cursor: datetime, next_run_at: datetime
     ) -> Schedule | None:
-        return _first(await self._fetch("resume_schedule", schedule_id, cursor, next_run_at))
+        return _first(await self._change("resume_schedule", schedule_id, cursor, next_run_at))
 
     async def delete_schedule(self, schedule_id: str) -> bool:
-        return bool(await self._fetch("delete_schedule", schedule_id))
+        return bool(await self._change("delete_schedule", schedule_id))
 
     async def scheduler_status(self) -> SchedulerStatus:
-        (row,) = await self._fetch("scheduler_status")
+        (row,) = await self._ask("scheduler_status")
         return SchedulerStatus(*row)
 
     async def database_now(self) -> datetime:
@@ -132,6 +133,15 @@ class PostgresScheduleRepo:
 
     async def _fetch(self, name: str, *args: object) -> Rows:
         return await self._database.hot.fetch(name, _SQL[name], *args)
+
+    async def _ask(self, name: str, *args: object) -> Rows:
+        return await self._database.operators.fetch(name, _SQL[name], *args)
+
+    async def _change(self, name: str, schedule_id: str, *args: object) -> Rows:
+        """Change the schedule, unless another session has it locked. No row if so."""
+        lock = _SQL["lock_free_schedule"]
+        work = on_free_row(lock, schedule_id, _SQL[name], schedule_id, *args)
+        return await self._database.operators.fetch(name, _SQL[name], schedule_id, *args, if_locked=work)
 
 
 def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, str | None, str]:

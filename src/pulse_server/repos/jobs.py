@@ -1,7 +1,8 @@
 """The port to the jobs table. Each transition is one method, one SQL section and one arrow of the lifecycle.
 
 Every method may raise Unavailable. Batches are judged item by item: an item that loses leaves its neighbours
-alone.
+alone. So does one whose row another session of the database has locked: it is left as it is and is missing in
+the answer, like one that lost. Reading it shows which it was.
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ class JobRepo(Protocol):
         ...
 
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        """Take leases away that have lapsed, and had before that moment if one is given; oldest first."""
+        """Take leases away that have lapsed, and had before that moment if one is given; oldest first.
+
+        Not those of workers that are spared.
+        """
+        ...
+
+    async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
+        """Spare these workers for a lease from now on: their beats arrive, and cannot be stored."""
         ...
 
     async def promote_due(self, limit: int) -> Promotion:
@@ -144,6 +152,10 @@ class JobRepo(Protocol):
         """What judging a report needs: status, attempts, holder, times and history."""
         ...
 
+    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        """The statuses of those jobs that there are, by id."""
+        ...
+
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
     ) -> list[Job]:
@@ -163,7 +175,7 @@ class JobRepo(Protocol):
         ...
 
     async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
-        """Those of the claims that still hold."""
+        """Those of the claims that still hold, by the fence that their beats would have to pass."""
         ...
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]: ...

@@ -11,6 +11,7 @@ from pulse_server.domain.overview import (
     Holding,
     Minute,
     Server,
+    Sparing,
     TopicActivity,
     TopicBuckets,
     TopicDepth,
@@ -46,8 +47,14 @@ class OverviewRepo(Protocol):
         """What each worker holds, by worker."""
         ...
 
-    async def record_server(self, server_id: str, name: str, workers: Sequence[ConnectedWorker]) -> None:
-        """This server is alive, with these workers."""
+    async def record_server(
+        self,
+        server_id: str,
+        name: str,
+        workers: Sequence[ConnectedWorker],
+        sparing: Sparing | None = None,
+    ) -> None:
+        """This server is alive, with these workers, which are to be spared if it falls silent."""
         ...
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:

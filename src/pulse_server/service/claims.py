@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
+from enum import Enum, auto
 from time import time_ns
 
 from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
+from pulse_server.domain.jobs import BeatAnswer, Claim, ClaimedJob, NewJob, ReleaseAnswer, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots, Taker
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.signals import Signals
+from pulse_server.service.spared_workers import SparedWorkers
 from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
+
+
+class _Lease(Enum):
+    EXTENDED = auto()
+    LOST = auto()
+    UNKNOWN = auto()
 
 
 class Claims:
@@ -27,6 +36,7 @@ class Claims:
         metrics: Metrics | None = None,
         spans: ClaimSpans | None = None,
         transitions: Transitions | None = None,
+        spared_workers: SparedWorkers | None = None,
     ) -> None:
         self._repo = repo
         self._signals = signals
@@ -34,19 +44,17 @@ class Claims:
         self._metrics = metrics or Metrics()
         self._spans = spans
         self._transitions = transitions or Transitions()
-        self._beats: GroupCommit[Claim, bool] = GroupCommit(
+        self._spared_workers = spared_workers or SparedWorkers(repo, lease_ttl)
+        self._beat_slow = min(tuning.BEAT_SLOW, lease_ttl / 10).total_seconds()
+        self._beats: GroupCommit[Claim, _Lease] = GroupCommit(
             self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
         )
         self._beats.on_commit(lambda size: self._metrics.batch_size.observe("heartbeat", value=size))
         self._beats_failed: Callable[[], None] = lambda: None
 
     def on_failed_beats(self, callback: Callable[[], None]) -> None:
-        """Have this called when beats could not be stored: leases end though their workers live."""
+        """Have this called when a statement with beats failed: leases end though their workers live."""
         self._beats_failed = callback
-
-    def note_failed_beats(self) -> None:
-        """Beats that arrived were given up: for those who wait for leases to end they have failed."""
-        self._beats_failed()
 
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
         """Lease the best ready jobs of these topics to the slots' workers, best first."""
@@ -90,13 +98,17 @@ class Claims:
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return await self._repo.topics_with_ready_jobs(topics)
 
-    async def beat(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Extend the leases. Returns the claims that are lost."""
-        extended = await self._beats.add_all(claims)
-        return [claim for claim, is_held in zip(claims, extended, strict=True) if not is_held]
+    async def beat(self, claims: Sequence[Claim]) -> BeatAnswer:
+        """Extend the leases. Returns the claims that are lost, and those whose rows are locked."""
+        leases = await self._beats.add_all(claims)
+        answer = BeatAnswer([], [])
+        for claim, lease in zip(claims, leases, strict=True):
+            if lease is not _Lease.EXTENDED:
+                (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
+        return answer
 
-    async def release(self, claims: Sequence[Claim]) -> int:
-        """Give the jobs back, each with its attempt. Returns how many there were to give back."""
+    async def release(self, claims: Sequence[Claim]) -> ReleaseAnswer:
+        """Give the jobs back, each with its attempt. One that is locked is not, and stays with its claim."""
         released = await self._repo.release_jobs(claims)
         self._metrics.count_topics(self._metrics.released, released.values())
         self._transitions.tell(
@@ -109,18 +121,37 @@ class Claims:
             ]
         )
         self._signals.ready(set(released.values()))
-        return len(released)
+        missing = [claim for claim in claims if claim.job_id not in released]
+        locked = await self._repo.current_claims(missing) if missing else set()
+        return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
 
     async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
         return await self._repo.current_claims(claims)
 
-    async def _extend(self, claims: list[Claim]) -> list[bool]:
+    async def _extend(self, claims: list[Claim]) -> list[_Lease]:
+        # By the time that such a statement fails, another server may have reaped the jobs.
+        slow = asyncio.get_running_loop().call_later(self._beat_slow, self._spare, claims)
         try:
             extended = await self._repo.extend_leases(claims, self._lease_ttl)
+            missing = [claim for claim in claims if claim not in extended]
+            # Its row is locked if the claim stands nevertheless.
+            unknown = await self._repo.current_claims(missing) if missing else set()
         except PulseError:
+            self._spare(claims)
             self._beats_failed()
             raise
-        return [claim in extended for claim in claims]
+        finally:
+            slow.cancel()
+        if not missing:
+            return [_Lease.EXTENDED] * len(claims)
+        self._spare(unknown)
+        return [
+            _Lease.EXTENDED if claim in extended else _Lease.UNKNOWN if claim in unknown else _Lease.LOST
+            for claim in claims
+        ]
+
+    def _spare(self, claims: Iterable[Claim]) -> None:
+        self._spared_workers.spare({claim.worker_id for claim in claims if claim.worker_id is not None})
 
 
 def _taken(job: NewJob, taker: Taker) -> ClaimedJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from pulse_server import tuning
-from pulse_server.domain.errors import InvalidTransition, JobNotFound
+from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.domain.transitions import Transition
@@ -52,7 +52,10 @@ class Jobs:
     async def cancel_all(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> Sequence[Job]:
-        """Call off those that are in one of the statuses. Returns them."""
+        """Call off those that are in one of the statuses. Returns them.
+
+        Here and below, a job whose row another session of the database has locked stays as it is.
+        """
         cancelled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
         jobs = [entry.job for entry in cancelled]
         self._signals.ended([entry.ended_claim for entry in cancelled if entry.ended_claim])
@@ -93,7 +96,7 @@ class Jobs:
         cancelled = await self.cancel_all([job_id], reason)
         if cancelled:
             return cancelled[0]
-        job = await self.get(job_id)
+        job = await self._get_refused(job_id, LIVE)
         if job.status is not JobStatus.CANCELED:
             raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be cancelled.")
         return job
@@ -103,7 +106,7 @@ class Jobs:
         retried = await self.retry_all([job_id], attempts)
         if retried:
             return retried[0]
-        job = await self.get(job_id)
+        job = await self._get_refused(job_id, REDRIVABLE)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only DEAD_LETTERED and CANCELED jobs can be retried."
         )
@@ -113,7 +116,7 @@ class Jobs:
         prioritized = await self.prioritize_all([job_id], priority)
         if prioritized:
             return prioritized[0]
-        job = await self.get(job_id)
+        job = await self._get_refused(job_id, LIVE)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only jobs that are not finished can be prioritised."
         )
@@ -122,10 +125,17 @@ class Jobs:
         """Delete a finished job. One that is not finished refuses."""
         if await self.delete_all([job_id]):
             return
-        job = await self.get(job_id)
+        job = await self._get_refused(job_id, TERMINAL)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only finished jobs can be deleted. Cancel it first."
         )
+
+    async def _get_refused(self, job_id: str, allowed: Collection[JobStatus]) -> Job:
+        """The job to which nothing was done. Raises JobLocked if its status is no reason."""
+        job = await self.get(job_id)
+        if job.status in allowed:
+            raise JobLocked(job_id)
+        return job
 
 
 def _change(job: Job, reason: str = "") -> Transition:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from pulse import failpoints
 from pulse_server import tuning
 from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import JobNotFound, PulseError, Unavailable
+from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, Ended, Job, Report
-from pulse_server.domain.reports import is_repeat, refusal
+from pulse_server.domain.reports import is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
@@ -122,6 +122,8 @@ def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:
     job = jobs.get(report.claim.job_id)
     if job is None:
         return JobNotFound(report.claim.job_id)
+    if stands(report.claim, job):
+        return JobLocked(job.id)  # it would have counted
     return None if is_repeat(report, job) else refusal(report, job)
 
 

@@ -166,7 +166,7 @@ class Schedules:
     async def pause(self, schedule_id: str) -> Schedule:
         schedule = await self._repo.pause_schedule(schedule_id)
         if schedule is None:
-            raise ScheduleNotFound(schedule_id)
+            raise await self._refusal(schedule_id)
         return schedule
 
     async def resume(self, schedule_id: str) -> Schedule:
@@ -186,7 +186,7 @@ class Schedules:
     async def delete(self, schedule_id: str) -> None:
         """Remove the schedule. Its jobs stay, and keep their lineage."""
         if not await self._repo.delete_schedule(schedule_id):
-            raise ScheduleNotFound(schedule_id)
+            raise await self._refusal(schedule_id)
 
     async def fire(self, schedule_id: str, job_id: str) -> str:
         """Make a job now, beside the timetable, which goes on as before. Returns the job's id."""
@@ -209,6 +209,12 @@ class Schedules:
     async def status(self) -> SchedulerStatus:
         """How many schedules there are, and whether they fire in time."""
         return await self._repo.scheduler_status()
+
+    async def _refusal(self, schedule_id: str) -> PulseError:
+        """Why nothing was done to the schedule: there is none, or its row is locked."""
+        if await self._repo.get_schedule(schedule_id) is None:
+            return ScheduleNotFound(schedule_id)
+        return Unavailable(f"Schedule {schedule_id} is locked by another session of the database. Try again.")
 
     async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
         timetable = _retuned(current, changes)

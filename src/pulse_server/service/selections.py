@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,10 +16,14 @@ from pulse_server.service.paging import decode_token, encode_token
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step did. An empty token: nothing that matched is left."""
+    """What one step did. An empty token: nothing that matched is left.
+
+    `locked`: so many were left as they are, because another session of the database has their rows.
+    """
 
     changed: int
     next_token: str
+    locked: int = 0
 
 
 class Selections:
@@ -45,26 +50,43 @@ class Selections:
         _require_some(wanted, "cancel")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "cancelled")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
-        return Batch(len(await self._jobs.cancel_all(job_ids, reason, statuses)), next_token)
+        changed = await self._jobs.cancel_all(job_ids, reason, statuses)
+        return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def retry(self, wanted: JobFilter, attempts: int, *, limit: int, token: str) -> Batch:
         """Put the next jobs back in line that match. One that somebody else has retried is passed over."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
-        return Batch(len(await self._jobs.retry_all(job_ids, attempts, statuses)), next_token)
+        changed = await self._jobs.retry_all(job_ids, attempts, statuses)
+        return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
         """Give the next jobs that match another priority. One that has finished by then is passed over."""
         _require_some(wanted, "change")
         statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritised")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
-        return Batch(len(await self._jobs.prioritize_all(job_ids, priority, statuses)), next_token)
+        changed = await self._jobs.prioritize_all(job_ids, priority, statuses)
+        return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def delete(self, wanted: JobFilter, *, limit: int, token: str) -> Batch:
         """Delete the next jobs that match. One that somebody has retried is passed over."""
         statuses = _allowed(_named(wanted, TERMINAL), TERMINAL, "deleted")
         job_ids, next_token = await self._next(wanted, limit, token)
-        return Batch(len(await self._jobs.delete_all(job_ids, statuses)), next_token)
+        deleted = await self._jobs.delete_all(job_ids, statuses)
+        return await self._batch(job_ids, deleted, statuses, next_token)
+
+    async def _batch(
+        self,
+        job_ids: Collection[str],
+        changed: Collection[str],
+        statuses: frozenset[JobStatus],
+        next_token: str,
+    ) -> Batch:
+        passed_over = set(job_ids).difference(changed)
+        found = await self._repo.job_statuses(passed_over) if passed_over else {}
+        # One that has moved on is no longer in these statuses; one that still is was locked.
+        locked = sum(status in statuses for status in found.values())
+        return Batch(len(changed), next_token, locked)
 
     async def _next(self, wanted: JobFilter, limit: int, token: str) -> tuple[list[str], str]:
         after = decode_token(token) if token else None

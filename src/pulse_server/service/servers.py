@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.overview import ConnectedWorker, Holding, Server
+from pulse_server.domain.overview import ConnectedWorker, Holding, Server, Sparing
 from pulse_server.loops import Loop
 from pulse_server.repos.overview import OverviewRepo
 
@@ -31,6 +31,7 @@ class Servers:
         connected: Callable[[], Sequence[ConnectedWorker]],
         *,
         interval: timedelta,
+        sparing: Sparing | None = None,
     ) -> None:
         self._repo = repo
         self._id = new_id()
@@ -38,14 +39,16 @@ class Servers:
         self._connected = connected
         self._silence = interval * tuning.SERVER_SILENT_ROUNDS
         self._has_told = False
-        self.loop = Loop("servers", self.tell, interval)
+        self._sparing = sparing
+        # A server that lives must never seem silent because of two rounds that were late.
+        self.loop = Loop("servers", self.tell, min(interval, sparing.after / 3) if sparing else interval)
 
     async def tell(self) -> None:
         """Refresh this server's row. The first time, clean up after those that died long ago."""
         if not self._has_told:
             await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
             self._has_told = True
-        await self._repo.record_server(self._id, self._name, self._connected())
+        await self._repo.record_server(self._id, self._name, self._connected(), self._sparing)
 
     async def leave(self) -> None:
         """Take this server's row away, if there may be one."""

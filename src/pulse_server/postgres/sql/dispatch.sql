@@ -8,6 +8,10 @@ SELECT paused, reason, paused_at, paused_by,
 FROM pulse.dispatch_control
 WHERE id = 1;
 
+-- name: lock_free_switch
+-- Before a change that met a lock: the switch, if no other session has it locked.
+SELECT id FROM pulse.dispatch_control WHERE id = 1 FOR UPDATE SKIP LOCKED;
+
 -- name: pause_everything
 -- Pausing again keeps since when, and takes the new reason and its author.
 UPDATE pulse.dispatch_control

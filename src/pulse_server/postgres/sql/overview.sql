@@ -127,10 +127,15 @@ WHERE ranked.place <= $1
 ORDER BY ranked.locked_by, ranked.place;
 
 -- name: record_server
--- This server is alive, with these workers.
-INSERT INTO pulse.servers AS server (id, name, workers)
-VALUES ($1::uuid, $2, $3::text::jsonb)
-ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp(), workers = excluded.workers;
+-- This server is alive, with these workers. If it is not heard of again, reap_expired takes it for cut off after $4, and
+-- spares its workers until $5.
+INSERT INTO pulse.servers AS server (id, name, workers, silent_from, workers_spared_until)
+VALUES ($1::uuid, $2, $3::text::jsonb, clock_timestamp() + $4::interval, clock_timestamp() + $5::interval)
+ON CONFLICT (id) DO UPDATE
+SET seen_at = clock_timestamp(),
+    workers = excluded.workers,
+    silent_from = excluded.silent_from,
+    workers_spared_until = excluded.workers_spared_until;
 
 -- name: forget_servers
 -- Removes this server, and those that were not heard of for so long.

@@ -16,6 +16,10 @@ FROM pulse.jobs
 WHERE id = ANY($1::uuid[])
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
+-- name: job_statuses
+-- By id, for telling what an operator's action passed over.
+SELECT job.id, job.status FROM pulse.jobs AS job WHERE job.id = ANY($1::uuid[]);
+
 -- name: find_existing
 -- The jobs that stand in the way of an insert: by id, or by topic and key. `same` tells whether topic and
 -- payload are those of the new job.
@@ -32,11 +36,13 @@ CROSS JOIN LATERAL (
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: current_claims
--- Those of the claims that still hold.
+-- Those of the claims that still hold, by the fence of extend_leases: what a claim does not carry is not compared.
 SELECT claim.id, claim.worker_id, claim.attempt
 FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 JOIN pulse.jobs AS job
-  ON job.id = claim.id AND job.locked_by = claim.worker_id AND job.attempts = claim.attempt;
+  ON job.id = claim.id
+ AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
+ AND job.attempts = COALESCE(claim.attempt, job.attempts);
 
 -- name: topics_with_ready_jobs
 -- Those of the topics that have something to claim: one index probe each. An EXISTS would be made a join, and

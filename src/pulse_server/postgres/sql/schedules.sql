@@ -107,6 +107,10 @@ RETURNING id, topic;
 -- name: has_fired
 SELECT id FROM pulse.jobs WHERE id = $2::uuid AND schedule_id = $1::uuid;
 
+-- name: lock_free_schedule
+-- Before a change that met a lock: the schedule, if no other session has it locked.
+SELECT id FROM pulse.schedules WHERE id = $1::uuid FOR UPDATE SKIP LOCKED;
+
 -- name: update_schedule
 -- Retune, if nobody moved the cursor or changed the definition since it was read: future occurrences only, jobs
 -- already made stay. Without the second guard two changes of different fields would undo each other.

@@ -10,6 +10,9 @@
 --     stored is clock_timestamp(). A volatile function could not be an index condition.
 --
 -- {job}, {rest_of_one} and {waits_in_turn} stand in fragments.sql.
+--
+-- complete_jobs, fail_jobs, extend_leases, release_jobs and what operators do wait for a locked row for a moment only
+-- (lock_timeout). One that met a lock is sent again behind lock_free_jobs (locks.sql), for the rows that are free. ADR-0045
 
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it is to start later. A row whose id or (topic, key) exists
@@ -205,12 +208,25 @@ RETURNING job.id, job.topic;
 -- From RUNNING, once the lease has lapsed, through the branch of a failure: RETRYING, or DEAD_LETTERED when
 -- no attempt is left. An attempt that never reached a worker is given back instead, so that no job can die
 -- of servers that crash between claim and delivery. A row that is being beaten at this moment is locked, and
--- skipped. $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it
+-- skipped. So are the jobs of a worker that is spared, because its beats arrive and cannot be stored, or because the
+-- server to which it was connected has fallen silent without leaving, and it may be on its way to another. ADR-0045
+-- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it
 -- was sent are not its business. ADR-0010
 WITH lapsed AS MATERIALIZED (
     SELECT job.id, job.locked_by, job.attempts, job.delivered
     FROM pulse.jobs AS job
     WHERE job.status = 'RUNNING' AND job.lease_until < LEAST(now(), $2::timestamptz)
+      AND job.locked_by NOT IN (
+          SELECT spared.worker_id
+          FROM pulse.spared_workers AS spared
+          WHERE spared.spared_until > LEAST(now(), $2::timestamptz)
+          UNION ALL
+          SELECT worker ->> 'worker_id'
+          FROM pulse.servers AS server
+          CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+          WHERE server.silent_from < now()
+            AND server.workers_spared_until > LEAST(now(), $2::timestamptz)
+      )
     ORDER BY job.lease_until
     LIMIT $1
     FOR UPDATE SKIP LOCKED

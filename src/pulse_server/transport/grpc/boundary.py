@@ -45,6 +45,7 @@ _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
     errors.TooManyLogins: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.JobLocked: grpc.StatusCode.UNAVAILABLE,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
 }
 

@@ -15,7 +15,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument, Unavailable
+from pulse_server.domain.errors import InvalidArgument, JobLocked, Unavailable
 from pulse_server.domain.jobs import Report
 from pulse_server.service.claims import Claims
 from pulse_server.service.reports import Reports
@@ -137,7 +137,9 @@ class Consumer:
 
     @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
-        lost = await self._claims.beat([convert.heartbeat(request)])
+        lost, unknown = await self._claims.beat([convert.heartbeat(request)])
+        if unknown:
+            raise JobLocked(request.job_id)
         return pb.HeartbeatResponse(should_stop=bool(lost))
 
     @binds_worker_id
@@ -150,21 +152,25 @@ class Consumer:
         patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
             async with asyncio.timeout(patience):
-                lost = await self._claims.beat(claims)
+                lost, unknown = await self._claims.beat(claims)
         except TimeoutError:
-            self._claims.note_failed_beats()
-            # The worker has to hear it from us: of a server that says nothing it must assume the worst, and
-            # gives up its jobs when their leases end.
+            # No beat has failed: how long to wait is the caller's choice, and the statement goes on. But the
+            # worker has to hear it from us: of a server that says nothing it must assume the worst, and gives
+            # up its jobs when their leases end.
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
         self._hub.settle(lost)
-        return pb.HeartbeatsResponse(stop=[convert.wire_claim(claim) for claim in lost])
+        return pb.HeartbeatsResponse(
+            stop=[convert.wire_claim(claim) for claim in lost],
+            unknown=[convert.wire_claim(claim) for claim in unknown],
+        )
 
     @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
         self._hub.answered(request.worker_id, claims)
-        return pb.ReleaseResponse(released=await self._claims.release(claims))
+        released, locked = await self._claims.release(claims)
+        return pb.ReleaseResponse(released=released, locked=[convert.wire_claim(claim) for claim in locked])
 
     async def _own_holder(self, job_id: str) -> str:
         """Who holds or finished the job, for a caller of the original contract, which names no worker.

@@ -68,7 +68,9 @@ class Operator:
             limit=limits.check_batch_size(request.limit),
             token=request.page_token,
         )
-        return pb.CancelJobsResponse(canceled=batch.changed, next_page_token=batch.next_token)
+        return pb.CancelJobsResponse(
+            canceled=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+        )
 
     async def retry_jobs(self, request: pb.RetryJobsRequest, _context: Any) -> pb.RetryJobsResponse:
         batch = await self._selections.retry(
@@ -77,7 +79,9 @@ class Operator:
             limit=limits.check_batch_size(request.limit),
             token=request.page_token,
         )
-        return pb.RetryJobsResponse(retried=batch.changed, next_page_token=batch.next_token)
+        return pb.RetryJobsResponse(
+            retried=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+        )
 
     async def prioritize_jobs(
         self, request: pb.PrioritizeJobsRequest, _context: Any
@@ -88,7 +92,9 @@ class Operator:
             limit=limits.check_batch_size(request.limit),
             token=request.page_token,
         )
-        return pb.PrioritizeJobsResponse(prioritized=batch.changed, next_page_token=batch.next_token)
+        return pb.PrioritizeJobsResponse(
+            prioritized=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+        )
 
     async def delete_jobs(self, request: pb.DeleteJobsRequest, _context: Any) -> pb.DeleteJobsResponse:
         batch = await self._selections.delete(
@@ -96,7 +102,9 @@ class Operator:
             limit=limits.check_batch_size(request.limit),
             token=request.page_token,
         )
-        return pb.DeleteJobsResponse(deleted=batch.changed, next_page_token=batch.next_token)
+        return pb.DeleteJobsResponse(
+            deleted=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+        )
 
     async def pause_dispatch(
         self, request: pb.PauseDispatchRequest, context: Any

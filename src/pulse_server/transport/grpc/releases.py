@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 
+from pulse_server import tuning
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim
 from pulse_server.service.claims import Claims
@@ -35,9 +36,15 @@ class Releases:
             await asyncio.wait(self._under_way, timeout=patience.total_seconds())
 
     async def _release(self, claims: Sequence[Claim]) -> None:
-        try:
-            released = await self._claims.release(claims)
-        except PulseError as error:
-            log.warning("release_failed", extra={"jobs": len(claims), "reason": str(error)})
-        else:
+        for _ in range(tuning.RELEASE_TRIES):
+            try:
+                released, locked = await self._claims.release(claims)
+            except PulseError as error:
+                log.warning("release_failed", extra={"jobs": len(claims), "reason": str(error)})
+                return
             log.info("released_undelivered", extra={"jobs": released})
+            if not locked:
+                return
+            claims = locked
+            await asyncio.sleep(tuning.RELEASE_PAUSE.total_seconds())
+        log.warning("release_failed", extra={"jobs": len(claims), "reason": "Their rows are locked."})

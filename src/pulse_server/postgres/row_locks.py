@@ -1,0 +1,76 @@
+"""Changes of jobs that pass over the rows which another session has locked. ADR-0045"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+
+from pulse_server import tuning
+from pulse_server.postgres.database import Connections, Fetch, Rows, Work
+
+log = logging.getLogger(__name__)
+
+
+def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:
+    """The statement, if its row can be locked without waiting; else no rows."""
+
+    async def work(fetch: Fetch) -> Rows:
+        return await fetch(statement, *args) if await fetch(lock, key) else []
+
+    return work
+
+
+class RowLocks:
+    """Sends a statement as it is, and only where it meets a lock once more for the rows that are free.
+
+    Every statement takes the ids of its jobs as $1. The caller finds out what became of those that the answer
+    lacks: their rows were locked, or the statement's own rule left them out.
+    """
+
+    def __init__(self, statements: Mapping[str, str], clock: Callable[[], float] = monotonic) -> None:
+        self._statements = statements
+        self._clock = clock
+        # By id, when it is forgotten that the row was locked; the first to be forgotten comes first.
+        self._locked: dict[object, float] = {}
+
+    async def fetch(
+        self, connections: Connections, name: str, job_ids: Sequence[object], *args: object
+    ) -> Rows:
+        """Run the statement of this name on those of the jobs whose rows can be had without waiting long."""
+
+        async def on_free_rows(fetch: Fetch) -> Rows:
+            return await self._fetch_free(fetch, name, job_ids, args)
+
+        if self._locked and self._names_a_locked_row(job_ids):
+            return await connections.transact(name, on_free_rows)
+        return await connections.fetch(name, self._statements[name], job_ids, *args, if_locked=on_free_rows)
+
+    async def _fetch_free(
+        self, fetch: Fetch, name: str, job_ids: Sequence[object], args: tuple[object, ...]
+    ) -> Rows:
+        rows = await fetch(self._statements["lock_free_jobs"], job_ids)
+        free = {str(row["id"]) for row in rows}
+        self._remember(name, [job_id for job_id in job_ids if job_id not in free], free)
+        # No id in the place of a locked one: the others keep their places in the statement's arrays.
+        named = [job_id if job_id in free else None for job_id in job_ids]
+        return await fetch(self._statements[name], named, *args)
+
+    def _names_a_locked_row(self, job_ids: Sequence[object]) -> bool:
+        now = self._clock()
+        while self._locked and next(iter(self._locked.values())) <= now:
+            del self._locked[next(iter(self._locked))]
+        return not self._locked.keys().isdisjoint(job_ids)
+
+    def _remember(self, name: str, locked: Sequence[object], free: set[str]) -> None:
+        new = [job_id for job_id in locked if job_id not in self._locked]
+        if new:
+            log.warning("rows_locked", extra={"statement": name, "jobs": len(new), "job_id": new[0]})
+        for job_id in self._locked.keys() & free:
+            del self._locked[job_id]
+        forgotten_at = self._clock() + tuning.LOCK_REMEMBERED.total_seconds()
+        for job_id in locked[: tuning.LOCKS_REMEMBERED]:
+            self._locked.pop(job_id, None)  # to the end
+            self._locked[job_id] = forgotten_at
+        while len(self._locked) > tuning.LOCKS_REMEMBERED:
+            del self._locked[next(iter(self._locked))]

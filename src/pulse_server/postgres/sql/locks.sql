@@ -1,0 +1,29 @@
+-- What keeps a row that another session has locked from delaying others. No transitions: neither changes a job. ADR-0045
+
+-- name: lock_free_jobs
+-- Whatever its state, a job that no other session has locked: it stays so until the transaction ends, and the
+-- statement that follows waits for none of them. Locked as an update locks, so that a reference to the job from
+-- another table is no obstacle.
+SELECT job.id
+FROM pulse.jobs AS job
+WHERE job.id = ANY($1::uuid[])
+ORDER BY job.id
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: spare_workers
+-- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have
+-- kept them. Those that are spared no longer are forgotten, unless another server is at it.
+WITH over AS MATERIALIZED (
+    SELECT spared.worker_id
+    FROM pulse.spared_workers AS spared
+    WHERE spared.spared_until < now() AND spared.worker_id <> ALL ($1::text[])
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+),
+forgotten AS (
+    DELETE FROM pulse.spared_workers AS spared USING over WHERE spared.worker_id = over.worker_id
+)
+INSERT INTO pulse.spared_workers AS spared (worker_id, spared_until)
+SELECT new.worker_id, clock_timestamp() + $2::interval
+FROM unnest($1::text[]) AS new (worker_id)
+ON CONFLICT (worker_id) DO UPDATE SET spared_until = GREATEST(spared.spared_until, excluded.spared_until);

@@ -1,0 +1,223 @@
+"""How locks of other sessions are met: rows are passed over, a lock on the table is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import ScheduleNotFound, Unavailable
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.jobs import Submitted
+from pulse_server.domain.overview import ConnectedWorker, Sparing
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.service.schedules import Schedules
+from tests.fakes.replica import Replica
+from tests.fakes.store import LEASE, Store, a_job, failure
+from tests.fakes.time_machines import PostgresTimeMachine
+from tests.postgres.planning import Planning
+from tests.postgres.sessions import Connection
+
+A_MOMENT = timedelta(milliseconds=10)
+LONGER = timedelta(milliseconds=100)
+
+
+@pytest.fixture(params=[False, True], ids=["direct", "behind a pooler"])
+async def impatient(
+    request: pytest.FixtureRequest,
+    shared_dsn: str,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Store]:
+    """A store that waits for a lock for a moment only."""
+    monkeypatch.setattr(tuning, "LOCK_PATIENCE", A_MOMENT)
+    database = Database(shared_dsn, behind_pooler=request.param)
+    yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    await database.close()
+
+
+async def waits_for_longer(connection: Connection, sessions: int) -> None:
+    """Return once so many sessions have waited for a lock for longer than the patience."""
+    async with asyncio.timeout(20):
+        while sessions > await connection.fetchval(  # noqa: ASYNC110 - the database rings no bell
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND cardinality(pg_blocking_pids(pid)) > 0 AND clock_timestamp() - query_start > $1",
+            LONGER,
+        ):
+            await asyncio.sleep(0.002)
+
+
+async def test_lock_on_the_table_is_waited_for(
+    impatient: Store, connection: Connection, second_connection: Connection
+) -> None:
+    """As an ALTER TABLE has it: what waited before must not fail now."""
+    repo = impatient.repo
+    await impatient.submit(*[a_job() for _ in range(6)])
+    beaten, completed, failed, released, cancelled, _ = await impatient.claim(count=6)
+    job = a_job()
+    calls: list[Any] = [
+        repo.extend_leases([beaten], LEASE),
+        repo.complete_jobs([completed]),
+        repo.fail_jobs([failure(failed)]),
+        repo.release_jobs([released]),
+        repo.cancel_jobs([cancelled.job_id], ""),
+        repo.insert_jobs([job]),
+        repo.reap_expired(10),
+        repo.promote_due(10),
+    ]
+
+    async with second_connection.transaction():
+        await second_connection.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
+        answers = asyncio.gather(*calls)
+        await waits_for_longer(connection, len(calls))
+    beats, completions, failures, releases, cancellations, inserted, reaped, _ = await answers
+
+    assert beats == {beaten}
+    assert set(completions) == {completed}
+    assert set(failures) == {failed}
+    assert set(releases) == {released.job_id}
+    assert [entry.ended_claim for entry in cancellations] == [cancelled]
+    assert inserted == [Submitted(job.id, False)]
+    assert reaped == []
+
+
+async def test_reference_from_another_table_is_no_obstacle(
+    impatient: Store, connection: Connection, second_connection: Connection
+) -> None:
+    await impatient.submit(a_job(), a_job())
+    referred, locked = await impatient.claim(count=2)
+
+    async with second_connection.transaction():
+        await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", referred.job_id)
+        await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.job_id)
+        assert set(await impatient.repo.complete_jobs([referred, locked])) == {referred}
+
+
+class RecordedConnections:
+    """Stands for the connections: the named rows are locked, and each way that was gone is written down."""
+
+    def __init__(self) -> None:
+        self.locked: set[str] = set()
+        self.ways: list[str] = []
+
+    async def fetch(self, _name: str, statement: str, ids: Any, *, if_locked: Callable[..., Any]) -> Any:
+        self.ways.append("plain")
+        return await if_locked(self._send) if self.locked & set(ids) else await self._send(statement, ids)
+
+    async def transact(self, _name: str, work: Callable[..., Any]) -> Any:
+        self.ways.append("looks first")
+        return await work(self._send)
+
+    async def _send(self, statement: str, ids: Any) -> Any:
+        if statement == "lock":
+            return [{"id": job_id} for job_id in ids if job_id not in self.locked]
+        return [job_id for job_id in ids if job_id is not None]
+
+
+async def test_row_that_was_locked_is_looked_at_first_until_it_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A report that is offered again and again must not keep its lane waiting each time."""
+    connections: Any = RecordedConnections()
+    rows = RowLocks({"lock_free_jobs": "lock", "complete_jobs": "complete"})
+    connections.locked = {"b"}
+
+    async def complete(*job_ids: str) -> list[str]:
+        return list(await rows.fetch(connections, "complete_jobs", job_ids))
+
+    assert await complete("a", "b", "c") == ["a", "c"]
+    assert await complete("b") == []
+    assert await complete("d") == ["d"]
+    connections.locked = set()
+    assert await complete("b", "e") == ["b", "e"]
+    assert await complete("b") == ["b"]
+
+    assert connections.ways == ["plain", "looks first", "plain", "looks first", "plain"]
+    assert [record.getMessage() for record in caplog.records] == ["rows_locked"]
+
+
+async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "LOCKS_REMEMBERED", 3)
+    now = 0.0
+    connections: Any = RecordedConnections()
+    rows = RowLocks({"lock_free_jobs": "lock", "complete_jobs": "complete"}, clock=lambda: now)
+    connections.locked = set("abcdef")
+    for job_id in "abcde":
+        await rows.fetch(connections, "complete_jobs", [job_id])
+    connections.ways.clear()
+
+    await rows.fetch(connections, "complete_jobs", ["a"])  # forgotten for newer ones
+    now = tuning.LOCK_REMEMBERED.total_seconds()
+    await rows.fetch(connections, "complete_jobs", ["e"])
+    await rows.fetch(connections, "complete_jobs", ["e"])
+
+    assert connections.ways == ["plain", "plain", "looks first"]
+
+
+async def test_schedule_that_is_locked_asks_to_try_again(
+    planning: Planning, second_connection: Connection
+) -> None:
+    schedule = await planning.make()
+    service = Schedules(planning.repo, Replica().signals)
+
+    async with second_connection.transaction():
+        await second_connection.execute("SELECT FROM pulse.schedules FOR UPDATE")
+        for act in (service.pause, service.resume, service.delete):
+            with pytest.raises(Unavailable, match="Try again"):
+                await act(schedule.id)
+    assert (await service.pause(schedule.id)).paused
+    await service.delete(schedule.id)
+    with pytest.raises(ScheduleNotFound):
+        await service.delete(schedule.id)
+
+
+async def test_pause_switch_that_is_locked_asks_to_try_again(
+    shared_dsn: str, connection: Connection, second_connection: Connection
+) -> None:
+    database = Database(shared_dsn)
+    switches = PostgresDispatchRepo(database)
+
+    async with second_connection.transaction():
+        await second_connection.execute("SELECT FROM pulse.dispatch_control FOR UPDATE")
+        with pytest.raises(Unavailable, match="switch is locked"):
+            await switches.pause_everything("")
+    await switches.pause_everything("")
+    assert (await switches.read_gate()).everything is not None
+    await switches.resume_everything()
+    await database.close()
+
+
+async def test_workers_of_a_server_that_fell_silent_are_spared_and_those_of_one_that_left_are_not(
+    postgres: Store, connection: Connection, shared_dsn: str
+) -> None:
+    an_hour = timedelta(hours=1)
+    database = Database(shared_dsn)
+    overview = PostgresOverviewRepo(database)
+
+    async def serve(worker_id: str, after: timedelta, until: timedelta) -> str:
+        server_id = new_id()
+        (now,) = await connection.fetchrow("SELECT now()") or ()
+        connected = ConnectedWorker(worker_id, ("email",), 1, now)
+        await overview.record_server(server_id, "a:1", [connected], Sparing(after, until))
+        return server_id
+
+    await postgres.submit(*[a_job() for _ in range(4)])
+    claims = [claim for name in ("lives", "silent", "left", "long") for claim in await postgres.claim(name)]
+    await postgres.time.lapse_leases(*[claim.job_id for claim in claims])
+    await serve("lives", an_hour, 2 * an_hour)
+    await serve("silent", -A_MOMENT, an_hour)
+    await overview.forget_servers(await serve("left", -A_MOMENT, an_hour), an_hour)
+    await serve("long", -2 * an_hour, -an_hour)
+
+    reaped = [entry.claim.worker_id for entry in await postgres.repo.reap_expired(10)]
+    await connection.execute("DELETE FROM pulse.servers")
+    await database.close()
+    assert reaped == ["lives", "left", "long"]

@@ -1,0 +1,116 @@
+"""Beats that could not be stored are made known to all servers, for the workers concerned and no others."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import BeatAnswer, Claim
+from pulse_server.service.claims import Claims
+from pulse_server.service.spared_workers import SparedWorkers
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+TTL = timedelta(seconds=30)
+
+
+@pytest.fixture
+def spared(replica: Replica) -> SparedWorkers:
+    return SparedWorkers(replica.repo, TTL)
+
+
+@pytest.fixture
+def claims(replica: Replica, spared: SparedWorkers) -> Claims:
+    return Claims(replica.repo, replica.signals, TTL, spared_workers=spared)
+
+
+async def held_by(replica: Replica, *worker_ids: str) -> list[Claim]:
+    await replica.store.submit(*[a_job() for _ in worker_ids])
+    return [claim for worker_id in worker_ids for claim in await replica.store.claim(worker_id)]
+
+
+async def test_nothing_is_recorded_while_beats_are_stored(
+    replica: Replica, claims: Claims, spared: SparedWorkers
+) -> None:
+    held, lost = await held_by(replica, "A", "B")
+    await replica.repo.complete_jobs([lost])
+    await claims.beat([held, lost])
+    replica.repo.calls.clear()
+    await spared.record()
+
+    assert replica.repo.calls == []
+
+
+async def test_workers_of_a_statement_that_failed_are_spared(
+    replica: Replica, claims: Claims, spared: SparedWorkers
+) -> None:
+    held = await held_by(replica, "A", "B", "C")
+    replica.repo.is_away = True
+    with pytest.raises(Unavailable):
+        await claims.beat(held[:2])
+    with pytest.raises(Unavailable):  # it is tried again until it is done
+        await spared.record()
+    replica.repo.is_away = False
+    await spared.record()
+
+    assert set(replica.repo.spared) == {"A", "B"}
+
+
+async def test_only_the_worker_of_a_locked_row_is_spared_and_the_reaper_does_not_win_over_its_next_beat(
+    replica: Replica, claims: Claims, spared: SparedWorkers
+) -> None:
+    locked, dead = await held_by(replica, "A", "B")
+    replica.repo.locked = {locked.job_id}
+    assert await claims.beat([locked, dead]) == BeatAnswer([], [locked])
+    await spared.record()
+    assert set(replica.repo.spared) == {"A"}
+
+    await replica.store.time.lapse_leases(locked.job_id, dead.job_id)
+    replica.repo.locked = set()
+    assert [entry.claim for entry in await replica.repo.reap_expired(10)] == [dead]
+    assert await claims.beat([locked]) == BeatAnswer([], [])
+
+
+async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
+    replica: Replica, claims: Claims, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time that such a statement fails, another server may have reaped the job."""
+    monkeypatch.setattr(tuning, "BEAT_SLOW", timedelta(0))
+    (held,) = await held_by(replica, "A")
+    arrived, go = asyncio.Event(), asyncio.Event()
+    extend = replica.repo.extend_leases
+
+    async def slow(*args: object) -> set[Claim]:
+        arrived.set()
+        await go.wait()
+        return await extend(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(replica.repo, "extend_leases", slow)
+    beating = asyncio.create_task(
+        Claims(replica.repo, replica.signals, TTL, spared_workers=spared).beat([held])
+    )
+    await arrived.wait()
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while not replica.repo.spared:
+            await asyncio.sleep(0)
+            await spared.record()
+    go.set()
+
+    assert await beating == BeatAnswer([], [])
+    assert set(replica.repo.spared) == {"A"}
+
+
+async def test_no_more_workers_wait_to_be_recorded_than_allowed(
+    replica: Replica, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "SPARED_WORKERS", 2)
+    spared.spare(["A", "B"])
+    spared.spare(["A", "C"])
+    await spared.record()
+
+    assert set(replica.repo.spared) == {"A", "C"}
