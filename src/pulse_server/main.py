@@ -16,7 +16,7 @@ from pulse_server import tuning
 from pulse_server.access.users import BadUsers
 from pulse_server.allocation import give_back_large_blocks, raise_open_files
 from pulse_server.domain.errors import PulseError
-from pulse_server.embedded import EmbeddedError, EmbeddedPostgres
+from pulse_server.embedded import EmbeddedError, EmbeddedPostgres, psql_command
 from pulse_server.logs import configure_logging, silence_grpc_core
 from pulse_server.settings import BadSettings, Settings, read_settings
 from pulse_server.settings.arguments import environment, given_flags, parser
@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(settings.log_level, lifeline.number if lifeline is not None else None)
         if failpoints and lifeline is None:
             log.warning("failpoints_armed", extra={"failpoints": failpoints})
+        if options.command == "psql":
+            return _open_psql(settings, options.arguments)
         if options.command == "migrate":
             return _migrate(settings, show_only=options.action == "status")
         if lifeline is not None:
@@ -77,6 +79,16 @@ def _serve(settings: Settings, environ: Mapping[str, str], *, migrate: bool) -> 
             return supervise(settings, environ, dsn)
         _serve_here(settings, dsn)
     return 0
+
+
+def _open_psql(settings: Settings, arguments: Sequence[str]) -> int:
+    """Become psql."""
+    if settings.database_url is not None:
+        raise BadSettings(
+            "`pulsed psql` opens the embedded database, and DB_HOST names another one: give psql its address."
+        )
+    command = [*psql_command(settings.data_directory), *arguments]
+    os.execv(command[0], command)
 
 
 def _serve_beside_others(settings: Settings, lifeline: Lifeline) -> int:

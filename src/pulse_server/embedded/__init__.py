@@ -1,6 +1,7 @@
 """A Postgres of one's own, for `pulsed` without DB_HOST: a child process on a private unix socket."""
 
 from pulse_server.embedded.cluster import EmbeddedPostgres
+from pulse_server.embedded.console import psql_command
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import (
     DataDirectoryInUse,
@@ -20,4 +21,5 @@ __all__ = [
     "StartFailed",
     "WrongMajorVersion",
     "default_data_directory",
+    "psql_command",
 ]

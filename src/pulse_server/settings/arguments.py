@@ -15,7 +15,7 @@ _WIDTH = 100
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsed",
-        usage="pulsed [--migrate] [settings]\n       pulsed migrate [status] | check [settings]",
+        usage="pulsed [--migrate] [settings]\n       pulsed migrate [status] | check | psql [settings]",
         description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
         epilog="\n".join(_settings_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -34,6 +34,10 @@ def parser() -> argparse.ArgumentParser:
     _add_settings(migrate)
     about = "tell what is wrong with this configuration, without serving and without changing anything"
     check = _add_command(commands, "check", about, usage="pulsed check [--migrate] [settings]")
+    about = "open the embedded database of a pulsed that runs, with psql"
+    psql = _add_command(commands, "psql", about, usage="pulsed psql [settings] [-- OPTIONS OF PSQL]")
+    psql.add_argument("arguments", nargs="*", help="for psql, after --: -- -c 'SELECT 1'")
+    _add_settings(psql)
     _add_migrate(check, "as if pulsed were started with --migrate")
     _add_settings(check)
     return parser
