@@ -113,7 +113,7 @@ class Pulse(Enqueuing, Operating, Selecting, Overseeing, Pausing, Scheduling):
         """Take jobs and run their handlers until SIGTERM or SIGINT, or until cancelled; drain, then return.
 
         `topics` narrows it to some of those that have a handler; `concurrency` counts instead of what the
-        client was made with.
+        client was made with. A worker of several topics drains the best priority over all of them.
 
         Schedules that were declared with `every` and `cron` are made sure of beside that; one that the
         server refuses ends the run with its error. Draining takes no more jobs, hands back those not

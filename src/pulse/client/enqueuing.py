@@ -35,6 +35,8 @@ class Enqueuing:
     ) -> JobHandle:
         """Store a job and return its handle once it is safe in the database.
 
+        A higher `priority` is run first, strictly, over all topics that a worker serves.
+
         Calls that run at the same time share a batch. When an answer is lost the same job is sent again
         until `timeout`; it is stored once. With `key`, a later enqueue on the topic with the same key and
         arguments answers with this job (`.duplicate`); with other arguments it raises AlreadyExists.
