@@ -293,8 +293,9 @@ LARGE_REQUESTS = 3
 LARGE_REQUESTS_PARKED = 2
 NEW_REQUESTS = 3
 SMALL_REQUESTS = 64
-# Requests that wait to be read, 64 KiB of each in a buffer, and for how long.
-REQUESTS_IN_LINE = 256
+# Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
+# come back at once.
+REQUESTS_IN_LINE = 2048
 REQUEST_TURN = timedelta(seconds=10)
 # How long a request may take to arrive. It is looked at this often; after three looks it is slow, and has to
 # give way to others from then on, a large one after ten seconds.

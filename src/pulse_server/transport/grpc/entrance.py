@@ -58,7 +58,8 @@ class Entrance(grpc.aio.ServerInterceptor):
             await respond(handler, requests, context)
             return
         try:
-            async with self._intake.request(context, user or peer_address(context.peer())) as box:
+            caller = user or peer_address(context.peer())
+            async with self._intake.request(context, caller, method) as box:
                 request = _parsed(handler, box)
                 if not handler.response_streaming:
                     await respond(handler, request, context)

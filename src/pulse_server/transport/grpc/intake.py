@@ -1,7 +1,7 @@
 """Admits requests before their bytes are read, so that what callers send together stays bounded. ADR-0038
 
 gRPC takes in a message of up to MAX_MESSAGE_BYTES once it was asked for, and says nothing of its size before
-it is there. What is known is how the last message of a connection was:
+it is there. What is known is how the last message of the method was, on the same connection:
 
 * small, as nearly always: the next is read at once. One that does not arrive within a moment is slow: it gets
   a slot among the large ones, or goes on for as long as the slow ones together take little memory.
@@ -48,22 +48,22 @@ class Intake:
         self.large = Quota(tuning.LARGE_REQUESTS)
         self.slow = SlowRequests()
         self._parked = 0
-        # Whether the last message of a connection was large.
-        self._connections: dict[str, bool] = {}
+        # The methods of which the last message on a connection was large.
+        self._connections: dict[str, set[str]] = {}
 
     @asynccontextmanager
-    async def request(self, context: Context, caller: str) -> AsyncIterator[list[bytes]]:
+    async def request(self, context: Context, caller: str, method: str) -> AsyncIterator[list[bytes]]:
         """The request's bytes, in a list that is to be emptied once they were parsed. The block answers it.
 
         ResourceExhausted if it cannot be taken in now, or does not arrive.
         """
         connection = context.peer()
-        reading = Reading(self, self._quota_of(connection), caller)
+        reading = Reading(self, self._quota_of(connection, method), caller)
         await reading.quota.enter(caller)
         try:
             data = await reading.read(context)
             is_large = len(data) > tuning.LARGE_REQUEST_BYTES
-            self._remember(connection, is_large=is_large)
+            self._remember(connection, method, is_large=is_large)
             if is_large:
                 await self._wait_among_the_large(reading)
             else:
@@ -72,7 +72,7 @@ class Intake:
             del data
             yield box
         except _NotInTime:
-            self._remember(connection, is_large=True)
+            self._remember(connection, method, is_large=True)
             raise ResourceExhausted(_TOO_SLOW) from None
         finally:
             reading.leave()
@@ -89,20 +89,22 @@ class Intake:
         finally:
             self._parked -= 1
 
-    def _quota_of(self, connection: str) -> Quota:
-        is_large = self._connections.get(connection)
-        if is_large is None:
+    def _quota_of(self, connection: str, method: str) -> Quota:
+        large = self._connections.get(connection)
+        if large is None:
             return self.new
-        return self.large if is_large else self.small
+        return self.large if method in large else self.small
 
-    def _remember(self, connection: str, *, is_large: bool) -> None:
-        known = self._connections
-        if known.get(connection) is is_large:
-            return
-        known.pop(connection, None)
-        known[connection] = is_large
-        if len(known) > tuning.CONNECTIONS_REMEMBERED:
-            del known[next(iter(known))]
+    def _remember(self, connection: str, method: str, *, is_large: bool) -> None:
+        large = self._connections.get(connection)
+        if large is None:
+            large = self._connections[connection] = set()
+            if len(self._connections) > tuning.CONNECTIONS_REMEMBERED:
+                del self._connections[next(iter(self._connections))]
+        if is_large:
+            large.add(method)
+        elif large:
+            large.discard(method)
 
 
 class Reading:

@@ -41,7 +41,7 @@ class Quota:
         """Take a slot, when there is one. ResourceExhausted if the line is too long, or takes too long."""
         if not self._line and self.try_enter(caller):
             return
-        if len(self._line) >= tuning.REQUESTS_IN_LINE:
+        if self._is_line_full(caller):
             raise ResourceExhausted(self._busy)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line[turn] = caller
@@ -57,6 +57,13 @@ class Quota:
             raise
         finally:
             self._line.pop(turn, None)
+
+    def _is_line_full(self, caller: str) -> bool:
+        """Whether nothing more may wait. One caller has half of the line at the most."""
+        if len(self._line) * 2 < tuning.REQUESTS_IN_LINE:
+            return False
+        of_caller = sum(waiting == caller for waiting in self._line.values())
+        return len(self._line) >= tuning.REQUESTS_IN_LINE or of_caller * 2 >= tuning.REQUESTS_IN_LINE
 
     def leave(self, caller: str) -> None:
         """Give the slot to the next in line."""

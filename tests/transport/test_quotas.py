@@ -1,0 +1,115 @@
+"""Slots for requests: so many in all and for one caller, and a line that is bounded in length and time."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import ResourceExhausted
+from pulse_server.transport.grpc.held import HeldBytes
+from pulse_server.transport.grpc.quotas import Quota
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_caller_with_its_share_does_not_keep_others_out() -> None:
+    quota = Quota(3)
+    greedy = [asyncio.create_task(quota.enter("greedy")) for _ in range(5)]
+    await settle()
+    assert [task.done() for task in greedy] == [True, True, False, False, False]
+
+    await quota.enter("other")
+
+    quota.leave("greedy")
+    await settle()
+    assert [task.done() for task in greedy] == [True, True, True, False, False]
+    for task in greedy:
+        task.cancel()
+
+
+async def test_slot_goes_to_the_next_in_line() -> None:
+    quota = Quota(1)
+    await quota.enter("a")
+    waiting = [asyncio.create_task(quota.enter(name)) for name in "bc"]
+    await settle()
+
+    quota.leave("a")
+    await settle()
+
+    assert [task.done() for task in waiting] == [True, False]
+    waiting[1].cancel()
+
+
+async def test_one_that_gives_up_leaves_the_line_as_it_was() -> None:
+    quota = Quota(1)
+    await quota.enter("a")
+    first, second = (asyncio.create_task(quota.enter(name)) for name in "bc")
+    await settle()
+    first.cancel()
+    await settle()
+
+    quota.leave("a")
+
+    await asyncio.wait_for(second, 5)
+    assert not quota.is_wanted
+    assert not quota.try_enter("d"), "the only slot is taken once"
+
+
+async def test_one_that_gives_up_when_its_turn_has_come_gives_the_slot_back() -> None:
+    quota = Quota(1)
+    await quota.enter("a")
+    waiting = asyncio.create_task(quota.enter("b"))
+    await settle()
+
+    quota.leave("a")
+    waiting.cancel()
+    await settle()
+
+    assert quota.try_enter("c")
+
+
+async def test_line_that_takes_too_long_is_refused_with_a_sentence() -> None:
+    quota = Quota(1, turn=timedelta(milliseconds=1))
+    await quota.enter("a")
+
+    with pytest.raises(ResourceExhausted, match="Try again"):
+        await quota.enter("b")
+
+    quota.leave("a")
+    await quota.enter("b")
+
+
+async def test_line_is_bounded_and_half_of_it_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "REQUESTS_IN_LINE", 4)
+    quota = Quota(1)
+    await quota.enter("a")
+    waiting = [asyncio.create_task(quota.enter("greedy")) for _ in range(2)]
+    await settle()
+    with pytest.raises(ResourceExhausted):
+        await quota.enter("greedy")
+
+    waiting += [asyncio.create_task(quota.enter(name)) for name in "bc"]
+    await settle()
+    with pytest.raises(ResourceExhausted):
+        await quota.enter("d")
+
+    assert not any(task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
+
+
+async def test_nothing_is_read_until_enough_was_answered() -> None:
+    held = HeldBytes(10)
+    held.add(25)
+    waiting = asyncio.create_task(held.room())
+    held.remove(15)
+    await settle()
+    assert not waiting.done()
+
+    held.remove(1)
+
+    await asyncio.wait_for(waiting, 5)
