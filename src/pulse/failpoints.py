@@ -80,6 +80,7 @@ _SDK = {
     "worker.reporting": "handlers are done; their results have not left",
     "worker.reported": "the server has answered a report",
     "worker.beating": "before a heartbeat, in its thread",
+    "worker.returning": "before jobs that have not started are released, in the heartbeat thread",
     "worker.releasing": "before a worker that stops gives jobs back, if it has any",
 }
 

@@ -68,7 +68,7 @@ TURN_SECONDS = 0.002
 
 # Work kept ahead of the handlers: covers a report, a claim and a delivery, with room for a slow commit.
 PREFETCH_SECONDS = 0.05
-# Above this a larger window buys no throughput, and a crash would burn an attempt on each job in it.
+# Above this a larger window buys no throughput.
 PREFETCH_MOST = 2_000
 # What the server takes as a capacity.
 WINDOW_MOST = 10_000
@@ -94,8 +94,17 @@ REPORT_BATCH_BYTES = 2 * MIB
 # One: what finishes meanwhile goes out together next, and a busy server is asked less often.
 REPORTS_IN_FLIGHT = 1
 
-# A delivery that took this part of its lease is confirmed before its handler starts, asked for or not.
-STALE_DELIVERY = 1 / 3
+# A handler starts within this long after its claim. Later the server is asked first: the topic may be paused,
+# the job canceled, or completed by another worker. Delivery and a full window take far less. (docs/adr/0046)
+START_WITHIN_SECONDS = 1.0
+# The same after the server was asked. With the age of what a server knows of a pause, below two seconds.
+CONFIRMED_START_SECONDS = 0.5
+# A handler that has run for this long is beaten, so that its attempt counts should the worker die.
+FIRST_BEAT_SECONDS = 0.05
+# A job that waits this long for its handler is released: it could run elsewhere.
+HOLD_SECONDS = 1.0
+# How often that is looked at.
+HOLD_LOOK_SECONDS = 0.25
 CONFIRM_BATCH_JOBS = 1_000
 CONFIRMS_IN_FLIGHT = 2
 

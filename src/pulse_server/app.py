@@ -85,7 +85,7 @@ class App:
         switches = PostgresDispatchRepo(self._database)
         self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
         self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
-        self.gate.on_change(lambda: self.hub.wake(None))
+        self.gate.on_change(self.hub.change_gate)
         signals.attach(self.hub)
         signals.on_gate_changed_elsewhere(self.gate.loop.nudge)
         self.watchdog = Watchdog(

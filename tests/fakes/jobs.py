@@ -120,6 +120,7 @@ class InMemoryJobRepo:
                     status=JobStatus.RETRYING,
                     ready=True,
                     attempts=job.attempts - 1,
+                    started_at=job.started_at if job.attempts > 1 else None,
                     next_run_at=self.clock.now(),
                     locked_by=None,
                     lease_until=None,
@@ -346,7 +347,7 @@ class InMemoryJobRepo:
         return Submitted(by_key[0].id if by_key else job.id, True)
 
     def _claim(self, job: Job, worker_id: str, confirms: bool, lease: timedelta) -> ClaimedJob:
-        is_delivered = not confirms or (job.attempts == 0 and job.max_attempts > 1)
+        must_confirm = job.started_at is not None or job.max_attempts - job.attempts == 1
         job = self._put(
             job,
             status=JobStatus.RUNNING,
@@ -355,9 +356,9 @@ class InMemoryJobRepo:
             locked_by=worker_id,
             lease_until=self.clock.now() + lease,
             started_at=self.clock.now(),
-            delivered=is_delivered,
+            delivered=not confirms,
         )
-        return as_claimed(job)
+        return as_claimed(job)._replace(confirm=confirms and must_confirm)
 
     def _reap(self, job: Job) -> Reaped:
         claim = Claim(job.id, job.locked_by, job.attempts)

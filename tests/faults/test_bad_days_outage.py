@@ -77,7 +77,9 @@ async def _outage(
     """Return once all is well after it, with the id of the job whose worker died meanwhile."""
     dies = await stage.worker(server.address, "patient")
     lost = await p.enqueue("patient", Errand("its worker dies"))
-    await stage.started(lost.id)
+    table = await table_of(stage.dsn)
+    await table.wait_until(lost.id, delivered=True)
+    await table.connection.close()
     begin()
     dies.kill()
     stage.open(gate)

@@ -68,6 +68,7 @@ async def test_everything_that_is_told_to_stop_at_once_goes_on_where_it_was(
     assert {rows[job_id]["attempts"] for job_id in waiting} == {1}
     # One more of those that a worker had, and could not hand back or report for want of a server.
     assert {row["attempts"] for row in rows.values()} <= {1, 2}
+    # And one start more than attempts, if the first one had only just begun: no server knew of it.
     starts = Counter(start.job_id for start in stage.executions())
-    assert all(1 <= starts[job_id] <= row["attempts"] for job_id, row in rows.items())
+    assert all(1 <= starts[job_id] <= row["attempts"] + 1 for job_id, row in rows.items())
     assert not await started_after_completion(table, stage.executions())

@@ -98,18 +98,18 @@ async def test_running_job_is_not_claimed_again(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("confirms", "attempts_before", "max_attempts", "delivered"),
+    ("confirms", "attempts_before", "max_attempts", "confirm"),
     [
-        (False, 0, 5, True),  # a worker that cannot confirm is believed
-        (False, 1, 2, True),
-        (True, 0, 5, True),  # a first attempt with others to follow may be lost without harm
-        (True, 0, 1, False),  # the only attempt
-        (True, 1, 5, False),  # a later attempt
-        (True, 1, 2, False),  # the last attempt
+        (False, 0, 5, False),  # a worker that cannot confirm
+        (False, 1, 2, False),
+        (True, 0, 5, False),  # a first attempt with others to follow
+        (True, 0, 1, True),  # the only attempt
+        (True, 1, 5, True),  # a later attempt
+        (True, 1, 2, True),  # the last attempt
     ],
 )
-async def test_attempt_that_must_not_be_lost_asks_for_confirmation(
-    store: Store, confirms: bool, attempts_before: int, max_attempts: int, delivered: bool
+async def test_attempt_counts_from_its_first_beat_which_a_later_or_last_one_needs_before_it_starts(
+    store: Store, confirms: bool, attempts_before: int, max_attempts: int, confirm: bool
 ) -> None:
     (job_id,) = await store.submit(a_job(max_attempts=max_attempts))
     for _ in range(attempts_before):
@@ -122,8 +122,37 @@ async def test_attempt_that_must_not_be_lost_asks_for_confirmation(
     (claimed,) = await store.repo.claim_batch(["email"], room("A", 1, confirms=confirms), LEASE)
 
     assert claimed.attempt == attempts_before + 1
-    assert claimed.confirm is not delivered
-    assert (await store.job(job_id)).delivered is delivered
+    assert claimed.confirm is confirm
+    assert (await store.job(job_id)).delivered is not confirms
+
+
+async def test_first_attempt_that_was_lost_costs_nothing_once_and_is_confirmed_from_then_on(
+    store: Store,
+) -> None:
+    """It may have started, and killed its worker: else it would do so for ever."""
+    (job_id,) = await store.submit(a_job(max_attempts=5))
+    confirms, attempts = [], []
+    for _ in range(3):
+        (claimed,) = await store.repo.claim_batch(["email"], room("A", 1, confirms=True), LEASE)
+        confirms.append(claimed.confirm)
+        if claimed.confirm:
+            await store.repo.extend_leases([Claim(job_id, "A", claimed.attempt)], LEASE)
+        await store.time.lapse_leases(job_id)
+        assert await store.repo.reap_expired(1)
+        attempts.append((await store.job(job_id)).attempts)
+        await store.time.make_due(job_id)
+        await store.repo.promote_due(1)
+    assert confirms == [False, True, True]
+    assert attempts == [0, 1, 2]
+
+
+async def test_job_released_before_its_first_attempt_started_needs_no_confirmation(store: Store) -> None:
+    (job_id,) = await store.submit(a_job(max_attempts=5))
+    for _ in range(2):
+        (claimed,) = await store.repo.claim_batch(["email"], room("A", 1, confirms=True), LEASE)
+        assert (claimed.attempt, claimed.confirm) == (1, False)
+        await store.repo.release_jobs([Claim(job_id, "A", 1)])
+    assert (await store.job(job_id)).started_at is None
 
 
 async def test_confirmation_is_asked_of_the_workers_that_can_give_it(store: Store) -> None:

@@ -82,9 +82,9 @@ async def test_repeated_submit_hands_nothing_over_twice(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("taker", "max_attempts", "delivered"), [(A, 1, False), (A, 2, True), (OLD, 1, True)]
+    ("taker", "max_attempts", "delivered"), [(A, 1, False), (A, 2, False), (OLD, 1, True)]
 )
-async def test_only_attempt_of_a_job_counts_once_its_worker_confirmed_it(
+async def test_attempt_of_a_job_that_was_handed_over_counts_from_its_first_beat(
     store: Store, taker: Taker, max_attempts: int, delivered: bool
 ) -> None:
     job = a_job(max_attempts=max_attempts)

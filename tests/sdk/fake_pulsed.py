@@ -57,6 +57,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.says_its_database_is_away = False
         self.disowned: set[str] = set()
         self.locked: set[str] = set()
+        self.paused: set[str] = set()
         self.released: list[str] = []
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
         self.refused_streams = 0
@@ -126,6 +127,12 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
                 self.streams[-1].put(message)
             else:
                 self._waiting.append(message)
+
+    def end_streams(self) -> None:
+        """End the streams of all workers; they may connect again."""
+        with self.changed:
+            for stream in self.streams:
+                stream.put(None)
 
     @contextlib.contextmanager
     def _change(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -279,10 +286,14 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         return pb.HeartbeatsResponse(
             stop=[claim for claim in request.claims if claim.job_id in self.disowned],
             unknown=[claim for claim in request.claims if claim.job_id in self.locked],
+            paused=self.paused.intersection(request.starting),
         )
 
     def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:  # noqa: N802
+        self._refuse_without_database(context)
         with self._change(context):
+            if request.capacity:
+                self.capacities.append(request.capacity)
             self.released.extend(claim.job_id for claim in request.claims)
         return pb.ReleaseResponse(released=len(request.claims))
 

@@ -366,18 +366,18 @@ async def test_handlers_that_wait_start_together(fake: FakePulsed, running: Runn
 # ------------------------------------------------------------ jobs that wait for their turn
 
 
-def executor_for(
-    handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob], lease_seconds: float = 30
-) -> Executor:
+def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Executor:
     registry = Registry()
     registry.register("work", handler, {})
     return Executor(
         registry,
         1,
-        LeaseTerms(lease_seconds),
+        LeaseTerms(30),
         Window(1),
         "w1",
         confirm=confirmed.append,
+        give_back=lambda jobs: None,
+        beat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
     )
@@ -403,18 +403,19 @@ async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
     assert begun == ["j1", "j2"]
 
 
-async def test_job_that_waited_past_its_lease_is_confirmed_instead_of_started() -> None:
+async def test_job_whose_claim_is_out_of_date_is_confirmed_instead_of_started() -> None:
     async def handle() -> None:
         raise AssertionError("must not run")
 
     confirmed: list[HeldJob] = []
-    executor = executor_for(handle, confirmed, [], lease_seconds=0)
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    executor = executor_for(handle, confirmed, [])
+    age_seconds = tuning.START_WITHIN_SECONDS + 0.01
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
     await eventually(lambda: confirmed)
-    assert executor.unstarted() == confirmed
+    assert executor.unstarted == set(confirmed)
 
 
-async def test_thread_that_gets_to_a_job_past_its_lease_has_it_confirmed_instead(
+async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[str] = []
@@ -429,18 +430,19 @@ async def test_thread_that_gets_to_a_job_past_its_lease_has_it_confirmed_instead
 
     async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
         monkeypatch.undo()
-        lease_end, job.lease_end = job.lease_end, 0.0
+        start_by, job.start_by = job.start_by, 0.0
         try:
             return await threads.run(function, job, *args)
         finally:
-            job.lease_end = lease_end
+            job.start_by = start_by
 
     monkeypatch.setattr(threads, "run", run_late)
     executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await eventually(lambda: confirmed)
-    assert (begun, executor.unstarted()) == ([], confirmed)
+    assert (begun, executor.unstarted) == ([], set(confirmed))
 
-    executor.ready(confirmed[0])
+    confirmed[0].confirm = False
+    executor.confirmed(confirmed)
     await eventually(lambda: reported)
     assert begun == ["j1"]
 

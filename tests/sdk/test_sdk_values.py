@@ -217,16 +217,30 @@ def _after_fast_jobs(window: Window, count: int) -> int:
     return size
 
 
-def test_age_of_a_message_is_told_by_the_fastest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_age_of_a_message_follows_from_the_fastest_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 50.0
     monkeypatch.setattr("pulse.worker.clock.lease_clock", lambda: now)
     clock = ServerClock()
+    clock.welcome(asked_at=50.0, reading=1000.0, clock_id="server")
     assert clock.age_seconds(1000.0) == 0
     now = 60.0
     assert clock.age_seconds(1003.0) == 7  # claimed 3 s after the welcome, read 10 s after it
     now = 61.0
     assert clock.age_seconds(1013.0) == 0  # so the welcome had been under way for 2 s
     assert clock.age_seconds(1003.0) == 10
+
+
+def test_slow_welcome_is_made_up_for_by_a_faster_answer_of_the_same_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pulse.worker.clock.lease_clock", lambda: 60.0)
+    clock = ServerClock()
+    clock.welcome(asked_at=50.0, reading=1008.0, clock_id="server")  # the handshake took 8 s
+    assert clock.age_seconds(1010.0) == 8
+    clock.compare(59.0, 5.0, "another server")
+    assert clock.age_seconds(1010.0) == 8
+    clock.compare(59.0, 1009.5, "server")
+    assert clock.age_seconds(1010.0) == 0.5
 
 
 def test_public_names_are_these() -> None:

@@ -7,14 +7,15 @@ import pulse
 from tests.eventually import eventually
 from tests.system.stage import Stage, Worker, finished
 from tests.system.worker_program import Errand
+from tests.transport.jobs_table import JobsTable
 
 
-async def test_job_of_a_killed_worker_is_recovered_by_another(stage: Stage) -> None:
+async def test_job_of_a_killed_worker_is_recovered_by_another(stage: Stage, table: JobsTable) -> None:
     server = await stage.pulsed()
     killed = await stage.worker(server.address, "patient")
     async with pulse.Pulse(server.address) as p:
         handle = await p.enqueue("patient", Errand("mid-job"))
-        await stage.started(handle.id)
+        await table.wait_until(handle.id, delivered=True)
         killed.kill()
         other = await stage.worker(server.address, "patient")
         job = await finished(p, handle.id)
@@ -29,7 +30,10 @@ async def test_job_of_a_killed_worker_is_recovered_by_another(stage: Stage) -> N
 
 
 async def test_job_that_kills_its_workers_ends_in_the_dead_letters(stage: Stage) -> None:
-    """Neither before its attempts are used up nor never, whether or not the next worker has the same name."""
+    """Neither before its attempts are used up nor never, whether or not the next worker has the same name.
+
+    The first attempt of several that kills its worker at once is given back, once: its start was not known.
+    """
     server = await stage.pulsed()
     cases = [(1, ""), (2, ""), (1, "pod-0"), (2, "pod-1")]
     async with pulse.Pulse(server.address) as p:
@@ -48,9 +52,11 @@ async def test_job_that_kills_its_workers_ends_in_the_dead_letters(stage: Stage)
     for (attempts, _), job in zip(cases, jobs, strict=True):
         assert (job.status, job.attempts) == ("DEAD_LETTERED", attempts)
         assert job.last_error == "worker lease expired"
-        assert [past.outcome for past in job.history] == ["lease_expired"] * attempts
         starts = [start.attempt for start in stage.executions(job.id)]
-        assert starts == list(range(1, attempts + 1))
+        assert starts == {1: [1], 2: [1, 1, 2]}[attempts]
+        assert [(past.attempt, past.outcome) for past in job.history] == [
+            (start, "lease_expired") for start in starts
+        ]
 
 
 async def _keep_alive(stage: Stage, address: str, topic: str, worker_id: str) -> None:
@@ -64,7 +70,7 @@ def _has_died(worker: Worker) -> bool:
     return not worker.is_running
 
 
-async def test_handler_that_ends_its_process_takes_no_other_job_along(stage: Stage) -> None:
+async def test_handler_that_ends_its_process_takes_no_other_job_along(stage: Stage, table: JobsTable) -> None:
     """Those that ran beside it run again, in the process that is started instead, and those behind it run. It
     had one attempt: it is told what became of that."""
     server = await stage.pulsed()
@@ -72,7 +78,7 @@ async def test_handler_that_ends_its_process_takes_no_other_job_along(stage: Sta
     gate = stage.gate("many")
     async with pulse.Pulse(server.address) as p:
         handles = await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(3)])
-        await eventually(lambda: len(stage.executions()) == 3, "they run")
+        await table.wait_for_count(3, "delivered")
         deadly = await p.enqueue("die", max_attempts=1)
         assert await ended.ended() == 70
         handles += await p.enqueue_many("gated", [Errand(str(number), gate=gate) for number in range(9)])

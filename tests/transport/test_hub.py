@@ -219,7 +219,7 @@ async def test_claim_that_fails_keeps_the_streams_and_is_made_again(
         assert await job_ids(session.parcels()) == ["job"]
 
 
-async def test_stream_that_breaks_gives_back_what_was_not_handed_over_and_no_other_notices(
+async def test_stream_that_breaks_gives_back_what_was_not_sent_and_no_other_notices(
     claims: FakeClaims,
 ) -> None:
     hub = a_hub(claims)
@@ -228,29 +228,29 @@ async def test_stream_that_breaks_gives_back_what_was_not_handed_over_and_no_oth
     hub.open(healthy, [])
     claims.add_jobs("mail", *"abcdefgh")
     with running(hub):
-        parcels = broken.parcels()
-        on_its_way = await job_ids(parcels)
+        assert len(await job_ids(healthy.parcels())) == 4
         hub.close(broken)
         await asyncio.sleep(0)
-        assert sorted(claim.job_id for claim in claims.released) == sorted(on_its_way)
+        assert len(claims.released) == 4
         assert {claim.worker_id for claim in claims.released} == {"broken"}
-        assert len(await job_ids(healthy.parcels())) == 4
 
 
-async def test_parcel_counts_as_delivered_once_the_next_is_asked_for(claims: FakeClaims) -> None:
+async def test_message_whose_sending_failed_is_given_back_when_its_worker_says_that_it_never_came(
+    claims: FakeClaims,
+) -> None:
+    """The worker may have read it: given back at once, its jobs could run elsewhere and then start here."""
     hub = a_hub(claims)
     session = a_session(capacity=2)
     hub.open(session, [])
-    claims.add_jobs("mail", "first")
+    claims.add_jobs("mail", "arrived", "lost")
     with running(hub):
-        parcels = session.parcels()
-        await next_parcel(parcels)
-        claims.add_jobs("mail", "second")
-        hub.wake({"mail"})
-        await next_parcel(parcels)
+        assert len(await job_ids(session.parcels())) == 2
         hub.close(session)
         await asyncio.sleep(0)
-    assert [claim.job_id for claim in claims.released] == ["second"]
+        assert claims.released == []
+        hub.open(a_session(capacity=2), [Claim("arrived", "w1", 1)])
+        await asyncio.sleep(0)
+    assert claims.released == [Claim("lost", "w1", 1)]
 
 
 async def test_job_claimed_for_a_worker_that_has_left_is_released(claims: FakeClaims) -> None:

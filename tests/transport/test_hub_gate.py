@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from pulse_server.domain.jobs import Claim
 from pulse_server.transport.grpc.hub import Hub
+from tests.eventually import eventually
 from tests.fakes.dispatch import InMemoryDispatchRepo, an_open_gate
 from tests.transport.fake_claims import FakeClaims
 from tests.transport.test_hub import NEVER, SOON, a_session, job_ids, running
@@ -20,7 +22,7 @@ class Place:
         self.switches = InMemoryDispatchRepo()
         self.gate = an_open_gate(self.switches)
         self.hub = Hub(cast(Any, self.claims), self.gate, tick=tick, lease_ttl=timedelta(seconds=30))
-        self.gate.on_change(lambda: self.hub.wake(None))
+        self.gate.on_change(self.hub.change_gate)
 
 
 @pytest.fixture
@@ -75,8 +77,7 @@ async def test_resume_hands_out_at_once_what_has_waited(place: Place, topic: str
     assert len(place.claims.claims_made) == 1
 
 
-async def test_claim_that_was_under_way_when_the_gate_shut_is_delivered(place: Place) -> None:
-    """Its jobs are leased: to hold them back would only let the leases lapse."""
+async def test_claim_that_was_under_way_when_the_gate_shut_is_released(place: Place) -> None:
     place.claims.add_jobs("mail", "j1")
     place.claims.may_answer.clear()
     session = a_session("w1", "mail")
@@ -86,4 +87,27 @@ async def test_claim_that_was_under_way_when_the_gate_shut_is_delivered(place: P
         await place.switches.pause_everything("")
         await place.gate.refresh()
         place.claims.may_answer.set()
-        assert await job_ids(session.parcels()) == ["j1"]
+        await eventually(lambda: place.claims.released)
+    assert place.claims.released == [Claim("j1", "w1", 1)]
+    assert not session.held
+
+
+async def test_pause_recalls_what_workers_hold_of_the_topic_and_releases_what_was_not_sent(
+    place: Place,
+) -> None:
+    session = a_session("w1", "mail", capacity=3)
+    place.hub.open(session, [])
+    place.claims.add_jobs("mail", "sent")
+    with running(place.hub):
+        parcels = session.parcels()
+        assert await job_ids(parcels) == ["sent"]
+        place.claims.add_jobs("mail", "waits")
+        place.hub.wake({"mail"})
+        await eventually(lambda: "waits" in session.held)
+        await place.switches.pause_topic("mail", "")
+        await place.gate.refresh()
+        parcel = await anext(parcels)
+        await eventually(lambda: place.claims.released)
+    assert (parcel.jobs, parcel.recalled) == ((), frozenset({"mail"}))
+    assert place.claims.released == [Claim("waits", "w1", 1)]
+    assert set(session.held) == {"sent"}

@@ -177,4 +177,5 @@ async def test_job_of_a_silent_worker_is_reaped_and_goes_to_another(database_dsn
         silent.leave()
         async with server.worker("w2") as other:
             again = await other.take_one()
-            assert (again.job_id, again.attempt, again.confirm) == (job_id, 2, True)
+            # It may have started, or not: the attempt is not counted, and the next one is confirmed.
+            assert (again.job_id, again.attempt, again.confirm) == (job_id, 1, True)

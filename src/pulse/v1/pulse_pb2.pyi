@@ -1930,6 +1930,7 @@ class StreamJobsResponse(_message.Message):
     WELCOME_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
     """the server is going away: connect again"""
     clock_seconds: _builtins.float
@@ -1950,6 +1951,10 @@ class StreamJobsResponse(_message.Message):
     def welcome(self) -> Global___StreamWelcome:
         """the first message"""
 
+    @_builtins.property
+    def recall(self) -> Global___Recall:
+        """release what you hold of these topics and have not started"""
+
     def __init__(
         self,
         *,
@@ -1959,14 +1964,39 @@ class StreamJobsResponse(_message.Message):
         welcome: Global___StreamWelcome | None = ...,
         draining: _builtins.bool = ...,
         clock_seconds: _builtins.float = ...,
+        recall: Global___Recall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "recall", b"recall", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "draining", b"draining", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "assignments", b"assignments", "clock_seconds", b"clock_seconds", "draining", b"draining", "recall", b"recall", "stop", b"stop", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamJobsResponse: _TypeAlias = StreamJobsResponse  # noqa: Y015
+
+@_typing.final
+class Recall(_message.Message):
+    """The topics were paused: their jobs are released unless their handlers have started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """empty: all"""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Recall: _TypeAlias = Recall  # noqa: Y015
 
 @_typing.final
 class StreamWelcome(_message.Message):
@@ -1974,6 +2004,9 @@ class StreamWelcome(_message.Message):
 
     LEASE_TTL_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
+    CLOCK_ID_FIELD_NUMBER: _builtins.int
+    clock_id: _builtins.str
+    """names the clock of clock_seconds: one for each server process"""
     @_builtins.property
     def lease_ttl(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -1983,10 +2016,11 @@ class StreamWelcome(_message.Message):
         *,
         lease_ttl: _duration_pb2.Duration | None = ...,
         heartbeat_interval: _duration_pb2.Duration | None = ...,
+        clock_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2038,8 +2072,8 @@ class JobAssignment(_message.Message):
     max_attempts: _builtins.int
     idempotency_key: _builtins.str
     confirm: _builtins.bool
-    """Beat this job once before its handler starts. An attempt that was never confirmed counts as
-    undelivered when its lease lapses, and is given back.
+    """Beat this job right before its handler starts. An attempt counts from that beat on: if its lease
+    expires before, the attempt is given back.
     """
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
@@ -2370,18 +2404,24 @@ class HeartbeatsRequest(_message.Message):
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
+    STARTING_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
+    @_builtins.property
+    def starting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The handlers of the claims start after the answer: their topics, to learn which of them are paused."""
+
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
+        starting: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2393,6 +2433,12 @@ class HeartbeatsResponse(_message.Message):
 
     STOP_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
+    CLOCK_ID_FIELD_NUMBER: _builtins.int
+    clock_seconds: _builtins.float
+    """When this was answered, on the clock of that name (see StreamWelcome)."""
+    clock_id: _builtins.str
     @_builtins.property
     def stop(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """leases that are lost; every other one was extended, unless it is unknown"""
@@ -2403,15 +2449,22 @@ class HeartbeatsResponse(_message.Message):
         takes these jobs from a worker that does.
         """
 
+    @_builtins.property
+    def paused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the topics that are starting: release their jobs instead."""
+
     def __init__(
         self,
         *,
         stop: _abc.Iterable[Global___Claim] | None = ...,
         unknown: _abc.Iterable[Global___Claim] | None = ...,
+        paused: _abc.Iterable[_builtins.str] | None = ...,
+        clock_seconds: _builtins.float = ...,
+        clock_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "clock_seconds", b"clock_seconds", "paused", b"paused", "stop", b"stop", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2423,20 +2476,24 @@ class ReleaseRequest(_message.Message):
 
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
+    capacity: _builtins.int
+    """0: as before; else what the worker can hold from now on"""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """handed back unstarted: their attempts are given back"""
+        """released unstarted: their attempts are given back"""
 
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
+        capacity: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "claims", b"claims", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

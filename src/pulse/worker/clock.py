@@ -16,21 +16,29 @@ else:
 
 
 class ServerClock:
-    """Tells how old a message is, from the readings of the server's clock that messages carry.
+    """Computes how old a message is, from the readings of the server's clock that messages carry.
 
-    The first reading was taken after we asked for it, however late its message came; so no message is
-    taken for younger than it is. It may seem older, by what the server took to answer.
+    A reading was taken after it was asked for, however late its message came; so no message is taken for
+    younger than it is. It may seem older, by what the server took to answer the fastest of the requests.
     """
 
     def __init__(self) -> None:
-        self._asked_at = lease_clock()
-        self._ahead_seconds: float | None = None
+        self._ahead_seconds = float("-inf")
+        self._clock_id = ""
+
+    def welcome(self, asked_at: float, reading: float, clock_id: str) -> None:
+        """Start over with the clock of a new stream: each may lead to another server."""
+        self._ahead_seconds = asked_at - reading
+        self._clock_id = clock_id
+
+    def compare(self, asked_at: float, reading: float, clock_id: str) -> None:
+        """Take another reading, if it is of the same clock. The fastest answer is nearest to the truth."""
+        if clock_id and clock_id == self._clock_id:
+            self._ahead_seconds = max(self._ahead_seconds, asked_at - reading)
 
     def age_seconds(self, reading: float) -> float:
         """Return how long ago the server's clock showed this, at the most."""
         difference = lease_clock() - reading
-        if self._ahead_seconds is None:
-            self._ahead_seconds = self._asked_at - reading
         # Smaller than that only if the clocks drift apart: then the smallest is nearest to the truth.
         self._ahead_seconds = min(self._ahead_seconds, difference)
         return difference - self._ahead_seconds

@@ -1,13 +1,14 @@
-"""Beats a job once before its handler starts, where the server asks for it.
+"""Asks the server right before a handler starts, where the claim alone is not enough.
 
-The server asks when a delivery may be long past, so that a job which never reached a worker costs no attempt.
+It is asked for a retry, a last attempt, and a job whose claim may be out of date. The answer is a heartbeat:
+from then on the attempt counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import grpc.aio
 
@@ -17,29 +18,38 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
-from pulse.worker.clock import lease_clock
+from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
 logger = logging.getLogger("pulse.worker")
 
 
 class Confirmer:
-    """Confirms jobs in batches. Those that are still ours become ready, the others are dropped."""
+    """Confirms jobs in batches. Jobs that are still ours may start; the others are dropped.
+
+    A job that leaves `unstarted` meanwhile was stopped or released, and is left alone.
+    """
 
     def __init__(
         self,
         connection: Connection,
         worker_id: str,
         terms: LeaseTerms,
+        clock: ServerClock,
+        unstarted: set[HeldJob],
         *,
-        ready: Callable[[HeldJob], None],
         stop: Callable[[Iterable[HeldJob], str], None],
+        recall: Callable[[Collection[str]], None],
+        answered: Callable[[list[HeldJob]], None],
     ) -> None:
         self._connection = connection
         self._worker_id = worker_id
         self._terms = terms
-        self._ready = ready
+        self._clock = clock
+        self._unstarted = unstarted
         self._stop = stop
+        self._recall = recall
+        self._answered = answered
         self._coalescer: Coalescer[HeldJob] = Coalescer(
             self._send,
             size_of=lambda _: 0,
@@ -48,44 +58,65 @@ class Confirmer:
             in_flight=tuning.CONFIRMS_IN_FLIGHT,
         )
         self.add = self._coalescer.add
-        """Confirm this job, then make it ready."""
+        """Confirm this job, then pass it to `answered`. Its `confirm` is False if it may start."""
 
     async def close(self) -> None:
         """Confirm nothing any more."""
         await self._coalescer.close()
 
-    @failpoints.before("worker.confirming")
     async def _send(self, jobs: list[HeldJob]) -> None:
+        locked: list[HeldJob] = []
+        try:
+            locked = await self._confirm(jobs)
+            for job in locked:
+                self._coalescer.add_later(job, tuning.HOLD_LOOK_SECONDS)
+        finally:
+            self._answered([job for job in jobs if job not in locked])
+
+    @failpoints.before("worker.confirming")
+    async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:
+        """Confirm the jobs. Returns those that the server could not answer for yet."""
         backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
-        while jobs := [job for job in jobs if not job.stop_reason]:
-            request = pb.HeartbeatsRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
+        while jobs := [job for job in jobs if job in self._unstarted]:
+            request = pb.HeartbeatsRequest(
+                worker_id=self._worker_id,
+                claims=[job.claim() for job in jobs],
+                starting={job.handler.topic for job in jobs},
+            )
             sent_at = lease_clock()
             try:
                 response = await self._connection.try_once(self._connection.stub.Heartbeats, request)
             except (grpc.aio.AioRpcError, ClientClosed):
                 await asyncio.sleep(backoff.next_seconds())
-                jobs = self._drop_expired(jobs)
+                self._drop_expired(jobs)
                 continue
-            lost = {(claim.job_id, claim.attempt) for claim in response.stop}
-            self._stop(
-                [job for job in jobs if (job.job_id, job.attempt) in lost],
-                "the server gave it to somebody else",
-            )
-            unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
-            held_until = sent_at + self._terms.lease_seconds
-            for job in jobs:
-                if (job.job_id, job.attempt) in unknown:
-                    job.spared_until = held_until
-                    self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
-                elif not job.stop_reason:
-                    job.lease_end = held_until
-                    self._ready(job)
-            return
+            return self._take(jobs, sent_at, response)
+        return []
 
-    def _drop_expired(self, jobs: list[HeldJob]) -> list[HeldJob]:
+    def _take(self, jobs: list[HeldJob], sent_at: float, response: pb.HeartbeatsResponse) -> list[HeldJob]:
+        self._clock.compare(sent_at, response.clock_seconds, response.clock_id)
+        lost = {(claim.job_id, claim.attempt) for claim in response.stop}
+        self._stop(
+            [job for job in jobs if (job.job_id, job.attempt) in lost],
+            "the server gave it to another worker, or it was canceled",
+        )
+        unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
+        locked = [job for job in jobs if (job.job_id, job.attempt) in unknown]
+        held_until = sent_at + self._terms.lease_seconds
+        for job in jobs:
+            if job in locked:
+                job.spared_until = held_until
+                continue
+            job.lease_end = held_until
+            job.start_by = min(sent_at + tuning.CONFIRMED_START_SECONDS, held_until)
+            job.confirm, job.is_counted = False, True
+        if response.paused:
+            self._recall(response.paused)
+        return locked
+
+    def _drop_expired(self, jobs: list[HeldJob]) -> None:
         now = lease_clock()
-        expired = [job for job in jobs if self._terms.is_over(job, now) and not job.stop_reason]
+        expired = [job for job in jobs if job in self._unstarted and self._terms.is_over(job, now)]
         if expired:
             logger.warning("%d jobs could not be confirmed before their leases ended.", len(expired))
             self._stop(expired, "it could not be confirmed in time")
-        return [job for job in jobs if not job.stop_reason]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from pulse import failpoints, tuning
 from pulse.handlers.context import tell_to_stop
@@ -21,7 +21,8 @@ logger = logging.getLogger("pulse.worker")
 class Executor:
     """Holds jobs and runs at most `concurrency` of them at once, in the order of their arrival.
 
-    A job is held until its result was taken or its claim is lost; `held` is what the heartbeats beat.
+    A job is held until its result was taken or its claim is lost. It is in `unstarted` until its handler
+    starts, or it is stopped or released: it belongs to whoever takes it out, in whichever thread.
     """
 
     def __init__(
@@ -33,25 +34,39 @@ class Executor:
         worker_id: str,
         *,
         confirm: Callable[[HeldJob], None],
+        give_back: Callable[[Iterable[HeldJob]], None],
+        beat: Callable[[], None],
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
     ) -> None:
         self.held: dict[str, HeldJob] = {}
+        self.unstarted: set[HeldJob] = set()
         self._registry = registry
         self._terms = terms
-        self._confirm = confirm
-        self._runners = Runners(concurrency, window, worker_id, confirm=confirm, report=report, fatal=fatal)
+        self._give_back = give_back
+        self._runners = Runners(
+            concurrency,
+            window,
+            worker_id,
+            self.unstarted,
+            confirm=confirm,
+            beat=beat,
+            report=report,
+            fatal=fatal,
+        )
+        self.confirmed = self._runners.confirmed
+        """Go on with jobs that the server was asked about."""
 
     # ------------------------------------------------------------ taking
 
     @failpoints.before("worker.received")
     def accept(self, assignments: Iterable[pb.JobAssignment], age_seconds: float = 0.0) -> None:
         """Take jobs that the server delivered, having claimed them so long ago."""
-        lease_seconds = self._terms.lease_seconds
-        lease_end = lease_clock() + lease_seconds - age_seconds
-        # Such a message lay about while the event loop was blocked. Somebody else may run these jobs by now.
-        is_stale = age_seconds > lease_seconds * tuning.STALE_DELIVERY
-        held, handler_of = self.held, self._registry.get
+        now = lease_clock()
+        lease_end = now + self._terms.lease_seconds - age_seconds
+        start_by = min(now + tuning.START_WITHIN_SECONDS - age_seconds, lease_end)
+        return_by = now + tuning.HOLD_SECONDS
+        held, unstarted, handler_of = self.held, self.unstarted, self._registry.get
         ready: list[HeldJob] = []
         for assignment in assignments:
             job_id = assignment.job_id
@@ -64,16 +79,21 @@ class Executor:
             if handler is None:
                 logger.warning("Job %s has the topic %s, which nobody serves.", job_id, assignment.topic)
                 continue
-            job = held[job_id] = HeldJob(job_id, assignment, handler, lease_end)
-            if assignment.confirm or is_stale:
-                self._confirm(job)
-            else:
-                ready.append(job)
+            job = held[job_id] = HeldJob(
+                job_id, assignment, handler, lease_end=lease_end, start_by=start_by, return_by=return_by
+            )
+            unstarted.add(job)
+            ready.append(job)
         self._runners.add(ready)
 
-    def ready(self, job: HeldJob) -> None:
-        """Start the job, or let it wait for its turn."""
-        self._runners.add((job,))
+    def recall(self, topics: Collection[str]) -> None:
+        """Give back the jobs of these topics, or of all if none is named, whose handlers have not started."""
+        self._give_back([job for job in list(self.unstarted) if not topics or job.handler.topic in topics])
+
+    def doubt(self) -> None:
+        """The stream is broken: the server may have given away what has not started. Ask before it starts."""
+        for job in list(self.unstarted):
+            job.confirm = True
 
     def settled(self, jobs: Iterable[HeldJob]) -> None:
         """Let go of jobs: their results were taken or refused, or the claims were released."""
@@ -95,6 +115,7 @@ class Executor:
             if self.held.get(job.job_id) is not job:
                 continue
             del self.held[job.job_id]
+            self.unstarted.discard(job)
             job.stop_reason = reason
             if job.has_begun and job.outcome is None:
                 logger.info("Job %s (%s) is stopped: %s.", job.job_id, job.handler.topic, reason)
@@ -111,10 +132,6 @@ class Executor:
     def stop_starting(self) -> None:
         """Start no handler any more."""
         self._runners.stop_starting()
-
-    def unstarted(self) -> list[HeldJob]:
-        """Return the jobs whose handler was never started."""
-        return [job for job in self.held.values() if not job.has_begun]
 
     def running_tasks(self) -> set[asyncio.Task[None]]:
         """Return the tasks of the handlers that run."""

@@ -1,4 +1,4 @@
-"""Defends the leases from a thread of its own, so that a handler that blocks the event loop keeps its job."""
+"""Extends the leases from a thread of its own, so that a handler that blocks the event loop keeps its job."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from pulse.wire.endpoint import Endpoint
 from pulse.wire.failures import is_said_by_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.returns import Returns
 
 logger = logging.getLogger("pulse.worker")
 
 
 class Heartbeats:
-    """Beats every held job once per interval, started or not, with one call for all.
+    """Beats every job whose handler has started once per interval, with one call for all.
 
     Jobs that the server disowns, and jobs whose lease ran out because no beat got through, are handed to
-    `lost` in the event loop. Jobs that are done within the first half of an interval are never beaten.
+    `lost` in the event loop. The first beat comes soon after the start: from it on the attempt counts. Jobs
+    that are done before are never beaten. A result that waits for the server is not given up when its lease
+    ends: the server judges it.
     """
 
     def __init__(
@@ -35,12 +38,14 @@ class Heartbeats:
         terms: LeaseTerms,
         held: dict[str, HeldJob],
         lost: Callable[[list[HeldJob], str], None],
+        returns: Returns,
     ) -> None:
         self._endpoint = endpoint
         self._worker_id = worker_id
         self._terms = terms
         self._held = held
         self._lost = lost
+        self._returns = returns
         self._loop = asyncio.get_running_loop()
         self._is_over = threading.Event()
         self._is_woken = threading.Event()
@@ -64,51 +69,71 @@ class Heartbeats:
         self._is_woken.set()
 
     def _beat_until_over(self) -> None:
-        pause = self._terms.heartbeat_seconds
+        beat_at = lease_clock() + self._terms.heartbeat_seconds
         while True:
-            self._is_woken.wait(pause)
+            is_woken = self._is_woken.wait(min(tuning.HOLD_LOOK_SECONDS, self._terms.heartbeat_seconds))
             self._is_woken.clear()
             if self._is_over.is_set():
                 return
             try:
-                went_well = self._beat()
+                is_due = is_woken or lease_clock() >= beat_at
+                went_well = self._beat(is_due)
+                if is_due or not went_well:
+                    pause = self._terms.heartbeat_seconds
+                    beat_at = lease_clock() + (
+                        pause if went_well else min(tuning.BEAT_RETRY_SECONDS, pause / 2)
+                    )
+                self._returns.send(self._release)
             except Exception:
                 if self._is_over.is_set():
                     return  # the channel was closed under the call
                 logger.exception("A heartbeat failed in an unexpected way.")
-                went_well = False
-            pause = self._terms.heartbeat_seconds
-            if not went_well:
-                pause = min(tuning.BEAT_RETRY_SECONDS, pause / 2)
+                beat_at = lease_clock() + tuning.BEAT_RETRY_SECONDS
 
-    def _beat(self) -> bool:
-        """Beat what is due. Returns whether every call got through."""
+    def _beat(self, is_due: bool) -> bool:
+        """Beat what has only begun, and all else if it is due. Returns whether every call got through."""
         interval, lease = self._terms.heartbeat_seconds, self._terms.lease_seconds
         now = lease_clock()
+        latest = now - tuning.FIRST_BEAT_SECONDS
         # list() of a dict's values is one step for the interpreter: the event loop cannot change it midway.
-        due = [job for job in list(self._held.values()) if job.lease_end - lease + interval / 2 <= now]
+        due = [
+            job
+            for job in list(self._held.values())
+            if job.has_begun
+            and (
+                (is_due and job.lease_end - lease + interval / 2 <= now)
+                or (not job.is_counted and job.outcome is None and job.begun_at <= latest)
+            )
+        ]
         went_well = True
         for begin in range(0, len(due), tuning.CLAIMS_PER_BEAT):
             went_well &= self._beat_some(due[begin : begin + tuning.CLAIMS_PER_BEAT])
+        if is_due:
+            self._give_up_expired()
+        return went_well
+
+    def _give_up_expired(self) -> None:
         now = lease_clock()
-        expired = [job for job in list(self._held.values()) if self._terms.is_over(job, now)]
+        expired = [
+            job for job in list(self._held.values()) if job.outcome is None and self._terms.is_over(job, now)
+        ]
         if expired:
             logger.warning(
                 "No heartbeat got through to pulsed at %s for %.0f s: %d jobs are given up, to run again.",
                 self._endpoint.address,
-                lease,
+                self._terms.lease_seconds,
                 len(expired),
             )
             self._tell_lost(expired, "its lease ran out, no heartbeat got through")
-        return went_well
 
     @failpoints.before("worker.beating")
     def _beat_some(self, jobs: list[HeldJob]) -> bool:
         request = pb.HeartbeatsRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
         sent_at = lease_clock()
-        timeout = max(0.2, min(tuning.BEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
         try:
-            response = self._stub().Heartbeats(request, timeout=timeout, metadata=self._endpoint.metadata)
+            response = self._stub().Heartbeats(
+                request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata
+            )
         except grpc.RpcError as error:
             if _tells_of_an_outage(error):
                 self._terms.spared_until = sent_at + self._terms.lease_seconds
@@ -129,11 +154,18 @@ class Heartbeats:
             if unknown and (job.job_id, job.attempt) in unknown:
                 job.spared_until = held_until
             elif not lost or (job.job_id, job.attempt) not in lost:
-                job.lease_end = held_until
+                job.lease_end, job.is_counted = held_until, True
         if lost:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
             self._tell_lost(disowned, "the server says that it was cancelled, or is no longer ours")
         return not unknown
+
+    def _release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
+        return self._stub().Release(request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata)
+
+    @property
+    def _timeout_seconds(self) -> float:
+        return max(0.2, min(tuning.BEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
 
     def _stub(self) -> PulseServiceStub:
         if self._channel is None:

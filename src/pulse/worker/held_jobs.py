@@ -34,27 +34,41 @@ class LeaseTerms:
 class HeldJob:
     """One claim and where it stands. Made for every job, hence a plain class with slots.
 
-    `lease_end` and `spared_until` are on the `lease_clock`. They are moved by the heartbeat thread; all else
-    belongs to the event loop.
+    Its moments are on the `lease_clock`. The heartbeat thread sets `lease_end`, `spared_until` and
+    `is_counted`; all else belongs to the event loop.
     """
 
     __slots__ = (
         "assignment",
         "attempt",
+        "begun_at",
+        "confirm",
         "context",
         "handler",
         "has_begun",
+        "is_counted",
         "is_given_back",
         "job_id",
         "lease_end",
         "outcome",
+        "return_by",
         "span",
         "spared_until",
+        "start_by",
         "stop_reason",
         "task",
     )
 
-    def __init__(self, job_id: str, assignment: pb.JobAssignment, handler: Handler, lease_end: float) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        assignment: pb.JobAssignment,
+        handler: Handler,
+        *,
+        lease_end: float,
+        start_by: float,
+        return_by: float,
+    ) -> None:
         self.assignment = assignment
         self.job_id = job_id
         self.attempt = assignment.attempt
@@ -63,7 +77,16 @@ class HeldJob:
         self.lease_end = lease_end
         # pulsed could not extend this lease, and the job is still ours: no server takes it until then.
         self.spared_until = 0.0
+        # Whether the server has to be asked before the handler starts, and from when on it has to be.
+        self.confirm = assignment.confirm
+        self.start_by = start_by
+        # When it is released if it has not started.
+        self.return_by = return_by
         self.has_begun = False
+        # Of a handler that waits for something, on the `lease_clock`.
+        self.begun_at = 0.0
+        # Whether the server has had a beat, from which on the attempt counts.
+        self.is_counted = False
         # Set: the handler waits for something, and this task is its own.
         self.task: asyncio.Task[None] | None = None
         self.outcome: Outcome | None = None

@@ -16,7 +16,7 @@ from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
-from pulse.worker.clock import ServerClock
+from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import LeaseTerms
 from pulse.worker.window import Window
@@ -40,6 +40,7 @@ class Intake:
         topics: Sequence[str],
         terms: LeaseTerms,
         window: Window,
+        clock: ServerClock,
         executor: Executor,
         *,
         welcomed: Callable[[], None],
@@ -53,7 +54,8 @@ class Intake:
         self._window = window
         self._executor = executor
         self._welcomed = welcomed
-        self._clock = ServerClock()
+        self._clock = clock
+        self._announcement: asyncio.Task[None] | None = None
         self._is_connected = False
         self._was_let_in = False
         self._is_finishing = False
@@ -92,14 +94,24 @@ class Intake:
         self._window.close()
         if self._is_connected:
             # The smallest window there is: with it the server sends at most one job more.
-            request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=1)
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await self._connection.try_once(
-                    self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
-                )
+            await self._send_capacity(1)
             await self._silence(task)
         task.cancel()
         await asyncio.wait({task})
+
+    def announce(self) -> None:
+        """Send the size of the window now, if the server knows another one."""
+        capacity = self._window.news()
+        if capacity and not self._is_finishing:
+            self._announcement = asyncio.create_task(self._send_capacity(capacity))
+
+    async def _send_capacity(self, capacity: int) -> None:
+        request = pb.ReportResultsRequest(worker_id=self._worker_id, capacity=capacity)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await self._connection.try_once(
+                self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
+            )
+            self._window.told(capacity)
 
     async def _silence(self, task: asyncio.Task[None]) -> None:
         deadline = time.monotonic() + tuning.QUIET_LONGEST_SECONDS
@@ -113,7 +125,7 @@ class Intake:
 
     async def _stream(self) -> str:
         """Open a stream and read it to its end. Returns why it ended."""
-        self._clock = ServerClock()  # each stream may lead to another server
+        asked_at = lease_clock()
         call = self._connection.open_stream(
             self._connection.stub.StreamJobs,
             pb.StreamJobsRequest(
@@ -131,6 +143,8 @@ class Intake:
             while isinstance(message, pb.StreamJobsResponse):
                 if not self._is_connected:
                     self._note_connected()
+                if message.HasField("welcome"):
+                    self._clock.welcome(asked_at, message.clock_seconds, message.welcome.clock_id)
                 self._take(message)
                 if message.draining:
                     return "it is shutting down"
@@ -155,6 +169,8 @@ class Intake:
             self._executor.stop(
                 self._executor.find(message.stop), "the server says so: it was cancelled, or is lost"
             )
+        if message.HasField("recall"):
+            self._executor.recall(message.recall.topics)
 
     def _note_connected(self) -> None:
         self._is_connected = self._was_let_in = True
@@ -164,6 +180,7 @@ class Intake:
         )
 
     def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
+        self._executor.doubt()
         was_connected, self._is_connected = self._is_connected, False
         if refusal is not None:
             event = "No longer let in by"

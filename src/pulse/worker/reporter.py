@@ -17,8 +17,7 @@ from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
 from pulse.wire.lines import Line
-from pulse.worker.clock import lease_clock
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.held_jobs import HeldJob
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -38,22 +37,21 @@ _LATER = frozenset(
 
 
 class Reporter:
-    """Reports results in batches, and repeats each until it was taken, refused, or its lease has ended.
+    """Reports results in batches, and repeats each until the server has answered for it.
 
-    A repeat is harmless: the server answers the same result of the same attempt with OK.
+    A result is kept past the end of its lease: whether the claim still stands is the server's to say. A
+    repeat is harmless: the server answers the same result of the same attempt with OK.
     """
 
     def __init__(
         self,
         connection: Connection,
         worker_id: str,
-        terms: LeaseTerms,
         window: Window,
         settled: Callable[[Iterable[HeldJob]], None],
     ) -> None:
         self._connection = connection
         self._worker_id = worker_id
-        self._terms = terms
         self._window = window
         self._settled = settled
         self._is_failing = False
@@ -85,7 +83,7 @@ class Reporter:
                 jobs = await self._try(jobs)
                 if jobs:
                     await asyncio.sleep(backoff.next_seconds())
-                    jobs = self._still_ours(jobs)
+                    jobs = self._without_stopped(jobs)
         except asyncio.CancelledError:
             self._let_go(jobs, "the worker stopped before the server had taken it")
             raise
@@ -136,23 +134,11 @@ class Reporter:
                 self._let_go([job], refusal.message)
         return []
 
-    def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        now = lease_clock()
-        ours = []
+    def _without_stopped(self, jobs: list[HeldJob]) -> list[HeldJob]:
         for job in jobs:
-            if job.stop_reason:
-                self._let_go([job], job.stop_reason)  # whoever stopped it has said why
-                continue
-            if not self._terms.is_over(job, now):
-                ours.append(job)
-                continue
-            logger.warning(
-                "The result of job %s (%s) could not be reported before its lease ended; it will run again.",
-                job.job_id,
-                job.handler.topic,
-            )
-            self._let_go([job], "its lease ended first")
-        return ours
+            if job.stop_reason:  # logged where it was stopped
+                self._let_go([job], job.stop_reason)
+        return [job for job in jobs if not job.stop_reason]
 
     def _let_go(self, jobs: Sequence[HeldJob], problem: str = "") -> None:
         for job in jobs:
@@ -164,7 +150,7 @@ class Reporter:
         if not self._is_failing:
             self._is_failing = True
             reason = self._connection.translate(error).message
-            logger.warning("Results cannot be reported, trying again until their leases end: %s", reason)
+            logger.warning("Results cannot be reported, and are kept until pulsed answers: %s", reason)
 
     def _note_refused(self, job: HeldJob, sentence: str) -> None:
         logger.log(

@@ -45,20 +45,28 @@ class Runners:
         concurrency: int,
         window: Window,
         worker_id: str,
+        unstarted: set[HeldJob],
         *,
         confirm: Callable[[HeldJob], None],
+        beat: Callable[[], None],
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
     ) -> None:
+        """`beat`: have the handlers beaten that have run for a moment. Their attempts count from then on."""
         self._concurrency = concurrency
         self._window = window
         self._worker_id = worker_id
+        self._unstarted = unstarted
         self._confirm = confirm
+        self._beat = beat
+        self._first_beat: asyncio.TimerHandle | None = None
         self._report = report
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._threads = HandlerThreads(self._loop, concurrency)
         self._ready: deque[HeldJob] = deque()
+        # How many jobs the server is asked about. Each has its slot: it starts with the answer.
+        self._confirming = 0
         self._suspended: set[HeldJob] = set()
         self._suspended_in_a_row = 0
         # How many runners take jobs. All others each belong to a job that is suspended.
@@ -72,6 +80,12 @@ class Runners:
         self._ready.extend(jobs)
         self._go_on()
 
+    def confirmed(self, jobs: list[HeldJob]) -> None:
+        """Start the jobs that the server has confirmed, before all others. Their slots are free again."""
+        self._confirming -= len(jobs)
+        self._ready.extendleft(job for job in reversed(jobs) if not job.confirm)
+        self._go_on()
+
     def suspended(self) -> list[HeldJob]:
         """Return the jobs whose handlers have begun and are not done. Each has its task."""
         return list(self._suspended)
@@ -82,6 +96,8 @@ class Runners:
 
     def close(self) -> None:
         """End the threads."""
+        if self._first_beat is not None:
+            self._first_beat.cancel()
         self._threads.close()
 
     # ------------------------------------------------------------ runners
@@ -92,11 +108,14 @@ class Runners:
             return
         # One, as long as handlers do not wait. Where some did, more will: they are not to start one by one,
         # each in a later turn of the event loop.
-        room = self._concurrency - len(self._suspended)
-        self._taking = min(len(self._ready), room, 1 + self._suspended_in_a_row)
+        self._taking = max(0, min(len(self._ready), self._free_slots, 1 + self._suspended_in_a_row))
         for _ in range(self._taking):
             # Not by create_task: an eager factory would run the jobs here and now, and nest each in the last.
             asyncio.Task(self._run(), loop=self._loop, name="pulse-runner", context=self._contextvars.copy())
+
+    @property
+    def _free_slots(self) -> int:
+        return self._concurrency - len(self._suspended) - self._confirming
 
     async def _run(self) -> None:
         try:
@@ -111,19 +130,19 @@ class Runners:
         try:
             await remaining_steps(steps, own)
         except _Late:
-            outcome, job.has_begun, job.task = None, False, None
+            outcome = None
+            self._put_back(job)
         except BaseException as error:
             outcome = own.run(judge, job, error, self._exit)
         self._suspended.discard(job)
         self._window.observe(perf_counter() - began)
         self._end(job, outcome)
-        if not job.has_begun and not job.stop_reason:
-            self._confirm(job)
         self._go_on()
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
         """Run ready jobs until others of the event loop are due, or one suspends. Returns that one."""
         ready, start, end, copy_contextvars = self._ready, self._start, self._end, self._contextvars.copy
+        take = self._unstarted.remove
         suspended: Suspended | None = None
         # Runners that take jobs together have their turns together.
         finished, most = 0, tuning.TURN_JOBS if self._taking == 1 else 1
@@ -132,13 +151,20 @@ class Runners:
         turn_ends = began + tuning.TURN_SECONDS
         while ready and not self._is_stopping and finished < most and began < turn_ends:
             job = ready.popleft()
-            if job.stop_reason:
+            if job.confirm or now >= job.start_by:
+                # The claim alone is not enough, or not any more: the server is asked first. Only for as many
+                # as can start at once, because from its answer on an attempt counts. ADR-0046
+                if job not in self._unstarted:
+                    continue
+                if self._free_slots < 1:
+                    ready.appendleft(job)
+                    break
+                self._ask(job)
                 continue
-            if now >= job.lease_end:
-                # It waited here past its lease: the process was frozen, or no beat got through. Somebody else
-                # may have completed it by now, so the server is asked first.
-                self._confirm(job)
-                continue
+            try:
+                take(job)
+            except KeyError:
+                continue  # it was stopped, or is released
             job.has_begun = True
             task.set_name(job.job_id)
             own = copy_contextvars()
@@ -148,8 +174,10 @@ class Runners:
                 end(job, own.run(judge, job, error, self._exit))
             else:
                 if steps is not None:
-                    job.task = task
+                    job.task, job.begun_at = task, now
                     self._suspended.add(job)
+                    if self._first_beat is None and not job.is_counted:
+                        self._first_beat = self._loop.call_later(tuning.FIRST_BEAT_SECONDS, self._beat_first)
                     suspended = job, steps, own, began
                     break
                 end(job, SUCCEEDED)
@@ -162,6 +190,29 @@ class Runners:
             self._window.observe(began - turn_began, finished)
         self._suspended_in_a_row += suspended is not None
         return suspended
+
+    def _beat_first(self) -> None:
+        """Have those beaten that have run for a moment, and look again for those that began since."""
+        latest = lease_clock() - tuning.FIRST_BEAT_SECONDS
+        uncounted = [job.begun_at for job in self._suspended if not job.is_counted]
+        self._first_beat = None
+        if any(begun_at <= latest for begun_at in uncounted):
+            self._beat()
+        if any(begun_at > latest for begun_at in uncounted):
+            self._first_beat = self._loop.call_later(tuning.FIRST_BEAT_SECONDS, self._beat_first)
+
+    def _ask(self, job: HeldJob) -> None:
+        job.confirm = True
+        self._confirming += 1
+        self._confirm(job)
+
+    def _put_back(self, job: HeldJob) -> None:
+        """The job has not started after all: it is the next one that the server is asked about."""
+        job.has_begun, job.task, job.confirm = False, None, True
+        if not job.stop_reason:
+            job.return_by = lease_clock() + tuning.HOLD_SECONDS
+            self._unstarted.add(job)
+            self._ready.appendleft(job)
 
     # ------------------------------------------------------------ one job
 
@@ -202,6 +253,6 @@ class Runners:
 
 def _call_in_time(job: HeldJob, call: Call, arguments: Any) -> Any:
     # A thread may get its turn long after the event loop looked: on a busy machine, or after a freeze.
-    if job.stop_reason or lease_clock() >= job.lease_end:
+    if job.stop_reason or lease_clock() >= job.start_by:
         raise _Late
     return call(arguments, job.context)

@@ -8,9 +8,9 @@ from pulse import tuning
 class Window:
     """Follows how long handlers take, and says how many jobs the worker can hold.
 
-    Slow handlers get no work ahead: a job that merely waits here could run elsewhere, and a crash would
-    cost it an attempt. Hence it narrows at once, and widens at most twofold, after a whole window of jobs
-    has shown that the handlers are fast: one quick job among slow ones proves nothing.
+    Slow handlers get no work ahead: a job that merely waits here could run elsewhere. Hence it narrows at
+    once, and widens at most twofold, after a whole window of jobs has shown that the handlers are fast: one
+    quick job among slow ones proves nothing.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -60,6 +60,15 @@ class Window:
         """Take note that the server knows this size."""
         if size:
             self._announced = size
+
+    def stall(self, capacity: int) -> None:
+        """Narrow to the concurrency: jobs waited too long for a handler. The server knows this capacity.
+
+        Called from the heartbeat thread. An observation that is lost to it costs nothing.
+        """
+        self._size, self._finished_at_this_size = self._concurrency, 0
+        self._mean_seconds = max(self._mean_seconds or 0.0, tuning.HOLD_SECONDS)
+        self._announced = capacity
 
     def _learn(self) -> None:
         mean = self._busy_seconds / self._finished

@@ -13,12 +13,14 @@ from pulse.errors import InvalidHandler, PulseError
 from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
+from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
 from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
 from pulse.worker.reporter import Reporter
+from pulse.worker.returns import Returns
 from pulse.worker.settings import WorkerSettings, make_worker_id
 from pulse.worker.signals import signals_handled
 from pulse.worker.window import Window
@@ -50,6 +52,7 @@ class Worker:
         self._worker_id = settings.worker_id or make_worker_id()
         terms = LeaseTerms()
         window = Window(settings.concurrency)
+        clock = ServerClock()
         self._terms = terms
         self._executor = Executor(
             registry,
@@ -58,16 +61,34 @@ class Worker:
             window,
             self._worker_id,
             confirm=lambda job: self._confirmer.add(job),
+            give_back=lambda jobs: self._give_back(jobs),
+            beat=lambda: self._heartbeats.wake(),
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,
         )
         executor = self._executor
         self._confirmer = Confirmer(
-            connection, self._worker_id, terms, ready=executor.ready, stop=executor.stop
+            connection,
+            self._worker_id,
+            terms,
+            clock,
+            executor.unstarted,
+            stop=executor.stop,
+            recall=executor.recall,
+            answered=executor.confirmed,
         )
-        self._reporter = Reporter(connection, self._worker_id, terms, window, executor.settled)
+        self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
+        self._returns = Returns(
+            self._worker_id,
+            terms,
+            window,
+            executor.held,
+            executor.unstarted,
+            released=executor.settled,
+            announce=lambda: self._intake.announce(),
+        )
         self._heartbeats = Heartbeats(
-            connection.endpoint, self._worker_id, terms, executor.held, executor.stop
+            connection.endpoint, self._worker_id, terms, executor.held, executor.stop, self._returns
         )
         self._intake = Intake(
             connection,
@@ -75,6 +96,7 @@ class Worker:
             self._topics,
             terms,
             window,
+            clock,
             executor,
             welcomed=self._heartbeats.wake,
         )
@@ -138,6 +160,10 @@ class Worker:
             self._failure = error
         self._is_told_to_stop.set()
 
+    def _give_back(self, jobs: Iterable[HeldJob]) -> None:
+        self._returns.add(jobs)
+        self._heartbeats.wake()
+
     # ------------------------------------------------------------ draining
 
     async def _drain(self, intake: asyncio.Task[None]) -> None:
@@ -145,7 +171,7 @@ class Worker:
         try:
             self._executor.stop_starting()
             await self._intake.finish(intake)
-            await self._release(self._executor.unstarted())
+            await self._release(self._returns.take(list(self._executor.unstarted)))
             await self._finish_handlers(deadline)
             # With their attempt: that a worker stops is not a failure of the job.
             await self._release(self._executor.given_back())
@@ -173,7 +199,7 @@ class Worker:
             )
 
     async def _flush_reports(self) -> None:
-        # Results are repeated until their leases end, so this is the longest that waiting can help.
+        # Past that a server that is there may have given the jobs to others.
         flushed = asyncio.ensure_future(self._reporter.flushed())
         await self._unless_hurried(asyncio.wait({flushed}), self._terms.lease_seconds)
         await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)

@@ -22,6 +22,10 @@ class DispatchState:
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
 
+    @property
+    def has_pauses(self) -> bool:
+        return self.everything is not None or bool(self.topics)
+
     def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
         """Those of the topics that may be handed out."""
         if self.everything is not None:

@@ -166,7 +166,7 @@ def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
         job.metadata,
         job.idempotency_key,
         taker.worker_id,
-        # As claim_batch has it: a first attempt with others to follow is taken as delivered.
+        # As claim_batch has it: a last attempt is confirmed before it starts.
         taker.confirms and job.max_attempts == 1,
         0.0,
     )

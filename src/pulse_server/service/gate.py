@@ -23,6 +23,7 @@ class Gate:
     def __init__(self, repo: DispatchRepo, *, interval: timedelta) -> None:
         self._repo = repo
         self._state = DispatchState()
+        self._reads = self._newest = 0
         self.is_primed = False
         self._changed: Callable[[], object] = lambda: None
         self.loop = Loop("gate", self.refresh, interval)
@@ -39,7 +40,11 @@ class Gate:
 
     async def refresh(self) -> None:
         """Read the switches. The first call comes before the server accepts work, and must not fail."""
+        self._reads = read = self._reads + 1
         state = await self._repo.read_gate()
+        if read < self._newest:
+            return  # a read that began later was answered sooner
+        self._newest = read
         self.is_primed = True
         if state == self._state:
             return

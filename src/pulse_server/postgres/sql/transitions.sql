@@ -62,7 +62,7 @@ SELECT
     CASE WHEN free.topic IS NOT NULL THEN new.worker_id END,
     CASE WHEN free.topic IS NOT NULL THEN clock_timestamp() + $13::interval END,
     CASE WHEN free.topic IS NOT NULL THEN clock_timestamp() END,
-    free.topic IS NOT NULL AND (NOT new.confirms OR new.max_attempts > 1)
+    free.topic IS NOT NULL AND NOT new.confirms
 FROM unnest(
     $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
     $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
@@ -91,11 +91,14 @@ WITH wanted AS MATERIALIZED (
 ranked AS (
     SELECT
         candidate.id,
+        candidate.started_at IS NOT NULL OR candidate.max_attempts - candidate.attempts = 1 AS must_confirm,
         row_number() OVER line::int AS slot,
         sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
     FROM wanted
     CROSS JOIN LATERAL (
-        SELECT job.id, job.priority, job.submitted_at, octet_length(job.payload) AS bytes
+        SELECT
+            job.id, job.priority, job.submitted_at, job.started_at, job.attempts, job.max_attempts,
+            octet_length(job.payload) AS bytes
         FROM pulse.jobs AS job
         WHERE job.topic = wanted.topic AND job.ready
         ORDER BY job.priority DESC, job.submitted_at, job.id
@@ -109,7 +112,7 @@ ranked AS (
     LIMIT $2
 ),
 picked AS MATERIALIZED (
-    SELECT ranked.id, ranked.slot FROM ranked WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
+    SELECT ranked.id, ranked.slot, ranked.must_confirm FROM ranked WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
 )
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
@@ -118,14 +121,16 @@ SET status = 'RUNNING',
     locked_by = ($4::text[])[($3::int[])[picked.slot]],
     lease_until = clock_timestamp() + $6::interval,
     started_at = clock_timestamp(),
-    -- A first attempt with others to follow is taken as delivered: losing it costs no job. Any other one
-    -- counts only once its worker has beaten it. ADR-0005
-    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]] OR (job.attempts = 0 AND job.max_attempts > 1)
+    -- The attempt counts once its worker has beaten it, which it does only for handlers that have started.
+    -- One that cannot beat has it counted from here. ADR-0046
+    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
 FROM picked
 WHERE job.id = picked.id
 RETURNING
     picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
-    job.metadata, job.idempotency_key, NOT job.delivered AS confirm,
+    job.metadata, job.idempotency_key,
+    -- Before it starts a last attempt, or a job that may have been lost with its worker before.
+    picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds;
 
 -- name: complete_jobs
@@ -177,7 +182,7 @@ RETURNING failure.id, failure.worker_id, failure.attempt, job.topic,
 
 -- name: extend_leases
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost:
--- its worker must stop. A beat is also the proof that the attempt reached its worker.
+-- its worker must stop. Workers beat a job from its start on, so from here on the attempt counts.
 UPDATE pulse.jobs AS job
 SET lease_until = clock_timestamp() + $4::interval,
     delivered = true
@@ -189,12 +194,13 @@ RETURNING claim.id, claim.worker_id, claim.attempt;
 
 -- name: release_jobs
 -- From RUNNING back to the head of the line, if the claim still holds: the job was never delivered, or its
--- worker hands it back unstarted. The attempt is given back. RETRYING, since RUNNING leads to no other
--- waiting state.
+-- worker has not started it. The attempt is given back, and a job that was never tried looks so again: its
+-- next claim needs no confirmation. RETRYING, since RUNNING leads to no other waiting state.
 UPDATE pulse.jobs AS job
 SET status = 'RETRYING',
     ready = true,
     attempts = job.attempts - 1,
+    started_at = CASE WHEN job.attempts > 1 THEN job.started_at END,
     next_run_at = clock_timestamp(),
     locked_by = NULL,
     lease_until = NULL
@@ -206,10 +212,11 @@ RETURNING job.id, job.topic;
 
 -- name: reap_expired
 -- From RUNNING, once the lease has lapsed, through the branch of a failure: RETRYING, or DEAD_LETTERED when
--- no attempt is left. An attempt that never reached a worker is given back instead, so that no job can die
--- of servers that crash between claim and delivery. A row that is being beaten at this moment is locked, and
--- skipped. So are the jobs of a worker that is spared, because its beats arrive and cannot be stored, or because the
--- server to which it was connected has fallen silent without leaving, and it may be on its way to another. ADR-0045
+-- no attempt is left. An attempt that never started, by what is known, is given back instead: it may wait in
+-- the window of a worker that died, or have been lost on its way there. A row that is being beaten at this
+-- moment is locked, and skipped. So are the jobs of a worker that is spared, because its beats arrive and cannot
+-- be stored, or because the server to which it was connected has fallen silent without leaving, and it may be on
+-- its way to another. ADR-0045
 -- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it
 -- was sent are not its business. ADR-0010
 WITH lapsed AS MATERIALIZED (

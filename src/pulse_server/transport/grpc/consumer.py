@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -38,8 +39,11 @@ class Consumer:
         self._claims = claims
         self._reports = reports
         self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
+        self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
-            lease_ttl=convert.wire_duration(lease_ttl), heartbeat_interval=convert.wire_duration(heartbeat)
+            lease_ttl=convert.wire_duration(lease_ttl),
+            heartbeat_interval=convert.wire_duration(heartbeat),
+            clock_id=self._clock_id,
         )
 
     @binds_worker_id
@@ -162,12 +166,17 @@ class Consumer:
         return pb.HeartbeatsResponse(
             stop=[convert.wire_claim(claim) for claim in lost],
             unknown=[convert.wire_claim(claim) for claim in unknown],
+            paused=self._hub.paused(request.starting),
+            clock_seconds=awake_or_not(),
+            clock_id=self._clock_id,
         )
 
     @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = convert.claims(request.worker_id, request.claims)
+        if request.capacity:
+            self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
         self._hub.answered(request.worker_id, claims)
         released, locked = await self._claims.release(claims)
         return pb.ReleaseResponse(released=released, locked=[convert.wire_claim(claim) for claim in locked])
@@ -187,6 +196,7 @@ def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsRespons
             clock_seconds=parcel.claimed_at,
             stop=[convert.wire_claim(claim) for claim in parcel.stops],
             draining=parcel.is_last,
+            recall=None if parcel.recalled is None else pb.Recall(topics=sorted(parcel.recalled)),
         )
         convert.add_assignments(message, parcel.jobs)
         return [message]

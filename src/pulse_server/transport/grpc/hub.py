@@ -115,6 +115,22 @@ class Hub:
                 session.stop_claim(claim)
                 self._wake.set()
 
+    def change_gate(self) -> None:
+        """Dispatch, or topics, were paused or resumed. What has not started of a paused topic goes back."""
+        state = self._gate.state
+        if state.has_pauses:
+            topics = frozenset() if state.everything is not None else frozenset(state.topics)
+            recalled = [claim for session in self.roster.sessions for claim in session.recall(topics)]
+            for claim in recalled:
+                self.roster.take_off(claim)
+            self.releases.give_back(recalled)
+        self.wake(None)
+
+    def paused(self, topics: Collection[str]) -> Collection[str]:
+        """Those of the topics that are paused."""
+        asked = frozenset(topics)
+        return asked - self._gate.open_topics(asked)
+
     # --- what the handover asks of the places in workers
 
     def reserve(self, jobs: Sequence[NewJob]) -> Reservation | None:
@@ -240,9 +256,11 @@ class Hub:
         assign = self.roster.assign
         if self._handed_out is not None:
             self._handed_out.update(job.id for job in jobs)
+        paused = self.paused({job.topic for job in jobs}) if self._gate.state.has_pauses else ()
         for job in jobs:
             session = sessions.get(job.worker_id)
-            if session is None:  # it left while the claim was under way
+            # The worker left, or the topic was paused, while the statement was under way.
+            if session is None or job.topic in paused:
                 unclaimed.append(Claim(job.id, job.worker_id, job.attempt))
             else:
                 assign(session, job, claimed_at)

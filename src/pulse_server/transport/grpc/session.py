@@ -20,6 +20,7 @@ class Parcel:
     jobs: tuple[ClaimedJob, ...] = ()
     claimed_at: float = 0.0  # of the oldest of the jobs, on the monotonic clock
     stops: tuple[Claim, ...] = ()
+    recalled: frozenset[str] | None = None  # topics whose unstarted jobs are to be released; empty: all
     is_last: bool = False
 
 
@@ -27,7 +28,7 @@ class Session:
     """The server's side of one stream.
 
     `held` counts every job that is leased to this worker, sent or not; the hub never leases more than
-    `capacity`. A job is undelivered until the message that carries it was handed to the transport.
+    `capacity`. A job is undelivered until its message is on its way: from then on the worker may have it.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Session:
         self._outbox: deque[tuple[float, ClaimedJob]] = deque()
         self._on_its_way: tuple[ClaimedJob, ...] = ()
         self._stops: list[Claim] = []
+        self._recalled: frozenset[str] | None = None
         self._something_to_do = asyncio.Event()
 
     @property
@@ -132,6 +134,17 @@ class Session:
         self._stops.append(claim)
         self._something_to_do.set()
 
+    def recall(self, topics: frozenset[str]) -> list[Claim]:
+        """Have the worker release what it has not started of these topics; of all if there are none.
+
+        Returns the claims that were not sent yet.
+        """
+        if self.speaks_batches:
+            is_all = not topics or (self._recalled is not None and not self._recalled)
+            self._recalled = frozenset() if is_all else topics | (self._recalled or frozenset())
+            self._something_to_do.set()
+        return self._take_out([job for _, job in self._outbox if not topics or job.topic in topics])
+
     def close(self) -> None:
         """Send nothing more: end the stream after what is on its way."""
         self.is_closing = True
@@ -139,17 +152,24 @@ class Session:
         self._something_to_do.set()
 
     def take_undelivered(self) -> list[Claim]:
-        """The claims of jobs that were leased to this worker but never handed to it."""
-        undelivered = [*self._on_its_way, *(job for _, job in self._outbox)]
-        self._outbox.clear()
+        """The claims of jobs that were leased to this worker but never sent to it.
+
+        Not those in a message whose sending failed: the worker may have read it. ADR-0046
+        """
+        self._count_off(self._on_its_way)
         self._on_its_way = ()
-        self._count_off(undelivered)
-        for job in undelivered:
+        return self._take_out([job for _, job in self._outbox])
+
+    def _take_out(self, jobs: Collection[ClaimedJob]) -> list[Claim]:
+        taken = {job.id for job in jobs}
+        self._outbox = deque(entry for entry in self._outbox if entry[1].id not in taken)
+        self._count_off(jobs)
+        for job in jobs:
             self.settle(job.id)
-        return [Claim(job.id, self.worker_id, job.attempt) for job in undelivered]
+        return [Claim(job.id, self.worker_id, job.attempt) for job in jobs]
 
     async def parcels(self) -> AsyncIterator[Parcel]:
-        """What to send, as it comes up. Asking for the next parcel says that the last one was handed over."""
+        """What to send, as it comes up."""
         while True:
             if self._on_its_way:
                 self._count_off(self._on_its_way)
@@ -157,14 +177,15 @@ class Session:
             if self.is_closing:
                 yield Parcel(is_last=True)
                 return
-            if not self._outbox and not self._stops:
+            if not self._outbox and not self._stops and self._recalled is None:
                 self._something_to_do.clear()
                 await self._something_to_do.wait()
                 continue
             stops, self._stops = tuple(self._stops), []
+            recalled, self._recalled = self._recalled, None
             claimed_at = self._outbox[0][0] if self._outbox else 0.0
             self._on_its_way = tuple(self._take_jobs())
-            yield Parcel(self._on_its_way, claimed_at, stops)
+            yield Parcel(self._on_its_way, claimed_at, stops, recalled)
 
     def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
         """The payloads of these jobs wait no more."""

@@ -1,0 +1,144 @@
+"""Releases jobs that this worker holds and has not started, so that they can run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import grpc
+
+from pulse import failpoints, tuning
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.clock import lease_clock
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.window import Window
+
+logger = logging.getLogger("pulse.worker")
+
+
+class Returns:
+    """Releases what was recalled, and what has waited too long for its handler.
+
+    `send` runs in the heartbeat thread: what waits behind a handler that blocks the event loop goes back too,
+    and no more is asked for until the loop answers. A job belongs to the thread that takes it out of
+    `unstarted`. ADR-0046
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        terms: LeaseTerms,
+        window: Window,
+        held: dict[str, HeldJob],
+        unstarted: set[HeldJob],
+        *,
+        released: Callable[[Iterable[HeldJob]], None],
+        announce: Callable[[], None],
+    ) -> None:
+        """`released` and `announce` are called in the event loop: after a release, and after a stall."""
+        self._worker_id = worker_id
+        self._terms = terms
+        self._window = window
+        self._held = held
+        self._unstarted = unstarted
+        self._released = released
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[HeldJob] = deque()
+        # The server was given a capacity below the window, until the event loop answers.
+        self._is_stalled = False
+        self._asked_loop_at: float | None = None
+
+    def take(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
+        """Take jobs out of `unstarted`. Returns those that were there: their handlers do not start."""
+        taken = []
+        for job in jobs:
+            try:
+                self._unstarted.remove(job)
+            except KeyError:
+                continue  # it has started, or another thread took it
+            taken.append(job)
+        return taken
+
+    def add(self, jobs: Iterable[HeldJob]) -> None:
+        """Release the jobs that have not started with the next `send`."""
+        self._waiting.extend(self.take(jobs))
+
+    def send(self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse]) -> bool:
+        """Release what is due. Returns whether every call got through; what did not is sent again."""
+        now = lease_clock()
+        # list() of a set is one step for the interpreter: the event loop cannot change it midway.
+        overdue = self.take([job for job in list(self._unstarted) if now >= job.return_by])
+        self._waiting.extend(overdue)
+        is_stalling = bool(overdue) or (self._is_blocked(now) and not self._is_stalled)
+        capacity = self._stall(len(overdue)) if is_stalling else 0
+        while self._waiting or capacity:
+            size = min(len(self._waiting), tuning.CLAIMS_PER_RELEASE)
+            jobs = [self._waiting.popleft() for _ in range(size)]
+            if again := self._release(call, jobs, capacity):
+                self._waiting.extendleft(reversed(self._still_ours(again)))
+                return False
+            capacity = 0
+        return True
+
+    def _is_blocked(self, now: float) -> bool:
+        """Whether the event loop has not answered for as long as a job may wait."""
+        if self._asked_loop_at is not None:
+            return now >= self._asked_loop_at + tuning.HOLD_SECONDS
+        if self._held or self._is_stalled:
+            self._asked_loop_at = now
+            self._call_in_loop(self._loop_answers)
+        return False
+
+    def _loop_answers(self) -> None:
+        self._asked_loop_at = None
+        if self._is_stalled:
+            self._is_stalled = False
+            self._announce()
+
+    @failpoints.before("worker.returning")
+    def _release(
+        self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse], jobs: list[HeldJob], capacity: int
+    ) -> list[HeldJob]:
+        """Release the jobs. Returns those that have to be released again."""
+        request = pb.ReleaseRequest(
+            worker_id=self._worker_id, claims=[job.claim() for job in jobs], capacity=capacity
+        )
+        try:
+            response = call(request)
+        except grpc.RpcError:
+            return jobs
+        # Another session of the database has these rows locked.
+        locked = {claim.job_id for claim in response.locked}
+        released = [job for job in jobs if job.job_id not in locked]
+        for job in released:
+            job.stop_reason = "it was released"
+        self._call_in_loop(self._released, released)
+        return [job for job in jobs if job.job_id in locked]
+
+    def _stall(self, overdue: int) -> int:
+        """Take no more than what runs already, until the event loop answers. Returns that capacity."""
+        running = sum(1 for job in list(self._held.values()) if job.has_begun and job.outcome is None)
+        capacity = max(1, running)
+        self._window.stall(capacity)
+        self._is_stalled = True
+        if overdue:
+            logger.info(
+                "%d jobs waited more than %.0f s for a handler and are released to run elsewhere.",
+                overdue,
+                tuning.HOLD_SECONDS,
+            )
+        return capacity
+
+    def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
+        """The jobs without those whose leases have ended: they are released by the server."""
+        now = lease_clock()
+        return [job for job in jobs if not job.stop_reason and not self._terms.is_over(job, now)]
+
+    def _call_in_loop(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args)
+        except RuntimeError:
+            return  # the event loop is gone, and the handlers with it
