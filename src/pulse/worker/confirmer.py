@@ -41,7 +41,9 @@ class Confirmer:
         stop: Callable[[Iterable[HeldJob], str], None],
         recall: Callable[[Collection[str]], None],
         answered: Callable[[list[HeldJob]], None],
+        later: Callable[[list[HeldJob]], None],
     ) -> None:
+        """`later` is given jobs that the server could not answer for yet. They have no slot meanwhile."""
         self._connection = connection
         self._worker_id = worker_id
         self._terms = terms
@@ -50,6 +52,7 @@ class Confirmer:
         self._stop = stop
         self._recall = recall
         self._answered = answered
+        self._later = later
         self._coalescer: Coalescer[HeldJob] = Coalescer(
             self._send,
             size_of=lambda _: 0,
@@ -65,13 +68,11 @@ class Confirmer:
         await self._coalescer.close()
 
     async def _send(self, jobs: list[HeldJob]) -> None:
-        locked: list[HeldJob] = []
         try:
-            locked = await self._confirm(jobs)
-            for job in locked:
-                self._coalescer.add_later(job, tuning.HOLD_LOOK_SECONDS)
+            for job in await self._confirm(jobs):
+                asyncio.get_running_loop().call_later(tuning.HOLD_LOOK_SECONDS, self._later, [job])
         finally:
-            self._answered([job for job in jobs if job not in locked])
+            self._answered(jobs)
 
     @failpoints.before("worker.confirming")
     async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:

@@ -56,6 +56,8 @@ class Executor:
         )
         self.confirmed = self._runners.confirmed
         """Go on with jobs that the server was asked about."""
+        self.wait = self._runners.add
+        """Let jobs wait for their turn once more."""
 
     # ------------------------------------------------------------ taking
 

@@ -76,6 +76,7 @@ class Worker:
             stop=executor.stop,
             recall=executor.recall,
             answered=executor.confirmed,
+            later=executor.wait,
         )
         self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
         self._returns = Returns(
