@@ -64,7 +64,17 @@ SECTIONS = (
         "The whole at a glance",
         "",
         (
-            *("TopicInfo", "Rates", "Latency", "WorkerInfo", "HeldJob", "ServerInfo", "Statistics", "Minute"),
+            *(
+                "TopicInfo",
+                "TopicPage",
+                "Rates",
+                "Latency",
+                "WorkerInfo",
+                "HeldJob",
+                "ServerInfo",
+                "Statistics",
+                "Minute",
+            ),
             *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
             *("DispatchStatus", "TopicPause", "Identity"),
         ),

@@ -41,7 +41,7 @@ from pulse.models.schedules import (
 from pulse.models.selections import Batch, JobCount
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.statistics import Latency, Minute, Statistics
-from pulse.models.topics import Rates, TopicInfo
+from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.transitions import Transition, Transitions
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
 from pulse.outcomes import Cancelled, Discard, Retry
@@ -99,6 +99,7 @@ __all__ = [
     "SyncPulse",
     "SyncSchedules",
     "TopicInfo",
+    "TopicPage",
     "TopicPause",
     "Transition",
     "Transitions",

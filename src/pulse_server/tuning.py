@@ -368,6 +368,14 @@ SERVERS_INTERVAL = timedelta(seconds=5)
 SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
+# Of a worker's topics so many are shown, in lists and in the log.
+WORKER_TOPICS_SHOWN = 100
+# Names of topics in the row of one server, a megabyte. Past them each further set of topics is cut to those
+# that are shown.
+SERVER_ROW_TOPICS = 50_000
+# What is counted or converted in one turn of the event loop: some 5 ms.
+TURN_ENTRIES = 1000
+TURN_VIEWS = 100
 # A count of all topics serves everyone for this long, and for SAMPLE_REST times as long as it took. So does
 # what was read of the minutes.
 TOPICS_SAMPLE_AGE = timedelta(seconds=1)

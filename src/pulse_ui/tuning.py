@@ -60,7 +60,13 @@ JOBS_CONFIRMED = 8
 FINDINGS_SHOWN = 6
 """The rest is folded away: whoever has that many problems starts with the first."""
 TOPICS_SHOWN = 50
-"""On the overview; more when somebody asks for them."""
+"""On the overview; more when a visitor asks for them."""
+TOPICS_ASKED = 1_000
+"""The busiest: what pulsed puts on one page. All others are found by search, or page by page."""
+SWITCHES_SHOWN = 200
+"""Of the busiest topics, besides all that are paused. A topic that is not listed is paused by its name."""
+TOPICS_PAGE = 200
+"""Of a list by name, where there are more than that."""
 REFRESH_SECONDS = 5
 """How often an open page is brought up to date when nothing tells it to."""
 NEWS_PAUSE = timedelta(seconds=1)

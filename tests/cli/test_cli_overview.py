@@ -97,6 +97,19 @@ def test_table_of_topics_has_a_total_and_no_colour_in_a_pipe(own: CommandLine, t
     assert busy.endswith("none")  # of the workers that it would need
 
 
+def test_topics_are_searched_and_cut_with_a_sentence(own: CommandLine, two: tuple[str, str]) -> None:
+    busy, idle = two
+    assert [row[0] for row in own("topics", "--search", busy, "-o", "plain").rows] == [busy]
+    assert "No topic contains" in own("topics", "--search", "no-such-name").err
+    first = own("topics", "--search", busy[: -len("busy")], "--limit", "1")
+    assert busy in first.out
+    assert idle not in first.out
+    assert "1 of 2 topics are shown" in first.err
+    cursor = first.err.split()[-1]
+    following = own("topics", "--search", busy[: -len("busy")], "--cursor", cursor, "-o", "json").json
+    assert [shape["topic"] for shape in following] == [idle]
+
+
 @pytest.mark.parametrize("columns", [80, 140])
 def test_topics_fit_the_terminal(own: CommandLine, two: tuple[str, str], columns: int) -> None:
     lines = plain_text(own.screen("topics", columns=columns).out).splitlines()

@@ -85,3 +85,30 @@ async def test_producer_is_told_what_they_may_not_see(page: Page, guarded: Dashb
     await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     await expect(page.locator("#nav a", has_text="Workers")).to_have_count(0)
     await expect(page.locator("main")).to_contain_text("producer")
+
+
+MANY_TOPICS = """
+    INSERT INTO pulse.jobs
+        (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+    SELECT gen_random_uuid(), 'topic-' || lpad(number::text, 5, '0'), '', 0, 5, now(), now(), true, 'PENDING'
+    FROM generate_series(1, 1500) AS number
+"""
+
+
+async def test_thousands_of_topics_are_searched_and_paged(
+    page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    await server.table.connection.execute(MANY_TOPICS)
+    await page.goto(dashboard.url)
+    await expect(page.locator("#topics-heading")).to_have_text("1,500 topics")
+    await expect(page.locator("main")).to_contain_text("1,500")  # ready in all, not in those that are shown
+    await page.fill("#topic-search", "-0077")
+    await page.press("#topic-search", "Enter")
+    await expect(page.locator("#topics-heading")).to_have_text("10 topics with “-0077”")
+    await expect(page.locator("#topics tbody tr")).to_have_count(10)
+    await page.get_by_role("link", name="Clear").click()
+    await page.get_by_role("link", name="Show all 1,500 by name").click()
+    await expect(page.locator("#topic-topic-00200")).to_be_visible()
+    await page.get_by_role("link", name="Next page").click()
+    await expect(page.locator("#topic-topic-00201")).to_be_visible()
+    await expect(page.locator("#topic-topic-00200")).to_have_count(0)

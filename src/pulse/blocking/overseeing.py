@@ -10,7 +10,7 @@ from pulse.client.overseeing import Overseeing
 from pulse.models.dead_letters import DeadLetters
 from pulse.models.identity import Identity
 from pulse.models.statistics import Statistics
-from pulse.models.topics import TopicInfo
+from pulse.models.topics import TopicInfo, TopicPage
 from pulse.models.transitions import Transitions
 from pulse.models.workers import ServerInfo, WorkerInfo
 
@@ -21,9 +21,30 @@ class SyncOverseeing:
     _pulse: Overseeing
     _bridge: Bridge
 
-    def topics(self, *, timeout: timedelta | None = None) -> list[TopicInfo]:
-        """Return the topics that have jobs, had some lately, or have workers, by name."""
-        return self._bridge.call(self._pulse.topics, timeout=timeout)
+    def topics(self, *, search: str | None = None, timeout: timedelta | None = None) -> list[TopicInfo]:
+        """Return the topics that have jobs, had some lately, or have workers, by name. See `Pulse.topics`."""
+        return self._bridge.call(self._pulse.topics, search=search, timeout=timeout)
+
+    def list_topics(
+        self,
+        *,
+        search: str | None = None,
+        names: Iterable[str] = (),
+        busiest: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> TopicPage:
+        """Return a page of the topics, with the sum over all of them. See `Pulse.list_topics`."""
+        return self._bridge.call(
+            self._pulse.list_topics,
+            search=search,
+            names=names,
+            busiest=busiest,
+            limit=limit,
+            cursor=cursor,
+            timeout=timeout,
+        )
 
     def workers(self, *, timeout: timedelta | None = None) -> list[WorkerInfo]:
         """Return who is connected, to any server, and who holds jobs without being so; by name."""

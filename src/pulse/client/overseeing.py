@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
+from typing import Any
 
 from pulse.client.caller import Caller
 from pulse.client.filters import not_empty
@@ -12,7 +13,7 @@ from pulse.errors import InvalidArgument
 from pulse.models.dead_letters import DeadLetters, dead_letters
 from pulse.models.identity import Identity, identity
 from pulse.models.statistics import Statistics, statistics
-from pulse.models.topics import TopicInfo, topic_info
+from pulse.models.topics import TopicInfo, TopicPage, topic_page
 from pulse.models.transitions import Transitions
 from pulse.models.workers import ServerInfo, WorkerInfo, server_info, worker_info
 from pulse.v1 import pulse_pb2 as pb
@@ -24,17 +25,64 @@ class Overseeing:
 
     _caller: Caller
 
-    async def topics(self, *, timeout: timedelta | None = None) -> list[TopicInfo]:
-        """Return the topics that have jobs, had some lately, or have workers, by name."""
-        request = pb.ListTopicsRequest()
-        response = await self._caller.call(lambda stub: stub.ListTopics, request, timeout)
-        return [topic_info(view) for view in response.topics]
+    async def topics(self, *, search: str | None = None, timeout: timedelta | None = None) -> list[TopicInfo]:
+        """Return the topics that have jobs, had some lately, or have workers, by name.
+
+        All of them, or those whose name contains `search`, in as many calls as it takes: `timeout` bounds
+        each. Of 100,000 topics take a page with `list_topics`.
+        """
+        found: list[TopicInfo] = []
+        cursor: str | None = None
+        while True:
+            page = await self._topics(timeout, search=not_empty("search", search), page_token=cursor)
+            found += page.topics
+            if (cursor := page.next_cursor) is None:
+                return found
+
+    async def list_topics(
+        self,
+        *,
+        search: str | None = None,
+        names: Iterable[str] = (),
+        busiest: bool = False,
+        limit: int | None = None,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> TopicPage:
+        """Return a page of the topics, by name, with the sum over all of them.
+
+        `search` is what their names have to contain. `names` asks for these alone, whether they have jobs or
+        not. `busiest` returns those with the most ready and running jobs first; there is no next page then.
+        `limit` is 1,000 at the most.
+        """
+        return await self._topics(
+            timeout,
+            search=not_empty("search", search),
+            topics=_names("names", names),
+            order=pb.TOPIC_ORDER_BUSIEST if busiest else None,
+            page_size=limit,
+            page_token=cursor,
+        )
+
+    async def _topics(self, timeout: timedelta | None, **fields: Any) -> TopicPage:
+        request = message(
+            pb.ListTopicsRequest, **{name: value for name, value in fields.items() if value is not None}
+        )
+        return topic_page(await self._caller.call(lambda stub: stub.ListTopics, request, timeout))
 
     async def workers(self, *, timeout: timedelta | None = None) -> list[WorkerInfo]:
-        """Return who is connected, to any server, and who holds jobs without being so; by name."""
+        """Return who is connected, to any server, and who holds jobs without being so; by name.
+
+        In as many calls as it takes: `timeout` bounds each.
+        """
+        found: list[WorkerInfo] = []
         request = pb.ListWorkersRequest()
-        response = await self._caller.call(lambda stub: stub.ListWorkers, request, timeout)
-        return [worker_info(view) for view in response.workers]
+        while True:
+            response = await self._caller.call(lambda stub: stub.ListWorkers, request, timeout)
+            found += [worker_info(view) for view in response.workers]
+            if not response.next_page_token:
+                return found
+            request = pb.ListWorkersRequest(page_token=response.next_page_token)
 
     async def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
         """Return the servers that share this database and were heard of lately, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -46,6 +47,31 @@ class TopicInfo:
     """From due to claimed, in the last whole hour."""
     run: Latency
     """From claimed to reported, in the last whole hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPage:
+    """Some of the topics, and where the next ones begin."""
+
+    topics: tuple[TopicInfo, ...]
+    next_cursor: str | None
+    """Give it to `list_topics` for the next page. None: there is none."""
+    total: int
+    """How many topics match, on all pages."""
+    sum: TopicInfo
+    """All topics that there are, together: without a name, workers and latencies."""
+
+    def __iter__(self) -> Iterator[TopicInfo]:
+        return iter(self.topics)
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+
+def topic_page(response: pb.ListTopicsResponse) -> TopicPage:
+    """Read a page of topics off the wire."""
+    topics = tuple(topic_info(view) for view in response.topics)
+    return TopicPage(topics, response.next_page_token or None, response.total, topic_info(response.sum))
 
 
 def topic_info(view: pb.TopicView) -> TopicInfo:

@@ -36,6 +36,8 @@ class WorkerInfo:
     held_count: int
     held: tuple[HeldJob, ...]
     """The longest held first, twenty at the most."""
+    topic_count: int = 0
+    """How many topics it takes. Of more than a hundred, `topics` has the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def worker_info(view: pb.WorkerView) -> WorkerInfo:
             HeldJob(job.job_id, job.topic, job.attempt, time_of(job, "since"), time_of(job, "lease_until"))
             for job in view.held
         ),
+        topic_count=view.topic_count or len(view.topics),
     )
 
 

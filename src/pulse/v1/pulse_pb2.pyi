@@ -13,6 +13,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -23,6 +24,25 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TopicOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TopicOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TopicOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TOPIC_ORDER_UNSPECIFIED: _TopicOrder.ValueType  # 0
+    """by name"""
+    TOPIC_ORDER_BUSIEST: _TopicOrder.ValueType  # 1
+    """the most ready and running jobs first: one page, without a next one"""
+
+class TopicOrder(_TopicOrder, metaclass=_TopicOrderEnumTypeWrapper): ...
+
+TOPIC_ORDER_UNSPECIFIED: TopicOrder.ValueType  # 0
+"""by name"""
+TOPIC_ORDER_BUSIEST: TopicOrder.ValueType  # 1
+"""the most ready and running jobs first: one page, without a next one"""
+Global___TopicOrder: _TypeAlias = TopicOrder  # noqa: Y015
 
 @_typing.final
 class SubmitJobRequest(_message.Message):
@@ -1320,12 +1340,33 @@ Global___Transition: _TypeAlias = Transition  # noqa: Y015
 class ListTopicsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: as many as fit into an answer; 1,000 at the most"""
+    page_token: _builtins.str
+    search: _builtins.str
+    """those whose name contains this"""
+    order: Global___TopicOrder.ValueType
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """these alone, whether they have jobs or not; 1,000 at the most"""
+
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        search: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        order: Global___TopicOrder.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["order", b"order", "page_size", b"page_size", "page_token", b"page_token", "search", b"search", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1337,21 +1378,33 @@ class ListTopicsResponse(_message.Message):
 
     TOPICS_FIELD_NUMBER: _builtins.int
     COUNTED_AT_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: there is no next page"""
+    total: _builtins.int
+    """how many topics match, on all pages"""
     @_builtins.property
-    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicView]:
-        """by name"""
-
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicView]: ...
     @_builtins.property
     def counted_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def sum(self) -> Global___TopicView:
+        """of all topics there are, whatever was asked for; without a name, workers and latencies"""
+
     def __init__(
         self,
         *,
         topics: _abc.Iterable[Global___TopicView] | None = ...,
         counted_at: _timestamp_pb2.Timestamp | None = ...,
+        next_page_token: _builtins.str = ...,
+        total: _builtins.int = ...,
+        sum: Global___TopicView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "sum", b"sum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "next_page_token", b"next_page_token", "sum", b"sum", "topics", b"topics", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1493,12 +1546,20 @@ Global___Rates: _TypeAlias = Rates  # noqa: Y015
 class ListWorkersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: as many as fit into an answer; 1,000 at the most"""
+    page_token: _builtins.str
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1509,6 +1570,9 @@ class ListWorkersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: there is no next page"""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerView]:
         """by name"""
@@ -1517,10 +1581,11 @@ class ListWorkersResponse(_message.Message):
         self,
         *,
         workers: _abc.Iterable[Global___WorkerView] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1537,11 +1602,14 @@ class WorkerView(_message.Message):
     SERVER_FIELD_NUMBER: _builtins.int
     HELD_COUNT_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     server: _builtins.str
     """the one it is connected to"""
     held_count: _builtins.int
+    topic_count: _builtins.int
+    """how many topics it takes; of more than 100, `topics` has the first"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1562,10 +1630,11 @@ class WorkerView(_message.Message):
         server: _builtins.str = ...,
         held_count: _builtins.int = ...,
         held: _abc.Iterable[Global___HeldJob] | None = ...,
+        topic_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connected_at", b"connected_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "connected_at", b"connected_at", "held", b"held", "held_count", b"held_count", "server", b"server", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "connected_at", b"connected_at", "held", b"held", "held_count", b"held_count", "server", b"server", "topic_count", b"topic_count", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

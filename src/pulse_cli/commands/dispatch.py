@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.connection.connecting import connected
 from pulse_cli.text import printable
@@ -17,7 +18,7 @@ from pulse_cli.views.shapes import dispatch_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
 
 if TYPE_CHECKING:
-    from pulse import DispatchStatus, TopicInfo, TopicPause
+    from pulse import DispatchStatus, SyncPulse, TopicInfo, TopicPage, TopicPause
 
 _topic_option = click.option("--topic", help="Only this topic, instead of everything.")
 
@@ -47,10 +48,11 @@ def pause(topic: str | None, reason: str) -> None:
     """Hand out no more jobs, until resumed. It holds on every server, and through restarts."""
     with connected() as client:
         client.pause(reason, topic)
-        status, topics = client.dispatch_status(), client.topics()
+        status = client.dispatch_status()
+        topics = _paused(client, status)
     what = f"the topic {topic}" if topic else "everything"
     again = "pulse dispatch resume" + (f" --topic {topic}" if topic else "")
-    output_here().show_done(f"Paused {what}. Go on with: {again}", dispatch_shape(status, topics))
+    output_here().show_done(f"Paused {what}. Go on with: {again}", dispatch_shape(status, topics, topics.sum))
 
 
 @dispatch.command(
@@ -65,33 +67,40 @@ def resume(topic: str | None) -> None:
     """Hand out jobs again. Topics that are paused by name stay so, unless named here."""
     with connected() as client:
         client.resume(topic)
-        status, topics = client.dispatch_status(), client.topics()
+        status = client.dispatch_status()
+        topics = _paused(client, status)
     sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
     if status.paused:
         sentence += " But everything is paused: pulse dispatch resume"
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
-    output_here().show_done(sentence, dispatch_shape(status, topics))
+    output_here().show_done(sentence, dispatch_shape(status, topics, topics.sum))
 
 
 @dispatch.command("status", examples="pulse dispatch status")
 def status() -> None:
     """Tell what is paused, since when and why, and how many jobs are held back by it."""
     with connected() as client:
-        found, topics = client.dispatch_status(), client.topics()
-    output_here().show_one(dispatch_shape(found, topics), lambda: _describe(found, topics))
+        found = client.dispatch_status()
+        topics = _paused(client, found)
+    output_here().show_one(dispatch_shape(found, topics, topics.sum), lambda: _describe(found, topics))
 
 
-def _describe(status: DispatchStatus, topics: Sequence[TopicInfo]) -> Iterator[Line]:
+def _paused(client: SyncPulse, status: DispatchStatus) -> TopicPage:
+    """Return the topics that are paused by name, and the sum over all."""
+    return client.list_topics(names=sorted(status.topics)[: tuning.LARGEST_PAGE], limit=tuning.LARGEST_PAGE)
+
+
+def _describe(status: DispatchStatus, topics: TopicPage) -> Iterator[Line]:
     present = now()
     if not status.paused and not status.topics:
         yield [Cell("Running", "green"), Cell(": nothing is paused.")]
     if status.paused:
         yield [Cell("Paused", "red"), Cell(f": everything{_pause(status, present)}")]
-        yield _held_back(topics, present)
+        yield _held_back([topics.sum], present)
     for topic, pause in sorted(status.topics.items()):
         yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
-        yield _held_back([one for one in topics if one.topic == topic], present)
+        yield _held_back([one for one in topics.topics if one.topic == topic], present)
 
 
 def _held_back(topics: Sequence[TopicInfo], present: datetime) -> Line:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.times import duration_from
+from pulse_cli.loops.pages import collect
 from pulse_cli.views.output import output_here, plain
 from pulse_cli.views.shapes import held_shape
-from pulse_cli.views.terminal import print_lines, table_width
+from pulse_cli.views.terminal import hint, print_lines, table_width
 from pulse_cli.views.topics import topic_table, topic_view
 from pulse_cli.views.workers import describe_held, gone_first, worker_view
+
+if TYPE_CHECKING:
+    from pulse import TopicPage
+
+_NO_TOPICS = (
+    "No job waits, runs or died, no worker is connected, and no whole minute of the last hour had any "
+    "news. See what is finished: pulse jobs list. Store a job: pulse submit TOPIC --payload JSON"
+)
 
 
 @click.command(
@@ -22,10 +34,13 @@ from pulse_cli.views.workers import describe_held, gone_first, worker_view
     short_help="Show each topic: how much, how old, how fast.",
     examples="""
         pulse topics
-        pulse topics --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
+        pulse topics --search mail
+        pulse topics --all --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
     """,
 )
-def topics() -> None:
+@click.option("--search", metavar="TEXT", help="Only topics whose name contains this.")
+@partial(paging_options, limit=tuning.LARGEST_PAGE)
+def topics(search: str | None, limit: int, everything: bool, cursor: str | None) -> None:
     """Show each topic: what is ready, waits, runs or died, since when, and how fast it goes.
 
     The rates are those of the last whole minute and the last hour; completed jobs are counted in them
@@ -33,15 +48,23 @@ def topics() -> None:
     """
     output = output_here()
     with connected() as client:
-        found = client.topics()
+        pages: list[TopicPage] = []
+
+        def fetch(size: int, at: str | None) -> TopicPage:
+            pages.append(client.list_topics(search=search, limit=size, cursor=at))
+            return pages[-1]
+
+        found, more = collect(fetch, limit, everything, cursor)
+    last = pages[-1]
     if output.is_for_people and found:
-        print_lines(topic_table(found, table_width()))
-        return
-    empty = (
-        "No job waits, runs or died, no worker is connected, and no whole minute of the last hour had any "
-        "news. See what is finished: pulse jobs list. Store a job: pulse submit TOPIC --payload JSON"
-    )
-    output.show_list(found, topic_view(), empty)
+        print_lines(topic_table(found, table_width(), None if search else last.sum))
+    else:
+        output.show_list(found, topic_view(), _NO_TOPICS if not search else f"No topic contains {search!r}.")
+    if more is not None:
+        hint(
+            f"{len(found):,} of {last.total:,} topics are shown: narrow it with --search TEXT, add --all or "
+            f"a larger --limit, or go on with --cursor {more}"
+        )
 
 
 @click.command(

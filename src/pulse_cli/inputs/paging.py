@@ -12,7 +12,7 @@ from pulse_cli import tuning
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def paging_options(command: F) -> F:
+def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:
     """Add --limit, --all and --cursor to a command."""
     for decorate in (
         click.option("--cursor", metavar="CURSOR", help="Go on where the list before ended."),
@@ -20,7 +20,7 @@ def paging_options(command: F) -> F:
         click.option(
             "--limit",
             type=click.IntRange(min=1),
-            default=tuning.PAGE_SIZE,
+            default=limit,
             show_default=True,
             metavar="N",
             help="The most to show.",

@@ -119,5 +119,7 @@ class Feed:
 
 
 def take_snapshot(client: SyncPulse) -> Snapshot:
-    """Ask the server for everything at once."""
-    return Snapshot(client.dispatch_status(), client.topics(), client.workers(), now())
+    """Ask the server for everything at once. Of many topics it is the busiest."""
+    dispatch = client.dispatch_status()
+    page = client.list_topics(busiest=True, limit=tuning.LARGEST_PAGE)
+    return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, page.total)

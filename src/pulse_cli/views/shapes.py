@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -80,15 +80,18 @@ def fire_shape(fire: pulse.ScheduleFire) -> Shape:
     return {"job_id": fire.job_id, "fired_at": _time(fire.fired_at), "status": str(fire.status)}
 
 
-def dispatch_shape(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) -> Shape:
-    """What is paused, and how many jobs could run if it were not."""
+def dispatch_shape(
+    status: pulse.DispatchStatus, topics: Iterable[pulse.TopicInfo], total: pulse.TopicInfo | None = None
+) -> Shape:
+    """What is paused, and how many jobs could run if it were not. `total` stands for all topics."""
     ready = {topic.topic: topic.ready for topic in topics}
+    held_back = sum(topic.ready for topic in topics if topic.paused)
     return {
         "paused": status.paused,
         "reason": status.reason or None,
         "paused_at": _time(status.paused_at),
         "paused_by": status.paused_by or None,
-        "held_back": sum(topic.ready for topic in topics if topic.paused),
+        "held_back": total.ready if status.paused and total else held_back,
         "topics": [
             {
                 "topic": topic,
@@ -168,7 +171,7 @@ def snapshot_shape(snapshot: Snapshot) -> Shape:
     """The whole queue at one moment."""
     return {
         "at": _time(snapshot.at),
-        "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics),
+        "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics, snapshot.total),
         "topics": [topic_shape(topic) for topic in snapshot.topics],
         "workers": [worker_shape(worker) for worker in snapshot.workers],
     }

@@ -19,8 +19,17 @@ class Snapshot:
     topics: Sequence[TopicInfo]
     workers: Sequence[WorkerInfo]
     at: datetime
+    total: TopicInfo | None = None
+    """All topics together, where `topics` are only the busiest of them."""
+    topic_count: int = 0
+    """How many topics there are, unless all are here."""
+
+    @property
+    def everything(self) -> Sequence[TopicInfo]:
+        """What adds up to the whole queue."""
+        return self.topics if self.total is None else (self.total,)
 
     @property
     def ready(self) -> int:
         """How many jobs could run at once if there were enough workers."""
-        return sum(topic.ready for topic in self.topics)
+        return sum(topic.ready for topic in self.everything)

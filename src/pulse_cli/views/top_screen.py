@@ -76,7 +76,7 @@ def _why(reason: str) -> str:
 
 
 def _totals(snapshot: Snapshot, trend: Sequence[int], present: datetime) -> Iterator[Line]:
-    topics = snapshot.topics
+    topics = snapshot.everything
     oldest = min((topic.oldest_ready_at for topic in topics if topic.oldest_ready_at), default=None)
     dead = sum(topic.dead_lettered for topic in topics)
     gone = sum(worker.connected_at is None for worker in snapshot.workers)
@@ -108,6 +108,9 @@ def _totals(snapshot: Snapshot, trend: Sequence[int], present: datetime) -> Iter
 
 def _tables(snapshot: Snapshot, present: datetime, width: int | None, room: int | None) -> list[Line]:
     topics = _topic_lines(snapshot.topics, present, width)
+    unseen = max(0, snapshot.topic_count - len(snapshot.topics))
+    if unseen:
+        topics.append([Cell(f"… and {unseen:,} more. See: pulse topics --search TEXT", QUIET)])
     workers = lay_out(
         WORKER_COLUMNS, [worker_row(worker, present) for worker in gone_first(snapshot.workers)], width
     )
@@ -117,7 +120,7 @@ def _tables(snapshot: Snapshot, present: datetime, width: int | None, room: int 
         return [*topics, [], *workers]
     # Topics may take what workers leave, which is a third of the screen if they need as much.
     for_workers = min(len(workers), max(room // 3, _LEAST_ROWS, room - 1 - len(topics)))
-    topics = _at_most(topics, room - 1 - for_workers)
+    topics = _at_most(topics, room - 1 - for_workers, unseen)
     return [*topics, [], *_at_most(workers, for_workers)]
 
 
@@ -137,9 +140,9 @@ def _pressing(topic: TopicInfo) -> tuple[int, ...]:
     return (topic.ready + topic.running, topic.last_minute.completed, topic.dead_lettered, topic.waiting)
 
 
-def _at_most(lines: list[Line], most: int) -> list[Line]:
-    """Return the lines, the last of them replaced where there are too many."""
+def _at_most(lines: list[Line], most: int, unseen: int = 0) -> list[Line]:
+    """Return the lines, the last of them replaced where there are too many. `unseen` are left out already."""
     if len(lines) <= most:
         return lines
     kept = max(most - 1, 0)
-    return [*lines[:kept], [Cell(f"… and {len(lines) - kept} more", QUIET)]]
+    return [*lines[:kept], [Cell(f"… and {len(lines) - kept - bool(unseen) + unseen:,} more", QUIET)]]

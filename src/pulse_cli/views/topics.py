@@ -46,12 +46,17 @@ def topic_view() -> View[pulse.TopicInfo]:
     return View(TOPIC_COLUMNS, lambda topic: topic_row(topic, present), topic_shape, _FIELDS)
 
 
-def topic_table(topics: Sequence[pulse.TopicInfo], width: int | None) -> list[Line]:
-    """Return the lines of the table of topics, with what they come to together if there are several."""
+def topic_table(
+    topics: Sequence[pulse.TopicInfo], width: int | None, total: pulse.TopicInfo | None = None
+) -> list[Line]:
+    """Return the lines of the table of topics, with what they come to together if there are several.
+
+    `total` stands for all topics, where these are only some of them.
+    """
     present = now()
     rows = [topic_row(topic, present) for topic in topics]
     if len(topics) > 1:
-        rows.append(total_row(topics, present))
+        rows.append(total_row(topics if total is None else [total], present))
     return lay_out(*without_empty(TOPIC_COLUMNS, rows), width)
 
 

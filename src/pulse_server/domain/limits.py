@@ -145,9 +145,9 @@ def check_run_seconds(seconds: float) -> float:
     return seconds
 
 
-def check_page_size(limit: int, default: int) -> int:
+def check_page_size(limit: int, default: int, field: str = "limit") -> int:
     if limit < 0:
-        raise InvalidArgument("limit", f"is {limit}: it must not be negative.")
+        raise InvalidArgument(field, f"is {limit}: it must not be negative.")
     return min(limit or default, MAX_PAGE_SIZE)
 
 
@@ -163,8 +163,8 @@ def check_minutes(minutes: int) -> int:
     return minutes or DEFAULT_MINUTES
 
 
-def check_search(text: str) -> str | None:
-    return _check_text(text, "error_contains", MAX_SEARCH_LENGTH) if text else None
+def check_search(text: str, field: str = "error_contains") -> str | None:
+    return _check_text(text, field, MAX_SEARCH_LENGTH) if text else None
 
 
 def check_error_group(group: str) -> str | None:

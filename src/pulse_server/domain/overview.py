@@ -88,6 +88,8 @@ class ConnectedWorker(NamedTuple):
     topics: tuple[str, ...]
     capacity: int
     connected_at: datetime
+    topics_left_out: int = 0
+    """How many topics it takes besides those that are named."""
 
 
 class Sparing(NamedTuple):

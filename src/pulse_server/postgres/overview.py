@@ -10,8 +10,8 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 from pulse_server.domain.latencies import Buckets
 from pulse_server.domain.overview import (
@@ -28,8 +28,10 @@ from pulse_server.domain.overview import (
     TopicDepth,
     TopicRates,
 )
+from pulse_server.postgres.connected_workers import workers_from_json, workers_to_json
 from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.statements import statements
+from pulse_server.turns import in_turns
 
 _SQL = statements("overview.sql")
 
@@ -39,14 +41,18 @@ class PostgresOverviewRepo:
         self._database = database
 
     async def topic_depths(self) -> list[TopicDepth]:
-        depths: dict[str, TopicDepth] = {}
-        for row in await self._fetch("topic_depths"):
-            depth = depths.get(row["topic"], TopicDepth(row["topic"]))
-            depth = replace(depth, **{row["state"]: row["jobs"]})
-            if row["state"] == "ready":
-                depth = replace(depth, oldest_ready_at=row["oldest"])
-            depths[depth.topic] = depth
-        return list(depths.values())
+        depths: list[TopicDepth] = []
+        found: dict[str, Any] = {}
+        async for rows in in_turns(await self._fetch("topic_depths")):
+            for topic, state, jobs, oldest in rows:
+                if found.get("topic") != topic:
+                    if found:
+                        depths.append(TopicDepth(**found))
+                    found = {"topic": topic}
+                found[state] = jobs
+                if state == "ready":
+                    found["oldest_ready_at"] = oldest
+        return [*depths, TopicDepth(**found)] if found else depths
 
     async def topic_rates(self) -> dict[str, TopicRates]:
         rates: dict[str, TopicRates] = {}
@@ -83,17 +89,18 @@ class PostgresOverviewRepo:
 
     async def held_jobs(self, per_worker: int) -> dict[str, Holding]:
         holdings: dict[str, Holding] = {}
-        for row in await self._fetch("held_jobs", per_worker):
-            job = HeldJob(
-                str(row["id"]),
-                row["topic"],
-                row["locked_by"],
-                row["attempts"],
-                row["started_at"],
-                row["lease_until"],
-            )
-            found = holdings.get(job.worker_id, Holding())
-            holdings[job.worker_id] = Holding(row["held_count"], (*found.jobs, job))
+        async for rows in in_turns(await self._fetch("held_jobs", per_worker)):
+            for row in rows:
+                job = HeldJob(
+                    str(row["id"]),
+                    row["topic"],
+                    row["locked_by"],
+                    row["attempts"],
+                    row["started_at"],
+                    row["lease_until"],
+                )
+                found = holdings.get(job.worker_id, Holding())
+                holdings[job.worker_id] = Holding(row["held_count"], (*found.jobs, job))
         return holdings
 
     async def record_server(
@@ -103,16 +110,8 @@ class PostgresOverviewRepo:
         workers: Sequence[ConnectedWorker],
         sparing: Sparing | None = None,
     ) -> None:
-        told = [
-            {
-                "worker_id": worker.worker_id,
-                "topics": worker.topics,
-                "capacity": worker.capacity,
-                "connected_at": worker.connected_at.isoformat(),
-            }
-            for worker in workers
-        ]
-        await self._fetch("record_server", server_id, name, json.dumps(told), *(sparing or (None, None)))
+        row = workers_to_json(workers)
+        await self._fetch("record_server", server_id, name, row, *(sparing or (None, None)))
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
         await self._fetch("forget_servers", server_id, silent_for)
@@ -122,15 +121,7 @@ class PostgresOverviewRepo:
             Server(
                 str(row["id"]),
                 row["name"],
-                tuple(
-                    ConnectedWorker(
-                        worker["worker_id"],
-                        tuple(worker["topics"]),
-                        worker["capacity"],
-                        datetime.fromisoformat(worker["connected_at"]),
-                    )
-                    for worker in json.loads(row["workers"])
-                ),
+                workers_from_json(row["workers"]),
                 row["started_at"],
             )
             for row in await self._fetch("list_servers", silent_for)

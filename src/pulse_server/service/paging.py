@@ -71,3 +71,14 @@ def decode_token(token: str) -> PageKey:
         return PageKey(moment.astimezone(UTC), parse_id(entry_id))
     except (ValueError, OverflowError, binascii.Error, InvalidArgument):
         raise InvalidArgument("page_token", "is not one that this server gave out.") from None
+
+
+def encode_name(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def decode_name(token: str) -> str:
+    try:
+        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise InvalidArgument("page_token", "is not one that this server gave out.") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +13,8 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.overview import ConnectedWorker, Holding, Server, Sparing
 from pulse_server.loops import Loop
 from pulse_server.repos.overview import OverviewRepo
+from pulse_server.service.paging import Page, decode_name, encode_name, fitting
+from pulse_server.turns import in_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,20 @@ class Servers:
         )
         return sorted(told.values(), key=lambda server: server.name)
 
+    async def workers_by_topic(self) -> Counter[str]:
+        """How many workers of all servers take each topic."""
+        counted: Counter[str] = Counter()
+        for server in await self.servers():
+            # Workers with the same topics have the same tuple: each is walked once.
+            sets = Counter(id(worker.topics) for worker in server.workers)
+            topics = {id(worker.topics): worker.topics for worker in server.workers}
+            async for some in in_turns(
+                [(name, sets[key]) for key, names in topics.items() for name in names], 10_000
+            ):
+                for name, workers in some:
+                    counted[name] += workers
+        return counted
+
     async def workers(self) -> list[WorkerReport]:
         """Everyone who is connected anywhere or holds a job, by name.
 
@@ -83,3 +101,20 @@ class Servers:
             if worker_id not in connected
         ]
         return sorted(reports, key=lambda report: (report.worker_id, report.server))
+
+
+def workers_page(reports: Sequence[WorkerReport], *, limit: int, token: str) -> Page[WorkerReport]:
+    """One page of the workers, which are in the order of their names; 0: as many as fit into an answer."""
+    after = tuple(decode_name(token).split("\n")) if token else ()
+    begin = bisect_right(reports, after, key=lambda report: (report.worker_id, report.server))
+    rest = reports[begin : begin + limit] if limit else reports[begin:]
+    count = fitting(map(_weight, rest))
+    is_last = begin + count >= len(reports)
+    next_token = "" if is_last else encode_name(f"{rest[count - 1].worker_id}\n{rest[count - 1].server}")
+    return Page(list(rest[:count]), next_token)
+
+
+def _weight(report: WorkerReport) -> int:
+    """About how many bytes a worker takes in an answer."""
+    topics = report.connection.topics[: tuning.WORKER_TOPICS_SHOWN] if report.connection else ()
+    return 200 + 4 * len(report.worker_id) + sum(map(len, topics)) + 400 * len(report.holding.jobs)

@@ -1,24 +1,50 @@
-"""The topics at a glance, counted no more often than the database can bear."""
+"""The topics at a glance, counted no more often than the database can bear, and told a page at a time.
+
+There may be 100,000 of them. One count serves everyone; nothing walks them all in one turn of the event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pulse_server import tuning
 from pulse_server.clock import awake_or_not
+from pulse_server.domain import limits
 from pulse_server.domain.latencies import latency
-from pulse_server.domain.overview import TopicDepth, TopicLatencies, TopicRates
+from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.repos.overview import OverviewRepo
+from pulse_server.service.paging import decode_name, encode_name, fitting
 from pulse_server.service.samples import Sample
+from pulse_server.turns import in_turns
+
+# About what a topic takes in an answer, besides its name.
+_TOPIC_BYTES = 250
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsSample:
     depths: dict[str, TopicDepth]
+    """By name, in order."""
     rates: dict[str, TopicRates]
     latencies: dict[str, TopicLatencies]
     counted_at: datetime
+    names: list[str]
+    busiest: list[str]
+    """The first of them, with the most ready and running jobs first."""
+    depth: TopicDepth
+    """Of all topics together."""
+    rate: TopicRates
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsPage:
+    names: list[str]
+    next_token: str
+    total: int
 
 
 class Topics:
@@ -30,12 +56,91 @@ class Topics:
         return await self._sample.get()
 
     async def _count(self) -> TopicsSample:
-        depths = await self._repo.topic_depths()
+        counted = await self._repo.topic_depths()
         rates = await self._repo.topic_rates()
         buckets = await self._repo.topic_buckets()
+        depths: dict[str, TopicDepth] = {}
+        names: list[str] = []
+        busiest: list[TopicDepth] = []
+        total = TopicDepth("")
+
+        def business(depth: TopicDepth) -> tuple[int, ...]:
+            done = rates[depth.topic].last_minute.completed if depth.topic in rates else 0
+            return (depth.ready + depth.running, done, depth.dead_lettered, depth.waiting)
+
+        async for some in in_turns(counted):
+            names += [depth.topic for depth in some]
+            depths.update((depth.topic, depth) for depth in some)
+            busiest = heapq.nlargest(limits.MAX_PAGE_SIZE, [*busiest, *some], key=business)
+            total = _summed_up([total, *some])
         return TopicsSample(
-            {depth.topic: depth for depth in depths},
+            depths,
             rates,
             {topic: TopicLatencies(latency(wait), latency(run)) for topic, (wait, run) in buckets.items()},
             datetime.now(UTC),
+            names,
+            [depth.topic for depth in busiest],
+            total,
+            TopicRates(
+                _added([rate.last_minute for rate in rates.values()]),
+                _added([rate.last_hour for rate in rates.values()]),
+            ),
         )
+
+
+async def page_by_name(
+    sample: TopicsSample, others: Collection[str], *, search: str, limit: int, token: str
+) -> TopicsPage:
+    """The topics that match, by name. `others` have no jobs and are topics all the same."""
+    more = sorted({*others, *sample.rates} - sample.depths.keys())
+    names, more = await _matching(sample.names, search), await _matching(more, search)
+    after = decode_name(token) if token else ""
+    # Each of the lists is in order: the page is among the next of both.
+    most = limit or tuning.PAGE_BYTES // _TOPIC_BYTES
+    found = sorted([*_after(names, after, most + 1), *_after(more, after, most + 1)])
+    count = fitting(len(name) + _TOPIC_BYTES for name in found[:most]) if found else 0
+    next_token = encode_name(found[count - 1]) if count < len(found) else ""
+    return TopicsPage(found[:count], next_token, len(names) + len(more))
+
+
+async def busiest_page(
+    sample: TopicsSample, others: Collection[str], *, search: str, limit: int
+) -> TopicsPage:
+    """The topics that match and have the most to do. There is no next page: the others are found by name."""
+    everyone = await page_by_name(sample, others, search=search, limit=limits.MAX_PAGE_SIZE, token="")
+    limit = limit or limits.MAX_PAGE_SIZE
+    found = dict.fromkeys(name for name in sample.busiest if search in name)
+    found.update(dict.fromkeys(everyone.names))  # in case these were not enough
+    return TopicsPage(list(found)[:limit], "", everyone.total)
+
+
+async def _matching(names: list[str], search: str) -> list[str]:
+    if not search:
+        return names
+    found: list[str] = []
+    async for some in in_turns(names, 10_000):
+        found += [name for name in some if search in name]
+    return found
+
+
+def _after(names: Sequence[str], name: str, count: int) -> Sequence[str]:
+    begin = bisect_right(names, name)
+    return names[begin : begin + count]
+
+
+def _summed_up(depths: Sequence[TopicDepth]) -> TopicDepth:
+    return TopicDepth(
+        "",
+        ready=sum(depth.ready for depth in depths),
+        waiting=sum(depth.waiting for depth in depths),
+        running=sum(depth.running for depth in depths),
+        dead_lettered=sum(depth.dead_lettered for depth in depths),
+        canceled=sum(depth.canceled for depth in depths),
+        oldest_ready_at=min(
+            (depth.oldest_ready_at for depth in depths if depth.oldest_ready_at), default=None
+        ),
+    )
+
+
+def _added(rates: Sequence[Rates]) -> Rates:
+    return Rates(*(sum(column) for column in zip(*rates, strict=True))) if rates else Rates()

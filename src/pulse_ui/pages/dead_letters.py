@@ -22,12 +22,14 @@ _PATH = "/dead-letters"
 
 async def show(visit: Visit) -> Response:
     chosen = visit.query.raw("topic") or None
-    letters, topics = await asyncio.gather(visit.client.dead_letters(topic=chosen), visit.topics())
+    letters, topics = await asyncio.gather(
+        visit.client.dead_letters(topic=chosen), visit.topics(names=[chosen] if chosen else ())
+    )
     return await visit.page(
         "dead_letters.html",
         title="Dead letters",
         live="jobs",
-        letters=dead_letters_view(letters, topics, chosen),
+        letters=dead_letters_view(letters, topics.topics, chosen, topics.sum.dead_lettered),
         chosen=chosen or "",
     )
 

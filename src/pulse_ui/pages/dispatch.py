@@ -7,15 +7,22 @@ import asyncio
 from starlette.responses import Response
 
 import pulse
+from pulse_ui import tuning
 from pulse_ui.views.switches import switches
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
 
 async def show(visit: Visit) -> Response:
-    status, topics = await asyncio.gather(visit.client.dispatch_status(), visit.topics())
+    status, topics = await asyncio.gather(
+        visit.client.dispatch_status(), visit.topics(limit=tuning.SWITCHES_SHOWN)
+    )
     return await visit.page(
-        "dispatch.html", title="Dispatch", live="jobs", state=status, board=switches(status, topics)
+        "dispatch.html",
+        title="Dispatch",
+        live="jobs",
+        state=status,
+        board=switches(status, topics.topics, topics.sum),
     )
 
 

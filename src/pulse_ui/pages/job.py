@@ -86,4 +86,4 @@ def _id_of(visit: Visit) -> str:
 
 
 async def _topic_of(visit: Visit, job: pulse.JobInfo) -> pulse.TopicInfo | None:
-    return next((topic for topic in await visit.topics() if topic.topic == job.topic), None)
+    return next(iter(await visit.topics(names=[job.topic])), None)

@@ -31,6 +31,8 @@ async def show(visit: Visit) -> Response:
     cursor = query.text("cursor") or None
     asked = read_filter(query.items(), now=now, zone=visit.zone)
     (page, refusal), topics = await asyncio.gather(_list(visit, cursor, asked.which), visit.topics())
+    topic = asked.which.get("topic")
+    counted = (topics.sum,) if topic is None else (await visit.topics(names=[topic])).topics
     actions = [action for action in ACTIONS.values() if visit.may(action.needs)]
     is_certain = not asked.problems and not refusal
     return await visit.page(
@@ -45,7 +47,7 @@ async def show(visit: Visit) -> Response:
         cursor=cursor,
         refusal=refusal,
         topics=topics,
-        tabs=status_tabs(topics, topic=asked.which.get("topic"), is_counted=asked.is_known_by_topic),
+        tabs=status_tabs(counted, topic=topic, is_counted=asked.is_known_by_topic),
         since_choices=_SINCE_CHOICES,
         actions=[one for one in actions if asked.status is None or asked.status in one.statuses],
         # Not with a field that was not understood: more would match than its user thinks.

@@ -154,7 +154,7 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
 
 async def _topics(visit: Visit) -> list[str]:
     """Return the topics that there are, to choose from; any other may be typed."""
-    return [topic.topic for topic in (await visit.topics())[: tuning.TOPICS_SUGGESTED]]
+    return [topic.topic for topic in (await visit.topics()).topics[: tuning.TOPICS_SUGGESTED]]
 
 
 async def _schedule(visit: Visit) -> pulse.ScheduleInfo:

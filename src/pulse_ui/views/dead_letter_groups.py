@@ -57,9 +57,12 @@ class DeadLettersView:
 
 
 def dead_letters_view(
-    letters: pulse.DeadLetters, topics: Sequence[pulse.TopicInfo], chosen: str | None
+    letters: pulse.DeadLetters, topics: Sequence[pulse.TopicInfo], chosen: str | None, total: int = 0
 ) -> DeadLettersView:
-    """Return what is shown. `topics` is empty where the visitor may not list them; `chosen` is the filter."""
+    """Return what is shown. `topics` is empty where the visitor may not list them; `chosen` is the filter.
+
+    `total` is how many dead letters all topics have.
+    """
     groups = tuple(_group_view(group) for group in letters)
     count = sum(group.count for group in groups)
     of_topics = {topic.topic: topic.dead_lettered for topic in topics if topic.dead_lettered}
@@ -67,7 +70,7 @@ def dead_letters_view(
     for group in groups:
         counted[group.topic] = counted.get(group.topic, 0) + group.count
     if letters.groups_left_out:
-        known = of_topics.get(chosen, 0) if chosen else sum(of_topics.values())
+        known = of_topics.get(chosen, 0) if chosen else total
         count = max(count, known)
     offered = {**({chosen: 0} if chosen else {}), **counted, **of_topics}
     return DeadLettersView(

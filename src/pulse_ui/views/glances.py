@@ -10,6 +10,7 @@ from pulse_ui.views.topic_table import TROUBLE
 SPANS = {60: "last hour", 360: "last 6 h", 1_440: "last 24 h"}
 """Minutes that can be chosen, and what they are called."""
 _DEFAULT_SPAN = 60
+_LONGEST_SEARCH = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,11 @@ class Glance:
     """Only this one's figures and charts."""
     sort: str = TROUBLE
     shows_all: bool = False
-    """All topics, however many there are."""
+    """All topics, page by page if there are many."""
+    search: str = ""
+    """Only topics whose name contains this."""
+    cursor: str = ""
+    """Where the page of topics begins."""
 
     @property
     def span(self) -> str:
@@ -32,13 +37,31 @@ class Glance:
         return replace(self, topic=topic)._path()
 
     def sort_path(self, column: str) -> str:
-        return replace(self, sort=column)._path("#topics")
+        return replace(self, sort=column, cursor="")._path("#topics")
 
     @property
     def all_topics_path(self) -> str:
-        return replace(self, shows_all=True)._path("#topics")
+        return replace(self, shows_all=True, cursor="")._path("#topics")
+
+    @property
+    def unsearched_path(self) -> str:
+        return replace(self, search="", cursor="")._path("#topics")
+
+    def page_path(self, cursor: str) -> str:
+        return replace(self, shows_all=True, cursor=cursor)._path("#topics")
+
+    @property
+    def kept_fields(self) -> list[tuple[str, str]]:
+        """What a new search keeps of the address."""
+        return [
+            (name, value) for name, value in self._query().items() if name not in ("search", "cursor", "all")
+        ]
 
     def _path(self, fragment: str = "") -> str:
+        query = self._query()
+        return ("/?" + urlencode(query) if query else "/") + fragment
+
+    def _query(self) -> dict[str, str]:
         query: dict[str, str] = {}
         if self.minutes != _DEFAULT_SPAN:
             query["minutes"] = str(self.minutes)
@@ -48,10 +71,17 @@ class Glance:
             query["sort"] = self.sort
         if self.shows_all:
             query["all"] = "1"
-        return ("/?" + urlencode(query) if query else "/") + fragment
+        if self.search:
+            query["search"] = self.search
+        if self.cursor:
+            query["cursor"] = self.cursor
+        return query
 
 
-def glance_of(minutes: str, topic: str, sort: str, shows_all: bool) -> Glance:
+def glance_of(
+    minutes: str, topic: str, sort: str, shows_all: bool, search: str = "", cursor: str = ""
+) -> Glance:
     """Read what stands in an address. What cannot be is taken as not said."""
     chosen = int(minutes) if minutes.isascii() and minutes.isdigit() and len(minutes) < 6 else _DEFAULT_SPAN
-    return Glance(chosen if chosen in SPANS else _DEFAULT_SPAN, topic or None, sort or TROUBLE, shows_all)
+    span = chosen if chosen in SPANS else _DEFAULT_SPAN
+    return Glance(span, topic or None, sort or TROUBLE, shows_all, search[:_LONGEST_SEARCH], cursor)

@@ -41,17 +41,23 @@ class Board:
     """So many jobs could be handed out if nothing were paused."""
 
 
-def switches(status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo]) -> Board:
-    """Return the switches of all topics that there are, and of those that are paused without having jobs."""
+def switches(
+    status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo], total: pulse.TopicInfo | None = None
+) -> Board:
+    """Return the switches of these topics, and of those that are paused and not among them.
+
+    `total` stands for all topics, where these are only some of them.
+    """
     known = {topic.topic: topic for topic in topics}
     rows = [_switch(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
     rows.sort(key=lambda row: (not row.is_paused, row.topic))
+    ready = sum(row.ready for row in rows) if total is None else total.ready
     return Board(
         topics=tuple(rows),
         paused_by=foreign_text.one_line(status.paused_by),
         reason=foreign_text.one_line(status.reason),
-        ready=sum(row.ready for row in rows),
-        held_back=sum(row.ready for row in rows if status.is_paused(row.topic)),
+        ready=ready,
+        held_back=ready if status.paused else sum(row.ready for row in rows if row.is_paused),
     )
 
 

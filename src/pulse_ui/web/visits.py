@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 import pulse
+from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views.zones import zone_named
 from pulse_ui.web.forms import Form, local_path, query_of
@@ -19,6 +20,15 @@ from pulse_ui.web.sessions import Account, Notice, Session
 
 if TYPE_CHECKING:
     from pulse_ui.web.rendering import Rendering
+
+_NOTHING = pulse.Rates(0, 0, 0, 0)
+_NEVER = pulse.Latency(0, 0.0, 0.0, 0.0)
+NO_TOPICS = pulse.TopicPage(
+    (),
+    None,
+    0,
+    pulse.TopicInfo("", 0, 0, 0, 0, 0, None, _NOTHING, _NOTHING, False, 0, _NEVER, _NEVER),
+)
 
 _Answer = TypeVar("_Answer")
 _Otherwise = TypeVar("_Otherwise")
@@ -96,10 +106,29 @@ class Visit:
         """Ask pulsed what the page shows besides; `otherwise` where this visitor may not have it."""
         return await question() if self.may(method) else otherwise
 
-    async def topics(self) -> list[pulse.TopicInfo]:
-        """Return the topics, or none where this visitor may not list them."""
-        nothing: list[pulse.TopicInfo] = []
-        return await self.ask("ListTopics", self.client.topics, nothing)
+    async def topics(
+        self,
+        *,
+        search: str = "",
+        names: Sequence[str] = (),
+        busiest: bool = True,
+        limit: int = tuning.TOPICS_ASKED,
+        cursor: str = "",
+    ) -> pulse.TopicPage:
+        """Return the busiest topics, or others, and the sum over all.
+
+        None where this visitor may not list them, or an address names what can be no topic.
+        """
+        try:
+            return await self.ask(
+                "ListTopics",
+                lambda: self.client.list_topics(
+                    search=search or None, names=names, busiest=busiest, limit=limit, cursor=cursor or None
+                ),
+                NO_TOPICS,
+            )
+        except pulse.InvalidArgument:
+            return NO_TOPICS
 
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page, within the frame that all of them share."""

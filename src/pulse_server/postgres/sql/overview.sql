@@ -2,26 +2,30 @@
 
 -- name: topic_depths
 -- How many jobs each topic has in each state that somebody waits for or has to look after. Four index-only
--- scans over the partial indexes of those states.
-SELECT job.topic, 'ready' AS state, count(*) AS jobs, min(job.next_run_at) AS oldest
-FROM pulse.jobs AS job
-WHERE job.ready
-GROUP BY job.topic
-UNION ALL
-SELECT job.topic, 'waiting', count(*), NULL
-FROM pulse.jobs AS job
-WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
-GROUP BY job.topic
-UNION ALL
-SELECT job.topic, 'running', count(*), NULL
-FROM pulse.jobs AS job
-WHERE job.status = 'RUNNING'
-GROUP BY job.topic
-UNION ALL
-SELECT job.topic, lower(job.status), count(*), NULL
-FROM pulse.jobs AS job
-WHERE job.status IN ('DEAD_LETTERED', 'CANCELED')
-GROUP BY job.topic, job.status;
+-- scans over the partial indexes of those states. By name: sorting 100,000 of them is nothing for an event loop.
+SELECT counted.topic, counted.state, counted.jobs, counted.oldest
+FROM (
+    SELECT job.topic, 'ready' AS state, count(*) AS jobs, min(job.next_run_at) AS oldest
+    FROM pulse.jobs AS job
+    WHERE job.ready
+    GROUP BY job.topic
+    UNION ALL
+    SELECT job.topic, 'waiting', count(*), NULL
+    FROM pulse.jobs AS job
+    WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
+    GROUP BY job.topic
+    UNION ALL
+    SELECT job.topic, 'running', count(*), NULL
+    FROM pulse.jobs AS job
+    WHERE job.status = 'RUNNING'
+    GROUP BY job.topic
+    UNION ALL
+    SELECT job.topic, lower(job.status), count(*), NULL
+    FROM pulse.jobs AS job
+    WHERE job.status IN ('DEAD_LETTERED', 'CANCELED')
+    GROUP BY job.topic, job.status
+) AS counted
+ORDER BY counted.topic COLLATE "C";
 
 -- name: topic_rates
 -- What happened in the last whole minute, and in the last sixty.

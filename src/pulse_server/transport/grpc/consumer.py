@@ -66,7 +66,8 @@ class Consumer:
             "worker_connected",
             extra={
                 "worker_id": session.worker_id,
-                "topics": sorted(session.topics),
+                "topics": sorted(session.topics)[: tuning.WORKER_TOPICS_SHOWN],
+                "topic_count": len(session.topics),
                 "capacity": session.capacity,
             },
         )

@@ -7,6 +7,7 @@ from datetime import datetime
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
 from pulse_server.domain.dead_letters import DeadLetterGroup
 from pulse_server.domain.latencies import Latency
 from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
@@ -68,7 +69,8 @@ def worker_view(report: WorkerReport) -> pb.WorkerView:
     connection = report.connection
     return pb.WorkerView(
         worker_id=report.worker_id,
-        topics=connection.topics if connection else (),
+        topics=connection.topics[: tuning.WORKER_TOPICS_SHOWN] if connection else (),
+        topic_count=len(connection.topics) + connection.topics_left_out if connection else 0,
         capacity=connection.capacity if connection else 0,
         connected_at=timestamp(connection.connected_at if connection else None),
         server=report.server,

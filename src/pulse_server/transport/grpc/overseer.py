@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import Any
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
@@ -16,11 +16,12 @@ from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies,
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.gate import Gate
 from pulse_server.service.minutes import Minutes
-from pulse_server.service.servers import Servers
-from pulse_server.service.topics import Topics
+from pulse_server.service.servers import Servers, workers_page
+from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
 from pulse_server.service.transitions import Transitions
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.grpc import convert, convert_overview
+from pulse_server.turns import in_turns
 
 
 class Overseer:
@@ -40,31 +41,53 @@ class Overseer:
         self._transitions = transitions
         self._gate = gate
 
-    async def list_topics(self, _request: pb.ListTopicsRequest, _context: Any) -> pb.ListTopicsResponse:
+    async def list_topics(self, request: pb.ListTopicsRequest, _context: Any) -> pb.ListTopicsResponse:
+        limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
+        search = limits.check_search(request.search, "search") or ""
+        limit = limits.check_page_size(request.page_size, 0, "page_size")
         sample = await self._topics.sample()
-        servers = await self._servers.servers()
-        asked_for = Counter(
-            topic for server in servers for worker in server.workers for topic in worker.topics
-        )
-        names = sample.depths.keys() | sample.rates.keys() | asked_for.keys() | self._gate.state.topics.keys()
+        workers = await self._servers.workers_by_topic()
+        others = {*workers, *self._gate.state.topics}
+        if request.topics:
+            names = sorted({_topic(name) for name in request.topics})
+            page = TopicsPage(names, "", len(names))
+        elif request.order == pb.TOPIC_ORDER_BUSIEST:
+            page = await busiest_page(sample, others, search=search, limit=limit)
+        else:
+            page = await page_by_name(sample, others, search=search, limit=limit, token=request.page_token)
+        views: list[pb.TopicView] = []
+        async for some in in_turns(page.names, tuning.TURN_VIEWS):
+            views += [self._topic_view(name, sample, workers[name]) for name in some]
         return pb.ListTopicsResponse(
-            topics=[
-                convert_overview.topic_view(
-                    sample.depths.get(name, TopicDepth(name)),
-                    sample.rates.get(name, TopicRates()),
-                    sample.latencies.get(name, TopicLatencies()),
-                    paused=not self._gate.open_topics(frozenset({name})),
-                    workers=asked_for[name],
-                )
-                for name in sorted(names)
-            ],
+            topics=views,
             counted_at=convert.timestamp(sample.counted_at),
+            next_page_token=page.next_token,
+            total=page.total,
+            sum=convert_overview.topic_view(
+                sample.depth,
+                sample.rate,
+                TopicLatencies(),
+                paused=self._gate.state.everything is not None,
+                workers=0,
+            ),
         )
 
-    async def list_workers(self, _request: pb.ListWorkersRequest, _context: Any) -> pb.ListWorkersResponse:
-        return pb.ListWorkersResponse(
-            workers=[convert_overview.worker_view(report) for report in await self._servers.workers()]
+    def _topic_view(self, name: str, sample: TopicsSample, workers: int) -> pb.TopicView:
+        return convert_overview.topic_view(
+            sample.depths.get(name, TopicDepth(name)),
+            sample.rates.get(name, TopicRates()),
+            sample.latencies.get(name, TopicLatencies()),
+            paused=not self._gate.open_topics(frozenset({name})),
+            workers=workers,
         )
+
+    async def list_workers(self, request: pb.ListWorkersRequest, _context: Any) -> pb.ListWorkersResponse:
+        limit = limits.check_page_size(request.page_size, 0, "page_size")
+        page = workers_page(await self._servers.workers(), limit=limit, token=request.page_token)
+        views: list[pb.WorkerView] = []
+        async for some in in_turns(page.entries, tuning.TURN_VIEWS):
+            views += [convert_overview.worker_view(report) for report in some]
+        return pb.ListWorkersResponse(workers=views, next_page_token=page.next_token)
 
     async def list_servers(self, _request: pb.ListServersRequest, _context: Any) -> pb.ListServersResponse:
         return pb.ListServersResponse(

@@ -101,12 +101,14 @@ class Roster:
 
     def connected(self) -> list[ConnectedWorker]:
         """The workers of this replica, one by one."""
-        return [
-            ConnectedWorker(
-                session.worker_id, tuple(sorted(session.topics)), session.capacity, session.connected_at
-            )
-            for session in self.sessions
-        ]
+        workers: list[ConnectedWorker] = []
+        for group in self._groups.values():
+            topics = tuple(sorted(group.topics))  # once: its workers may be a thousand, and so may these
+            workers += [
+                ConnectedWorker(session.worker_id, topics, session.capacity, session.connected_at)
+                for session in group.sessions
+            ]
+        return workers
 
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""

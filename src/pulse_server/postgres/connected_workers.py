@@ -1,0 +1,61 @@
+"""The workers of a server as they stand in its row.
+
+Workers that take the same topics share one list of them: a thousand workers of a thousand topics would be a
+million names, written every few seconds and read by every server that is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pulse_server import tuning
+from pulse_server.domain.overview import ConnectedWorker
+
+
+def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
+    """A later worker with the topics of an earlier one names it, by its place, as `same_as`."""
+    places: dict[tuple[str, ...], int] = {}
+    room = tuning.SERVER_ROW_TOPICS
+    told: list[dict[str, object]] = []
+    for place, worker in enumerate(workers):
+        entry: dict[str, object] = {
+            "worker_id": worker.worker_id,
+            "topics": [],
+            "capacity": worker.capacity,
+            "connected_at": worker.connected_at.isoformat(),
+        }
+        if (same_as := places.setdefault(worker.topics, place)) != place:
+            entry["same_as"] = same_as
+        else:
+            shown = worker.topics[: max(room, tuning.WORKER_TOPICS_SHOWN)]
+            room -= len(shown)
+            entry["topics"] = shown
+            entry["topics_left_out"] = len(worker.topics) - len(shown) + worker.topics_left_out
+        told.append(entry)
+    return json.dumps(told)
+
+
+def workers_from_json(text: str) -> tuple[ConnectedWorker, ...]:
+    workers: list[ConnectedWorker] = []
+    for entry in json.loads(text):
+        topics, left_out = _topics(entry, workers)
+        workers.append(
+            ConnectedWorker(
+                entry["worker_id"],
+                topics,
+                entry["capacity"],
+                datetime.fromisoformat(entry["connected_at"]),
+                left_out,
+            )
+        )
+    return tuple(workers)
+
+
+def _topics(entry: dict[str, Any], before: Sequence[ConnectedWorker]) -> tuple[tuple[str, ...], int]:
+    if "same_as" in entry:
+        same = before[entry["same_as"]]
+        return same.topics, same.topics_left_out
+    return tuple(entry["topics"]), entry.get("topics_left_out", 0)

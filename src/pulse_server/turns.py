@@ -1,0 +1,21 @@
+"""Long lists, worked through in turns: the event loop serves others in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
+
+from pulse_server import tuning
+
+Entry = TypeVar("Entry")
+
+
+async def in_turns(
+    entries: Sequence[Entry], size: int = tuning.TURN_ENTRIES
+) -> AsyncIterator[Sequence[Entry]]:
+    """Yield the entries in pieces, and let others have their turn after each."""
+    for begin in range(0, len(entries), size):
+        if begin:
+            await asyncio.sleep(0)
+        yield entries[begin : begin + size]
