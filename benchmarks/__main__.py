@@ -68,6 +68,10 @@ Result = TypeVar("Result")
 
 
 def main() -> int:
+    if any(argument == "--addr" or argument.startswith("--addr=") for argument in sys.argv[1:]):
+        from benchmarks.load_generator.command import main as put_load_on
+
+        return put_load_on(sys.argv[1:])
     parser = _parser()
     options = parser.parse_args()
     unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL})
@@ -125,7 +129,11 @@ def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 def _parser() -> argparse.ArgumentParser:
     load = Load()
-    parser = argparse.ArgumentParser(prog="dev.py bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="dev.py bench",
+        description=__doc__,
+        epilog="Load for a server that already runs: dev.py bench --addr HOST:PORT [--help]",
+    )
     parser.add_argument(
         "scenario",
         nargs="*",

@@ -1,0 +1,1 @@
+"""Load for a server that already runs: `dev.py bench --addr HOST:PORT`."""
