@@ -102,7 +102,7 @@ async def _known(dsn: str) -> _Lent:
     tables = [row[0] for row in await session.fetch(f"SELECT oid::regclass::text {_TABLES}")]
     written = [table for table in tables if await session.fetchval(f"SELECT EXISTS (TABLE {table})")]
     empty = ";".join(f"DELETE FROM {table}" for table in tables if table not in written)
-    rows = " UNION ALL ".join(f"SELECT '{table}' || {table}::text FROM {table}" for table in written)
+    rows = " UNION ALL ".join(f"SELECT '{table}' || kept::text FROM {table} AS kept" for table in written)
     lines = f"{_CATALOGUE} UNION ALL {rows}"
     read = f"SELECT md5(string_agg(line, ' ' ORDER BY line COLLATE \"C\")) FROM ({lines}) AS lines (line)"
     return _Lent(dsn, session, empty, read, await session.fetchval(read))

@@ -1,10 +1,12 @@
 """What users install: the wheel, its contents, and how little it brings along."""
 
+import ast
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -142,12 +144,57 @@ def test_committed_stubs_match_the_proto() -> None:
     assert stubs.stale_names(stubs.generate(Path(sys.executable))) == []
 
 
-def test_sources_compile_on_the_newest_supported_python(tmp_path: Path) -> None:
-    python = shutil.which("python3.13")
-    # A version manager may put a command on the path that has no Python behind it.
-    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
-        pytest.skip("there is no python3.13 on this machine")
+def test_sdist_holds_all_that_a_checkout_has(tmp_path: Path) -> None:
+    """Tests and tools read files of the checkout: who builds from the sdist runs them too."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    tracked = set(run("git", "-C", ROOT, "ls-files", "-z").rstrip("\0").split("\0"))
+    build = f"from hatchling.build import build_sdist; print(build_sdist({str(tmp_path)!r}))"
+    name = subprocess.check_output([sys.executable, "-c", build], cwd=ROOT, text=True).split()[-1]
+    with tarfile.open(tmp_path / name) as archive:
+        packed = {member.name.partition("/")[2] for member in archive.getmembers()}
+    present = {path for path in tracked if (ROOT / path).exists()}
+    assert present - packed - {".gitignore"} == set()
+
+
+def test_pythons_of_the_metadata_are_those_that_are_promised() -> None:
+    named = [entry for entry in PROJECT["project"]["classifiers"] if "Python :: 3." in entry]
+    assert [entry.rpartition(" ")[2] for entry in named] == ["3.11", "3.12", "3.13", "3.14"]
+    assert PROJECT["project"]["requires-python"] == ">=3.11"
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_sources_compile_on_newer_pythons(version: str, tmp_path: Path) -> None:
+    """With warnings as errors: 3.14 warns of a return in a finally block."""
+    python = _python(version)
+    if python is None:
+        pytest.skip(f"there is no python{version} on this machine")
     names = ["dev.py", "src", "tools", "tests", "examples", "benchmarks"]
     sources = [ROOT / name for name in names if (ROOT / name).exists()]
     command: list[str | Path] = [python, "-W", "error", "-m", "compileall", "-q", "-f", *sources]
     run(*command, PYTHONPYCACHEPREFIX=str(tmp_path), PYTHONDONTWRITEBYTECODE="")
+
+
+def test_nothing_is_used_that_newer_pythons_lack() -> None:
+    """Removed or deprecated up to 3.14, and what it warns of at compile time."""
+    gone = {"get_child_watcher", "set_child_watcher", "get_event_loop_policy", "set_event_loop_policy"}
+    gone |= {"get_event_loop", "utcfromtimestamp", "find_loader", "getdefaultlocale"}
+    found = []
+    for path in [file for name in ("src", "tools") for file in (ROOT / name).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in gone:
+                found.append(f"{path}:{node.lineno} {node.attr}")
+            if isinstance(node, ast.Try) and any(
+                isinstance(part, ast.Return) for final in node.finalbody for part in ast.walk(final)
+            ):
+                found.append(f"{path}:{node.lineno} return in finally")
+    assert found == []
+
+
+def _python(version: str) -> str | None:
+    """The interpreter, on the path or among those of pyenv, whose commands on the path may lead nowhere."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for candidate in (shutil.which(f"python{version}"), *kept.glob(f"{version}.*/bin/python{version}")):
+        if candidate and not subprocess.run([candidate, "--version"], capture_output=True).returncode:
+            return str(candidate)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import urllib.parse
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -96,11 +97,22 @@ def with_hosts(dsn: str, *first: SilentHost, **changes: str) -> str:
     return parts._replace(netloc=netloc, query=urllib.parse.urlencode(query), **changes).geturl()
 
 
+def another_name(host: str) -> str:
+    """The same host in other letters: a name has a dot at its end, an address is written as one number."""
+    if host.startswith("/"):
+        return f"{host}/."
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"{host}."
+    return str(int(address)) if address.version == 4 else f"[{address.exploded}]"
+
+
 def named_twice(dsn: str, **changes: str) -> str:
     """The URL with its host under two names."""
     parts = urllib.parse.urlsplit(with_hosts(dsn, **changes))
     query = dict(urllib.parse.parse_qsl(parts.query))
-    also = f"{query['host']}/." if query["host"].startswith("/") else f"{query['host']}."
+    also = another_name(query["host"])
     query |= {"host": f"{query['host']},{also}", "port": f"{query['port']},{query['port']}"}
     return parts._replace(query=urllib.parse.urlencode(query)).geturl()
 
