@@ -26,6 +26,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.settings import OPTIONS, Settings
 from tests.postgres_cluster import Databases
 from tests.server.pulsed_process import run_pulsed
+from tests.server.roles import as_role
 
 CANARY = "tweety-4711"
 HASH = "$2b$04$B/b9WYlTsjl9I7JHXA.wUeaEhq5sw7iTPEG/BTrb49PqPxFEH8CR6"
@@ -303,9 +304,8 @@ def test_schema_that_is_newer_fails_even_with_migrate(
 
 def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databases: Databases) -> None:
     role = f"clerk_{os.getpid()}"
-    parts = urlsplit(database_dsn)
-    as_clerk = urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
-    databases.run(execute(database_dsn, f"CREATE ROLE {role} LOGIN"))
+    as_clerk = as_role(database_dsn, role, "a-clerk")
+    databases.run(execute(database_dsn, f"CREATE ROLE {role} LOGIN PASSWORD 'a-clerk'"))
     try:
         code, told = check(DB_HOST=as_clerk)
         assert code == 1

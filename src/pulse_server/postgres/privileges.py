@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from pulse_server.domain.errors import PulseError
@@ -37,13 +38,21 @@ class RightsMissing(PulseError):
         )
 
 
-async def lacking_grants(connection: Session, purpose: Purpose) -> list[str]:
-    """The statements to run; none if nothing is lacking. In a transaction: a pooler may be in between."""
-    return [row["statement"] for row in await connection.fetch(_SQL[purpose.value])]
+async def lacking_grants(
+    connection: Session, purpose: Purpose, relations: Sequence[str] | None = None
+) -> list[str]:
+    """The statements to run; none if nothing is lacking. In a transaction: a pooler may be in between.
+
+    `relations` are what a migration changes; None: any.
+    """
+    arguments = (relations,) if purpose is Purpose.MIGRATE else ()
+    return [row["statement"] for row in await connection.fetch(_SQL[purpose.value], *arguments)]
 
 
-async def require_rights(connection: Session, purpose: Purpose) -> None:
+async def require_rights(
+    connection: Session, purpose: Purpose, relations: Sequence[str] | None = None
+) -> None:
     """Return if the role has them; RightsMissing if not."""
     async with own_transaction(connection):
-        if grants := await lacking_grants(connection, purpose):
+        if grants := await lacking_grants(connection, purpose, relations):
             raise RightsMissing(await connection.fetchval("SELECT CURRENT_USER::text"), purpose, grants)

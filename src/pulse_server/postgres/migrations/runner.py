@@ -22,7 +22,7 @@ from pulse_server.postgres.connector import Connector, Session, make_own, own_tr
 from pulse_server.postgres.migrations import schema
 from pulse_server.postgres.migrations.blockers import Blockers
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
-from pulse_server.postgres.migrations.table_locks import lock_tables
+from pulse_server.postgres.migrations.table_locks import lock_tables, named_relations
 from pulse_server.postgres.privileges import Purpose, require_rights
 
 log = logging.getLogger(__name__)
@@ -51,9 +51,11 @@ async def apply_migrations(dsn: str, migrations: Sequence[Migration] | None = No
             _refuse_pooler(await schema.missing_migrations(connection, migrations))
             return []
         await make_own(connection)
-        if not await schema.missing_migrations(connection, migrations):
+        missing = await schema.missing_migrations(connection, migrations)
+        if not missing:
             return []  # and ask for no right that only a change needs
-        await require_rights(connection, Purpose.MIGRATE)
+        touched = named_relations("\n".join(migration.sql for migration in missing))
+        await require_rights(connection, Purpose.MIGRATE, touched)
         async with _turn(connection):
             await _open_the_books(connection)
             missing = await schema.missing_migrations(connection, migrations)

@@ -38,7 +38,8 @@ WHERE EXISTS (
 );
 
 -- name: grants_to_migrate
--- To make the schema; or, where a DBA made it, to make and change tables in it.
+-- To make the schema; or, where a DBA made it, to make tables in it and to change those that are named in $1, by
+-- their own name or that of an index. NULL: all.
 SELECT format('GRANT CREATE ON DATABASE %I TO %I;', current_database(), CURRENT_USER) AS statement
 WHERE NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'pulse')
   AND NOT has_database_privilege(current_database(), 'CREATE')
@@ -52,4 +53,7 @@ UNION ALL
 SELECT DISTINCT format('GRANT %I TO %I;', pg_get_userbyid(class.relowner), CURRENT_USER)
 FROM pg_class AS class
 JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
-WHERE ours.nspname = 'pulse' AND class.relkind IN ('r', 'p') AND NOT pg_has_role(class.relowner, 'USAGE');
+WHERE ours.nspname = 'pulse'
+  AND class.relkind IN ('r', 'p', 'i')
+  AND ($1::text[] IS NULL OR class.relname = ANY($1))
+  AND NOT pg_has_role(class.relowner, 'USAGE');
