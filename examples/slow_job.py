@@ -11,6 +11,7 @@ handler runs. When the worker dies the heartbeats stop, the lease runs out, and 
 The second run sees the job RUNNING for up to 40 seconds, in the hands of a worker that is no more: the server
 cannot know of the death, only that the lease was not renewed. Then attempt 2 runs, and the job ends COMPLETED
 with the error of attempt 1 kept: "worker lease expired". `slow_job.py 5` takes 5 seconds instead of 45.
+docs/how-to/watch-a-crash.md has it second by second.
 """
 
 import asyncio
