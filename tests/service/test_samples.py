@@ -6,7 +6,7 @@ import asyncio
 import weakref
 
 from pulse_server import tuning
-from pulse_server.service.samples import Samples
+from pulse_server.service.samples import Sample, Samples
 from tests.fakes.clock import Seconds
 
 
@@ -36,3 +36,61 @@ async def test_answer_that_is_being_taken_serves_those_who_ask_meanwhile() -> No
     first, second, _ = await asyncio.gather(samples.get("same"), samples.get("same"), samples.get("other"))
 
     assert first is second
+
+
+class SlowAnswer:
+    """An answer that is taken when the test says so."""
+
+    def __init__(self) -> None:
+        self.may_come = asyncio.Event()
+        self.begun = self.canceled = 0
+
+    async def __call__(self) -> Answer:
+        self.begun += 1
+        try:
+            await self.may_come.wait()
+        except asyncio.CancelledError:
+            self.canceled += 1
+            raise
+        return Answer()
+
+
+async def leave_unanswered(sample: Sample[Answer]) -> None:
+    asking = asyncio.create_task(sample.get())
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.wait({asking})
+
+
+async def test_answer_that_takes_longer_than_anyone_waits_comes_all_the_same() -> None:
+    slow = SlowAnswer()
+    sample = Sample(slow, Seconds(), to_its_end=True)
+    for _ in range(3):
+        await leave_unanswered(sample)
+    slow.may_come.set()
+    await sample.get()
+
+    assert (slow.begun, slow.canceled) == (1, 0)
+
+
+async def test_answer_that_no_caller_waits_for_is_given_up() -> None:
+    slow = SlowAnswer()
+    sample = Sample(slow, Seconds())
+    await leave_unanswered(sample)
+    await asyncio.sleep(0)
+    assert slow.canceled == 1
+    slow.may_come.set()
+    await sample.get()
+
+    assert slow.begun == 2
+
+
+async def test_answer_is_taken_on_for_those_who_still_wait() -> None:
+    slow = SlowAnswer()
+    sample = Sample(slow, Seconds())
+    patient = asyncio.create_task(sample.get())
+    await leave_unanswered(sample)
+    slow.may_come.set()
+    await patient
+
+    assert (slow.begun, slow.canceled) == (1, 0)

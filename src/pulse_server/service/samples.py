@@ -19,29 +19,58 @@ class Sample(Generic[Value]):
     one does. An answer that took long is not asked for again for twenty times as long."""
 
     def __init__(
-        self, take: Callable[[], Awaitable[Value]], clock: Callable[[], float] = awake_or_not
+        self,
+        take: Callable[[], Awaitable[Value]],
+        clock: Callable[[], float] = awake_or_not,
+        *,
+        to_its_end: bool = False,
     ) -> None:
+        """`to_its_end`: take the answer even if no caller waits so long. One that takes longer than the
+        patience of each would never come otherwise."""
         self._take = take
         self._clock = clock
+        self._to_its_end = to_its_end
+        self._waiting = 0
         self._taken: tuple[Value] | None = None
         self._good_until = 0.0
-        self._turn = asyncio.Lock()
+        self._taking: asyncio.Task[Value] | None = None
 
     @property
     def is_of_use(self) -> bool:
         """Whether the answer may be given once more, or is being taken."""
-        return self._turn.locked() or self._clock() < self._good_until
+        return self._taking is not None or self._clock() < self._good_until
 
     async def get(self) -> Value:
         """The answer, taken anew if it is too old. Who asks meanwhile waits for the same one."""
-        async with self._turn:
-            if self._taken is None or self._clock() >= self._good_until:
-                began = self._clock()
-                self._taken = (await self._take(),)
-                took = self._clock() - began
-                shortest = tuning.TOPICS_SAMPLE_AGE.total_seconds()
-                self._good_until = self._clock() + max(shortest, took * tuning.SAMPLE_REST)
-            return self._taken[0]
+        if self._taking is None:
+            if self._taken is not None and self._clock() < self._good_until:
+                return self._taken[0]
+            self._taking = asyncio.create_task(self._take_anew())
+            self._taking.add_done_callback(self._note_taken)
+        taking = self._taking
+        self._waiting += 1
+        try:
+            return await asyncio.shield(taking)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and not self._to_its_end and self._taking is taking:
+                self._taking = None
+                taking.cancel()
+
+    async def _take_anew(self) -> Value:
+        began = self._clock()
+        value = await self._take()
+        took = self._clock() - began
+        shortest = tuning.TOPICS_SAMPLE_AGE.total_seconds()
+        self._taken = (value,)
+        self._good_until = self._clock() + max(shortest, took * tuning.SAMPLE_REST)
+        return value
+
+    def _note_taken(self, taking: asyncio.Task[Value]) -> None:
+        if self._taking is taking:
+            self._taking = None
+        if not taking.cancelled():
+            taking.exception()  # those who waited have it; if there are none, it needs no log
 
 
 class Samples(Generic[Question, Value]):

@@ -50,7 +50,7 @@ class TopicsPage:
 class Topics:
     def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = awake_or_not) -> None:
         self._repo = repo
-        self._sample = Sample(self._count, clock)
+        self._sample = Sample(self._count, clock, to_its_end=True)
 
     async def sample(self) -> TopicsSample:
         return await self._sample.get()
