@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from tests.faults.history import FREEZE, Event
 
+# What strikes the database, or other sessions that hold its rows.
+_DATABASE = ("postgres", "rows")
+_SERVER = "pulsed-"
 # All servers are away at once: no server reaps meanwhile.
 AWAY = "away"
 ALL_SERVERS = "all servers"
@@ -64,6 +67,7 @@ class Disturbances:
         self._places: defaultdict[str, list[_Process]] = defaultdict(list)
         self._links: defaultdict[str, list[Span]] = defaultdict(list)
         self.away: list[Span] = []
+        self._of_database: list[Span] = []
         self._read(events)
 
     # ------------------------------------------------------------ what the rules ask for
@@ -106,6 +110,16 @@ class Disturbances:
             total += max(0, min(span.end, end) - max(span.begin, begin))
             begin = max(begin, span.end)
         return total
+
+    def is_calm(self, begin: int, end: int) -> bool:
+        """Whether a server and its connections were well, and nothing befell the database."""
+        of_all = [*self.away, *self._of_database]
+        return not any(span.touches(begin, end) for span in of_all) and any(
+            self._places[server][0].began <= begin
+            and not any(span.touches(begin, end) for span in self._of_server(server))
+            for server in list(self._places)
+            if server.startswith(_SERVER)
+        )
 
     def concurrency(self, worker_id: str, at: int) -> int:
         """How many handlers the worker ran at once, at that moment."""
@@ -159,6 +173,8 @@ class Disturbances:
         span = Span(fault.t, _FOR_EVER if kind in _FATAL else healed, kind, target)
         if kind == AWAY and target == ALL_SERVERS:
             self.away.append(span)
+        elif target.startswith(_DATABASE):
+            self._of_database.append(span)
         elif "~" in target:
             self._links[target].append(span)
         else:

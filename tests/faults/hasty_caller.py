@@ -22,11 +22,12 @@ from tests.faults.topics import HASTE
 
 _BEAT_SECONDS = (0.001, 0.006)
 _SUBMIT_SECONDS = _REPORT_SECONDS = 0.001
-_PAUSE_SECONDS = (0.0, 0.02)
-_MADE_UP = (1, 20, 300)
+# What harms is the haste, not the number: no server is to be busy with it.
+_PAUSE_SECONDS = (0.0, 0.05)
+_MADE_UP = (1, 5, 50)
 _MAX_ATTEMPTS = 20
 _CAPACITY = 3
-_WORK_BEATS = 40
+_WORK_BEATS = 15
 _HURRIED_REPORTS = 20
 _PATIENT_SECONDS = 2.0
 _AGAIN_SECONDS = 0.2

@@ -14,13 +14,14 @@ from tests.faults.rules.keeping import check_finished_stay, check_healthy_keep
 from tests.faults.rules.leases import check_leases
 from tests.faults.rules.occurrences import check_occurrences
 from tests.faults.rules.pauses import check_pauses
+from tests.faults.rules.reaping import check_reaps
 from tests.faults.rules.submits import check_submits
 from tests.faults.rules.transitions import check_transitions
 from tests.faults.violations import Violation
 
 
 def check_acknowledged(evidence: Evidence) -> Iterator[Violation]:
-    return chain(check_submits(evidence), check_ends(evidence))
+    return chain(check_submits(evidence), check_ends(evidence), check_reaps(evidence))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from threading import Thread
 
 from tests.faults.history import History
 
-_TICK_SECONDS = 0.1
+_TICK_SECONDS = 0.05
 # A thread that wakes up so late shows that the process stood still.
-_STALLED_SECONDS = 0.4
+_STALLED_SECONDS = 0.25
 
 
 def note_stalls(history: History) -> None:

@@ -8,7 +8,7 @@ from tests.faults.checker import check
 from tests.faults.disturbances import ALL_SERVERS, AWAY
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
-from tests.faults.rules import keeping
+from tests.faults.rules import keeping, reaping
 
 WORKER = "worker-1.1"
 
@@ -121,6 +121,42 @@ def test_stalled_worker_is_as_good_as_frozen(run: MadeUpRun, job: MadeUpJob) -> 
 
 def test_job_that_never_reached_its_worker_is_not_lost_by_it(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim(WORKER).expire().promote().run("worker-2")
+    assert broken(run) == set()
+
+
+# ---------------------------------------------------------------- I1: a lease that expired
+
+
+def test_lease_that_is_reaped_much_too_late_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    run.wait(60 * LEASE)
+    job.submit().claim(WORKER).start()
+    fault(run, "kill", WORKER)
+    run.wait(20 * LEASE)
+    job.expire().promote().run("worker-2")
+    assert broken(run) == {("I1", reaping.REAPED_IN_TIME)}
+
+
+@pytest.mark.parametrize("target", ["postgres", "rows-2"])
+def test_lease_may_be_reaped_late_while_the_database_is_disturbed(
+    run: MadeUpRun, job: MadeUpJob, target: str
+) -> None:
+    run.wait(60 * LEASE)
+    job.submit().claim(WORKER).start()
+    fault(run, "kill", WORKER)
+    fault(run, "halt", target)
+    run.wait(20 * LEASE)
+    job.expire().promote().run("worker-2")
+    assert broken(run) == set()
+
+
+def test_lease_may_be_reaped_late_while_every_server_is_disturbed(run: MadeUpRun, job: MadeUpJob) -> None:
+    run.wait(60 * LEASE)
+    job.submit().claim(WORKER).start()
+    fault(run, "kill", WORKER)
+    fault(run, "freeze", "pulsed-1.1")
+    fault(run, "silence", "pulsed-2~postgres")
+    run.wait(20 * LEASE)
+    job.expire().promote().run("worker-2")
     assert broken(run) == set()
 
 

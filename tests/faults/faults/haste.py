@@ -12,7 +12,7 @@ from tests.faults.hasty_caller import Haste, call_in_haste
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-_SECONDS = (2.0, 6.0)
+_SECONDS = (2.0, 10.0)
 _MOST_LOST = 10_000
 
 

@@ -1,0 +1,35 @@
+"""I1: a job whose lease expired goes on within a bounded time, whatever callers send.
+
+Judged where nothing is in the way: a server and its connections were well all the time, and nothing befell
+the database or its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.changes import REAP
+from tests.faults.evidence import Evidence
+from tests.faults.violations import Violation
+
+REAPED_IN_TIME = "an expired lease is reaped in time"
+
+# A watchdog that has seen an outage waits a lease; on a busy machine it may come late.
+_LEASES, _SLACK = 2, 5 * 10**6
+
+
+def check_reaps(evidence: Evidence) -> Iterator[Violation]:
+    for job_id, life in evidence.lives.items():
+        for place, (verb, change) in enumerate(life):
+            old = change.old
+            if verb != REAP or old is None or old.lease_until is None:
+                continue
+            late = change.statement_at - old.lease_until
+            extended_at = life[place - 1].change.at
+            bound = _LEASES * (old.lease_until - extended_at) + _SLACK
+            begin, end = evidence.clock.about(old.lease_until), evidence.clock.about(change.statement_at)
+            if late > bound and evidence.disturbances.is_calm(begin - (end - begin), end):
+                what = (
+                    f"The lease expired {late / 1e6:.3f} s before it was reaped, and nothing was in the way."
+                )
+                yield Violation("I1", REAPED_IN_TIME, what, job_id, at=change.at, seq=change.seq)
