@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
+    EnumDescriptorProto,
     FieldDescriptorProto,
     FileDescriptorProto,
     FileDescriptorSet,
@@ -17,8 +18,12 @@ from google.protobuf.descriptor_pb2 import (
 
 from tools.environment import Problem, call
 
-_MESSAGE, _SERVICE = 4, 6  # numbers of fields of FileDescriptorProto, as they stand in a location's path
-_FIELD, _METHOD = 2, 2
+_MESSAGE, _ENUM, _SERVICE = (
+    4,
+    5,
+    6,
+)  # numbers of fields of FileDescriptorProto, as they stand in a location's path
+_FIELD, _METHOD, _VALUE = 2, 2, 2
 _SCALARS = {
     FieldDescriptorProto.TYPE_DOUBLE: "double",
     FieldDescriptorProto.TYPE_FLOAT: "float",
@@ -98,7 +103,10 @@ def read_contract() -> Contract:
         tuple(found.path): _Location(found.span[0], found.leading_comments, found.trailing_comments)
         for found in file.source_code_info.location
     }
-    messages = [_message(message, (_MESSAGE, at), locations) for at, message in enumerate(file.message_type)]
+    enums = {enum.name: _values(enum, (_ENUM, at), locations) for at, enum in enumerate(file.enum_type)}
+    messages = [
+        _message(message, (_MESSAGE, at), locations, enums) for at, message in enumerate(file.message_type)
+    ]
     return Contract(list(_groups(file, locations)), {message.name: message for message in messages})
 
 
@@ -129,8 +137,21 @@ def _groups(file: FileDescriptorProto, locations: dict[tuple[int, ...], _Locatio
         yield group
 
 
+def _values(
+    enum: EnumDescriptorProto, path: tuple[int, ...], locations: dict[tuple[int, ...], _Location]
+) -> str:
+    """The values of an enum, each with its comment: an enum has no section of its own to link to."""
+    return ". ".join(
+        f"{value.name}: {_text(locations[*path, _VALUE, at].behind) or value.number}"
+        for at, value in enumerate(enum.value)
+    )
+
+
 def _message(
-    message: DescriptorProto, path: tuple[int, ...], locations: dict[tuple[int, ...], _Location]
+    message: DescriptorProto,
+    path: tuple[int, ...],
+    locations: dict[tuple[int, ...], _Location],
+    enums: dict[str, str],
 ) -> Message:
     maps = {nested.name: nested for nested in message.nested_type if nested.options.map_entry}
     fields = []
@@ -145,9 +166,9 @@ def _message(
                 described.number,
                 described.name,
                 _type(described, maps),
-                "" if own in maps else own,
+                "" if own in maps or own in enums else own,
                 choice,
-                " ".join(_text(comment) for comment in (location.above, location.behind) if comment),
+                " ".join(filter(None, [_text(location.above), _text(location.behind), enums.get(own, "")])),
             )
         )
     return Message(message.name, _text(locations[path].above), tuple(fields))
