@@ -69,7 +69,13 @@ DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
     "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
-    "claim of five topics": Case("claim_batch", claim(5), ["jobs_claim", "jobs_pkey"], (5 + 1) * BATCH),
+    # The first few of each topic, further ones of some; each job that is taken is locked, then written.
+    "claim of five topics": Case(
+        "claim_across_topics",
+        [*claim(5), str(2 * BATCH), str(3 * BATCH // 5 + 3)],
+        ["jobs_claim", "jobs_claim", "jobs_claim", "jobs_pkey", "jobs_pkey"],
+        8 * BATCH,
+    ),
     "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], 1),
     "complete": Case("complete_jobs", CLAIMS, ["jobs_pkey"], BATCH),
     "fail": Case(

@@ -60,6 +60,21 @@ async def claimed_again(server: ServerUnderTest, worker: StreamingWorker) -> Non
     await worker.take_one()
 
 
+@arrow("PENDING", "RUNNING", "claim_across_topics")
+async def claimed_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("image")
+    async with server.worker("w2", topics=["image", "audio"]) as other:
+        await other.take_one()
+
+
+@arrow("RETRYING", "RUNNING", "claim_across_topics")
+async def claimed_again_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("image")
+    async with server.worker("w2", topics=["image", "audio"]) as other:
+        await other.fail(await other.take_one(), after=0.05 * SECOND)
+        await other.take_one()
+
+
 @arrow("RUNNING", "COMPLETED", "complete_jobs")
 async def completed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit()

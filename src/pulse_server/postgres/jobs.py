@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 
 from pulse import failpoints
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
@@ -25,13 +25,13 @@ from pulse_server.domain.jobs import (
     Turn,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.postgres.claiming import claim_across_topics, claim_arguments, claimed_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.inserts import answers, existing_columns, insert_columns
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
-    claimed_job_from_row,
     in_lock_order,
     job_from_row,
 )
@@ -39,7 +39,6 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
 
 _SQL = {**statements("transitions.sql"), **statements("locks.sql"), **statements("queries.sql")}
-_by_slot = itemgetter("slot")
 
 
 class PostgresJobRepo:
@@ -87,20 +86,10 @@ class PostgresJobRepo:
     @failpoints.before("claim.leasing", Unavailable)
     @failpoints.after("claim.leased", Unavailable, counts=bool)
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
-        rows = await self._fetch(
-            self._database.hot,
-            "claim_batch",
-            list(topics),
-            len(slots.order),
-            [index + 1 for index in slots.order],
-            list(slots.workers),
-            list(slots.confirms),
-            lease,
-            slots.most_bytes,
-        )
-        takers = [slots.workers[index] for index in slots.order]
-        # RETURNING promises no order.
-        return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
+        if len(topics) > 1:
+            return await claim_across_topics(self._database.hot, topics, slots, lease)
+        rows = await self._fetch(self._database.hot, "claim_batch", *claim_arguments(topics, slots, lease))
+        return claimed_jobs(rows, slots)
 
     @failpoints.before("jobs.completing", Unavailable)
     @failpoints.after("jobs.completed", Unavailable)

@@ -42,7 +42,7 @@ def job_from_row(row: asyncpg.Record) -> Job:
 
 
 def claimed_job_from_row(row: asyncpg.Record, worker_id: str) -> ClaimedJob:
-    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, confirm, waited = row
+    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, confirm, waited, *_ = row
     return ClaimedJob(
         str(job_id),
         topic,

@@ -20,3 +20,59 @@ id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::
 -- name: waits_in_turn
 -- PENDING or RETRYING and not ready, as the index jobs_due_in_turn has it.
 NOT job.ready AND job.status NOT IN ('RUNNING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED') AND job.topic >= ''
+
+-- name: open_topics
+-- Those of the topics in $1 that may be claimed from, by the switches as they are now.
+wanted AS MATERIALIZED (
+    SELECT asked.topic
+    FROM unnest($1::text[]) AS asked (topic)
+    WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
+)
+
+-- name: claimable
+-- What a claim has to know of a job before it takes it.
+job.id, job.priority, job.submitted_at, job.started_at, job.attempts, job.max_attempts,
+    octet_length(job.payload) AS bytes
+
+-- name: best_candidates
+-- Of a claim's candidates, which are locked, the best that fit into $2 slots and $7 bytes.
+ranked AS (
+    SELECT
+        candidate.id,
+        candidate.started_at IS NOT NULL OR candidate.max_attempts - candidate.attempts = 1 AS must_confirm,
+        row_number() OVER line::int AS slot,
+        sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
+    FROM candidate
+    WINDOW line AS (
+        ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id ROWS UNBOUNDED PRECEDING
+    )
+    ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id
+    LIMIT $2
+),
+picked AS MATERIALIZED (
+    SELECT ranked.id, ranked.slot, ranked.must_confirm
+    FROM ranked
+    WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
+)
+
+-- name: lease_picked
+-- Each job that was picked goes to the worker that its slot names.
+UPDATE pulse.jobs AS job
+SET status = 'RUNNING',
+    ready = false,
+    attempts = job.attempts + 1,
+    locked_by = ($4::text[])[($3::int[])[picked.slot]],
+    lease_until = clock_timestamp() + $6::interval,
+    started_at = clock_timestamp(),
+    -- The attempt counts once its worker has beaten it, which it does only for handlers that have started.
+    -- One that cannot beat has it counted from here. ADR-0046
+    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
+FROM picked
+WHERE job.id = picked.id
+RETURNING
+    picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
+    job.metadata, job.idempotency_key,
+    -- Before it starts a last attempt, or a job that may have been lost with its worker before.
+    picked.must_confirm AND NOT job.delivered AS confirm,
+    date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds

@@ -9,7 +9,7 @@
 --   * Time compared with an index is now(), the start of the statement by the database's clock; time that is
 --     stored is clock_timestamp(). A volatile function could not be an index condition.
 --
--- {job}, {rest_of_one} and {waits_in_turn} stand in fragments.sql.
+-- {job} and the like stand in fragments.sql.
 --
 -- complete_jobs, fail_jobs, extend_leases, release_jobs and what operators do wait for a locked row for a moment only
 -- (lock_timeout). One that met a lock is sent again behind lock_free_jobs (locks.sql), for the rows that are free. ADR-0045
@@ -82,56 +82,110 @@ RETURNING id, locked_by IS NOT NULL AS is_taken;
 -- in the same statement, and not only from a replica's memory. A batch ends early once its payloads have $7 bytes;
 -- octet_length reads the length off the row, not the payload. ADR-0038
 --   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease   $7 bytes
-WITH wanted AS MATERIALIZED (
-    SELECT asked.topic
-    FROM unnest($1::text[]) AS asked (topic)
-    WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
-      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
-),
-ranked AS (
-    SELECT
-        candidate.id,
-        candidate.started_at IS NOT NULL OR candidate.max_attempts - candidate.attempts = 1 AS must_confirm,
-        row_number() OVER line::int AS slot,
-        sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
+WITH {open_topics},
+candidate AS (
+    SELECT locked.*
     FROM wanted
     CROSS JOIN LATERAL (
-        SELECT
-            job.id, job.priority, job.submitted_at, job.started_at, job.attempts, job.max_attempts,
-            octet_length(job.payload) AS bytes
+        SELECT {claimable}
         FROM pulse.jobs AS job
         WHERE job.topic = wanted.topic AND job.ready
         ORDER BY job.priority DESC, job.submitted_at, job.id
         LIMIT $2
         FOR UPDATE SKIP LOCKED
-    ) AS candidate
-    WINDOW line AS (
-        ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id ROWS UNBOUNDED PRECEDING
-    )
-    ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id
+    ) AS locked
+),
+{best_candidates}
+{lease_picked};
+
+-- name: claim_across_topics
+-- claim_batch for workers of several topics, at the cost of a batch and not of a batch for each topic. Finds the best
+-- $8 jobs over all topics without a lock, then locks as many of them as there are slots. There are more than slots, so
+-- that a claimer who finds the best ones locked takes the next. Answers with how many there were, too, in a row without
+-- a job if none was left. ADR-0049
+--   The first few of each topic ($9) are nearly always enough. A topic that has all of these among the best may have
+--   more that belong there: it is asked for further ones, and if that is not enough for all that it could have.
+--   $1-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
+WITH {open_topics},
+first AS MATERIALIZED (
+    SELECT wanted.topic, job.*
+    FROM wanted
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id
+        FROM pulse.jobs AS job
+        WHERE job.topic = wanted.topic AND job.ready
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        LIMIT $9
+    ) AS job
+),
+deep AS MATERIALIZED (
+    SELECT best.topic
+    FROM (SELECT * FROM first ORDER BY priority DESC, submitted_at, id LIMIT $8) AS best
+    GROUP BY best.topic
+    HAVING count(*) >= $9
+),
+share AS MATERIALIZED (
+    SELECT GREATEST(1, LEAST(64, 2 * $8 / NULLIF(count(*), 0))) AS of_each FROM deep
+),
+further AS MATERIALIZED (
+    SELECT deep.topic, job.*
+    FROM deep
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id
+        FROM pulse.jobs AS job
+        WHERE job.topic = deep.topic AND job.ready
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        OFFSET $9
+        LIMIT (SELECT share.of_each FROM share)
+    ) AS job
+),
+deepest AS MATERIALIZED (
+    SELECT best.topic
+    FROM (
+        SELECT * FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS found
+        ORDER BY priority DESC, submitted_at, id
+        LIMIT $8
+    ) AS best
+    GROUP BY best.topic
+    HAVING count(*) >= $9 + (SELECT share.of_each FROM share)
+),
+furthest AS MATERIALIZED (
+    SELECT deepest.topic, job.*
+    FROM deepest
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id
+        FROM pulse.jobs AS job
+        WHERE job.topic = deepest.topic AND job.ready
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        OFFSET $9 + (SELECT share.of_each FROM share)
+        LIMIT $8
+    ) AS job
+),
+best AS MATERIALIZED (
+    SELECT found.id
+    FROM (SELECT * FROM first UNION ALL SELECT * FROM further UNION ALL SELECT * FROM furthest) AS found
+    ORDER BY found.priority DESC, found.submitted_at, found.id
+    LIMIT $8
+),
+candidate AS MATERIALIZED (
+    SELECT locked.*
+    FROM best
+    CROSS JOIN LATERAL (
+        SELECT {claimable}
+        FROM pulse.jobs AS job
+        -- Still ready, in words that keep the planner from walking the claim index for it.
+        WHERE job.id = best.id AND job.ready::int = 1
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
     LIMIT $2
 ),
-picked AS MATERIALIZED (
-    SELECT ranked.id, ranked.slot, ranked.must_confirm FROM ranked WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
+{best_candidates},
+leased AS (
+    {lease_picked}
 )
-UPDATE pulse.jobs AS job
-SET status = 'RUNNING',
-    ready = false,
-    attempts = job.attempts + 1,
-    locked_by = ($4::text[])[($3::int[])[picked.slot]],
-    lease_until = clock_timestamp() + $6::interval,
-    started_at = clock_timestamp(),
-    -- The attempt counts once its worker has beaten it, which it does only for handlers that have started.
-    -- One that cannot beat has it counted from here. ADR-0046
-    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
-FROM picked
-WHERE job.id = picked.id
-RETURNING
-    picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
-    job.metadata, job.idempotency_key,
-    -- Before it starts a last attempt, or a job that may have been lost with its worker before.
-    picked.must_confirm AND NOT job.delivered AS confirm,
-    date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds;
+SELECT leased.*, (SELECT count(*) FROM best) AS candidates
+FROM (SELECT) AS always
+LEFT JOIN leased ON true;
 
 -- name: complete_jobs
 -- From RUNNING to COMPLETED, if the claim still holds. A claim without a worker or an attempt comes from a

@@ -1,0 +1,76 @@
+"""Claims over several topics: from how many jobs they choose, and what if others took these. ADR-0049"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from operator import itemgetter
+
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.postgres.database import Connections, Rows
+from pulse_server.postgres.rows import claimed_job_from_row
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import Slots
+
+_STATEMENT = statements("transitions.sql")["claim_across_topics"]
+# How often a claim is made whose candidates others have taken meanwhile.
+_TRIES = 3
+_by_slot = itemgetter("slot")
+
+
+def claim_arguments(topics: Collection[str], slots: Slots, lease: timedelta) -> list[object]:
+    return [
+        list(topics),
+        len(slots.order),
+        [index + 1 for index in slots.order],
+        list(slots.workers),
+        list(slots.confirms),
+        lease,
+        slots.most_bytes,
+    ]
+
+
+def claimed_jobs(rows: Rows, slots: Slots) -> list[ClaimedJob]:
+    takers = [slots.workers[index] for index in slots.order]
+    # RETURNING promises no order.
+    return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
+
+
+async def claim_across_topics(
+    connections: Connections, topics: Collection[str], slots: Slots, lease: timedelta
+) -> list[ClaimedJob]:
+    """Lease the best jobs of these topics to the slots' workers. Fewer than slots if there are no more."""
+    jobs: list[ClaimedJob] = []
+    for _ in range(_TRIES):
+        rest = _rest(slots, jobs)
+        arguments = [*claim_arguments(topics, rest, lease), *_candidates(len(rest.order), len(topics))]
+        try:
+            # Under one name with the claim of a single topic: for those who watch claims they are the same.
+            rows = await connections.fetch("claim_batch", _STATEMENT, *arguments)
+        except PulseError:
+            if jobs:  # these are leased
+                break
+            raise
+        jobs += claimed_jobs([row for row in rows if row["id"] is not None], rest)
+        if slots.is_filled_by(jobs) or rows[0]["candidates"] < len(rest.order):
+            break
+    return jobs
+
+
+def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
+    if not jobs:
+        return slots
+    left = slots.most_bytes - sum(len(job.payload) for job in jobs)
+    return slots._replace(order=slots.order[len(jobs) :], most_bytes=left)
+
+
+def _candidates(slots: int, topics: int) -> tuple[int, int]:
+    """From how many jobs to choose, and how many of each topic to look at first.
+
+    Twice as many as slots: the best may be locked by another server that claims at the same time. Of each
+    topic half as much again as its share, and a few, so that chance rarely makes a second look necessary.
+    """
+    candidates = 2 * slots
+    of_each = -(-3 * candidates // (2 * topics)) + (3 if candidates >= topics else 0)
+    return candidates, min(candidates, of_each)

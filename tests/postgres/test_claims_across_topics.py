@@ -1,0 +1,111 @@
+"""A claim over many topics costs a batch, takes the best of all, and leaves the next to others. ADR-0049"""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.claiming import _candidates
+from pulse_server.postgres.database import HOT_PLANS
+from pulse_server.postgres.statements import statements
+from tests.fakes.store import LEASE, Store, room
+from tests.postgres.query_plans import Plan, explain
+from tests.postgres.sessions import Connection
+
+TOPICS = 200
+DEPTH = 200
+BATCH = 100
+NAMES = [f"topic-{number}" for number in range(TOPICS)]
+BEST = "SELECT id FROM pulse.jobs WHERE ready ORDER BY priority DESC, submitted_at, id LIMIT $1"
+# When the job with the number n was submitted, in milliseconds: by turns, one topic after the other, and by
+# turns but for three topics that are older than all others.
+ORDERS = {
+    "by turns": "n",
+    "topic by topic": f"(n % {TOPICS}) * 100000 + n",
+    "three deep topics": f"CASE WHEN n % {TOPICS} < 3 THEN n ELSE 1000000 + n END",
+}
+
+
+async def fill(connection: Connection, order: str, depth: int = DEPTH) -> None:
+    await connection.execute(
+        f"""INSERT INTO pulse.jobs
+            (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+        SELECT gen_random_uuid(), 'topic-' || n % {TOPICS}, '', n % 7 / 6, 5,
+               now() - interval '100 days' + ({ORDERS[order]}) * interval '1 ms', now(), true, 'PENDING'
+        FROM generate_series(1, {TOPICS * depth}) AS n"""
+    )
+
+
+def locked_rows(plan: Plan) -> int:
+    return sum(
+        round(node["Actual Rows"] * node["Actual Loops"])
+        for node in plan.nodes()
+        if node["Node Type"] == "LockRows"
+    )
+
+
+@pytest.mark.parametrize("order", list(ORDERS))
+async def test_claim_takes_the_best_over_all_topics(
+    postgres: Store, connection: Connection, order: str
+) -> None:
+    await fill(connection, order, depth=40)
+    for batch in (1, 7, BATCH, 5 * BATCH):
+        best = [str(row["id"]) for row in await connection.fetch(BEST, batch)]
+        claimed = await postgres.repo.claim_batch(NAMES, room("A", batch), LEASE)
+        assert [job.id for job in claimed] == best
+
+
+@pytest.mark.parametrize("order", ["by turns", "three deep topics"])
+async def test_claim_over_many_topics_sees_and_locks_about_a_batch(
+    shared_dsn: str, connection: Connection, order: str
+) -> None:
+    await fill(connection, order)
+    names = ",".join(NAMES)
+    candidates, of_each = _candidates(BATCH, TOPICS)
+    planner = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30, server_settings=HOT_PLANS)
+    try:
+        plan = await explain(
+            planner,
+            "claim_across_topics",
+            *(f"'{{{names}}}'", str(BATCH), f"array_fill(1, ARRAY[{BATCH}])", "'{A}'", "'{t}'", "'30 s'"),
+            *("1000000", str(candidates), str(of_each)),
+        )
+    finally:
+        planner.terminate()
+
+    assert plan.root["Actual Rows"] == BATCH
+    assert locked_rows(plan) == BATCH
+    # The first few of each topic, what deep topics have beyond it, and each job that is taken twice more.
+    assert plan.rows_touched() <= TOPICS * of_each + 8 * candidates + 2 * BATCH
+    assert plan.rows_touched() <= TOPICS * DEPTH / 10
+
+
+async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
+    postgres: Store, connection: Connection, second_connection: Connection
+) -> None:
+    await fill(connection, "by turns", depth=5)
+    best = [str(row["id"]) for row in await connection.fetch(BEST, 2 * BATCH)]
+    statement = statements("transitions.sql")["claim_across_topics"]
+    async with second_connection.transaction():
+        slots = [1] * BATCH
+        await second_connection.fetch(
+            statement, NAMES, BATCH, slots, ["B"], [True], LEASE, 10**6, *_candidates(BATCH, TOPICS)
+        )
+        claimed = await postgres.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
+
+    assert [job.id for job in claimed] == best[BATCH:]
+
+
+async def test_claim_tries_again_where_others_hold_all_that_it_chose_from(
+    postgres: Store, connection: Connection, second_connection: Connection
+) -> None:
+    """Two others hold as much as it looks at. It is not told that there is nothing left."""
+    await fill(connection, "by turns", depth=5)
+    best = [row["id"] for row in await connection.fetch(BEST, 2 * BATCH + 50)]
+    async with second_connection.transaction():
+        await second_connection.fetch(
+            "SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR UPDATE", best[: 2 * BATCH - 10]
+        )
+        claimed = await postgres.repo.claim_batch(NAMES, room("A", BATCH), LEASE)
+    assert 10 <= len(claimed) <= BATCH
+    assert [job.id for job in claimed[:10]] == [str(job_id) for job_id in best[2 * BATCH - 10 : 2 * BATCH]]
