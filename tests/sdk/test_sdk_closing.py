@@ -126,6 +126,14 @@ def test_close_from_another_thread_ends_a_blocking_watch(silent: str) -> None:
         closing.join()
 
 
+def test_run_of_a_closed_client_is_refused(silent: str) -> None:
+    p = pulse.SyncPulse(silent)
+    p.register("mail", lambda: None)
+    p.close()
+    with pytest.raises(pulse.ClientClosed):
+        p.run(handle_signals=False)
+
+
 def test_call_that_comes_while_the_thread_ends_is_refused_and_never_waits() -> None:
     thread = LoopThread()
     outcomes: list[object] = []

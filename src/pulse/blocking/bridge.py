@@ -50,6 +50,11 @@ class Bridge:
         """Allow calls again after a close."""
         self._is_closed = False
 
+    def check_open(self) -> None:
+        """Raise ClientClosed after a close."""
+        if self._is_closed:
+            raise ClientClosed("This client is closed. Make a new one, or enter it with `with`.")
+
     def close(self) -> None:
         """Close the connection and end its thread. Later calls raise ClientClosed."""
         with self._lock:
@@ -60,8 +65,7 @@ class Bridge:
 
     def _open_thread(self) -> LoopThread:
         with self._lock:
-            if self._is_closed:
-                raise ClientClosed("This client is closed. Make a new one, or enter it with `with`.")
+            self.check_open()
             if self._thread is None:
                 self._thread = LoopThread()
                 weakref.finalize(self, _close, self._thread, self._caller)

@@ -122,6 +122,8 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, Syn
         worker = pulse._worker(connection, topics, concurrency)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
+            # After that: a close() that comes earlier is seen here, one that comes later stops the worker.
+            self._bridge.check_open()
             await worker.run(handle_signals)
         finally:
             self._stop_worker = None
