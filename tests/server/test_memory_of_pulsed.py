@@ -45,7 +45,7 @@ async def test_large_submits_at_once_wait_or_are_refused_with_a_sentence(databas
             return "stored"
 
     async with pulsed(database_dsn) as server:
-        outcomes = await asyncio.gather(*(submit() for _ in range(12)))
+        outcomes = await asyncio.gather(*(submit() for _ in range(8)))
         async with stub_of(server.address) as stub:
             await stub.SubmitJob(pb.SubmitJobRequest(topic="small"))
         assert most_memory(server) < 512
@@ -56,12 +56,12 @@ async def test_large_submits_at_once_wait_or_are_refused_with_a_sentence(databas
 
 async def test_queue_of_large_payloads_drains_within_the_memory(database_dsn: str) -> None:
     async with pulsed(database_dsn) as server, stub_of(server.address) as stub:
-        for _ in range(6):
+        for _ in range(4):
             await stub.SubmitJobs(LARGE)
         async with StreamingWorker(stub, "w1", topics=["large"], capacity=1000) as worker:
-            for _ in range(6):
+            for _ in range(4):
                 await worker.complete(*await worker.take(28))
-        assert most_memory(server) < 250
+        assert most_memory(server) < 200
 
 
 class Stalling:

@@ -126,7 +126,7 @@ def short_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "STREAM_WRITE_SHARE", 1 / 60)
 
 
-JOBS = 40  # so many may wait for a worker
+JOBS = 42  # so many may wait for a worker: a message on its way, and as many behind it
 PAYLOAD = bytes(100_000)  # 21 of them make a message
 
 
