@@ -57,6 +57,8 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.says_its_database_is_away = False
         self.disowned: set[str] = set()
         self.locked: set[str] = set()
+        self.beats_may_answer = threading.Event()
+        self.beats_may_answer.set()
         self.paused: set[str] = set()
         self.released: list[str] = []
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
@@ -278,6 +280,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):
             self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)
+        wait_for(self.beats_may_answer)
         self._refuse_without_database(context)
         if self.beats_refusal is not None:
             context.abort(*self.beats_refusal)

@@ -7,6 +7,7 @@ import asyncio
 import grpc
 
 import pulse
+from pulse import tuning
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
@@ -90,3 +91,23 @@ async def test_worker_that_stops_offers_the_result_of_a_locked_job_once_more(
         await fake.until_async(lambda: fake.result_count >= 1)
         fake.refused_results.clear()
     assert "locked" in fake.results
+
+
+async def test_job_that_arrives_after_its_lease_is_not_given_up_while_it_is_confirmed(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    """Its claim waited for a lock, and the server may have taken the confirmation already."""
+    fake.lease_seconds, fake.heartbeat_seconds = 1.0, 0.3
+
+    @p.job("work")
+    async def handle() -> None:
+        pass
+
+    fake.beats_may_answer.clear()
+    async with running(p):
+        fake.deliver("late", confirm=True, age_seconds=2 * fake.lease_seconds)
+        await fake.until_async(lambda: ("late", 1) in fake.beats)
+        await asyncio.sleep(2 * tuning.HOLD_LOOK_SECONDS)  # for the thread to look several times
+        fake.beats_may_answer.set()
+        # Released if this took so long that it may run elsewhere.
+        await fake.until_async(lambda: "late" in fake.results or "late" in fake.released)

@@ -114,8 +114,12 @@ class Heartbeats:
 
     def _give_up_expired(self) -> None:
         now = lease_clock()
+        # One that has not begun is confirmed before it begins, however old its claim is: to give it up here,
+        # while the server takes its confirmation, would cost an attempt that never started.
         expired = [
-            job for job in list(self._held.values()) if job.outcome is None and self._terms.is_over(job, now)
+            job
+            for job in list(self._held.values())
+            if job.has_begun and job.outcome is None and self._terms.is_over(job, now)
         ]
         if expired:
             logger.warning(
