@@ -24,8 +24,8 @@ def transitions(count: int, error: str = "") -> tuple[Transition, ...]:
 
 
 def tell(*wakeups: Wakeup) -> list[Wakeup]:
-    """Put them into the box, and read what comes out of it."""
-    outbox = Outbox()
+    """Put them into the box, and read what comes out of it in no time, however busy the machine is."""
+    outbox = Outbox(clock=lambda: 0.0)
     for wakeup in wakeups:
         outbox.add(wakeup)
     messages = []
