@@ -117,6 +117,8 @@ first AS MATERIALIZED (
         ORDER BY job.priority DESC, job.submitted_at, job.id
         LIMIT $9
     ) AS job
+    -- Sorted once: the sorts below find it in order, which costs them next to nothing.
+    ORDER BY job.priority DESC, job.submitted_at, job.id
 ),
 deep AS MATERIALIZED (
     SELECT best.topic
@@ -143,6 +145,7 @@ deepest AS MATERIALIZED (
     SELECT best.topic
     FROM (
         SELECT * FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS found
+        WHERE EXISTS (SELECT FROM deep)
         ORDER BY priority DESC, submitted_at, id
         LIMIT $8
     ) AS best
