@@ -216,6 +216,8 @@ async def test_server_that_cannot_read_the_switch_does_not_start(
 ) -> None:
     await server.table.connection.execute("DELETE FROM pulse.dispatch_control")
 
-    with pytest.raises(Unavailable, match=r"^The row of pulse\.dispatch_control is missing\. .*\.$"):
+    with pytest.raises(
+        Unavailable, match=r"^The row of pulse\.dispatch_control is missing, .* Put it back: .*"
+    ):
         async with server_under_test(database_dsn):
             pass
