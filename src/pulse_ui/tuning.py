@@ -47,10 +47,11 @@ SELECTED_JOBS = 200
 """A page shows 50. What is more goes by filter."""
 
 # --- logging in
-LOGIN_TRIES = 10
+LOGIN_TRIES = 4
 LOGIN_TRY_EVERY = timedelta(seconds=6)
-"""Ten at once, then one every six seconds from each address. pulsed has a limit of its own for this machine,
-and one stranger must not use it up for everyone."""
+"""Four at once, then one every six seconds from each address. To pulsed all visitors are one address, for
+which it takes five wrong passwords of a user and ten in all, and one more every two seconds: less than that,
+so that one stranger does not use it up for everyone."""
 LOGIN_ADDRESSES = 10_000
 
 # --- pages

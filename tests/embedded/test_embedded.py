@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -141,6 +142,20 @@ def test_failed_initdb_tells_why_and_leaves_nothing(tmp_path: Path, monkeypatch:
     with pytest.raises(StartFailed, match='superuser name "pg_reserved" is disallowed'):
         EmbeddedPostgres(tmp_path / "pulse").start()
     assert [path.name for path in (tmp_path / "pulse").iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("name", ["lock", "postgres.log"])
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_link_that_another_account_planted_is_not_followed(
+    tmp_path: Path, name: str, link: Callable[[Path, Path], None]
+) -> None:
+    ours = tmp_path / "ours.txt"
+    ours.write_text("keep me")
+    (tmp_path / "pulse").mkdir()
+    link(tmp_path / "pulse" / name, ours)
+    with pytest.raises(DataDirectoryUnusable, match=f"{name}"):
+        EmbeddedPostgres(tmp_path / "pulse").start()
+    assert ours.read_text() == "keep me"
 
 
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

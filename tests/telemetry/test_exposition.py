@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 
 from pulse_server.telemetry.exposition import Exposition, Text
 from pulse_server.telemetry.instruments import SECONDS
-from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+from pulse_server.telemetry.metrics import MOST_TOPICS, MOST_UNWORKED_TOPICS, OTHER_TOPICS, Metrics
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -211,11 +211,26 @@ def test_names_follow_the_conventions() -> None:
 
 def test_topics_past_the_bound_share_a_label() -> None:
     metrics = Metrics()
-    metrics.count_topics(metrics.submitted, [f"topic-{number:05}" for number in range(MOST_TOPICS + 5)])
-    metrics.count_topics(metrics.submitted, ["topic-00000", "another"])
+    flood = [(f"topic-{number:05}", 0.1) for number in range(MOST_TOPICS + 5)]
+    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, flood)
+    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, [("topic-00000", 0.1), ("another", 0.1)])
+
+    told = samples(metrics, "pulse_jobs_claimed")
+
+    assert len(told) == MOST_TOPICS + 1
+    assert told["pulse_jobs_claimed_total", OTHER_TOPICS] == 6
+    assert told["pulse_jobs_claimed_total", "topic-00000"] == 2
+
+
+def test_flood_of_topics_without_workers_leaves_the_others_their_names() -> None:
+    metrics = Metrics()
+    metrics.count_topics(metrics.submitted, ["known"])
+    metrics.count_topics(metrics.submitted, [f"made-up-{number:05}" for number in range(10 * MOST_TOPICS)])
+    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, [("real", 0.1), ("known", 0.1)])
+    metrics.count_topics(metrics.submitted, ["real", "known"])
 
     told = samples(metrics, "pulse_jobs_submitted")
 
-    assert len(told) == MOST_TOPICS + 1
-    assert told["pulse_jobs_submitted_total", OTHER_TOPICS] == 6
-    assert told["pulse_jobs_submitted_total", "topic-00000"] == 2
+    assert len(told) == MOST_UNWORKED_TOPICS + 2  # those, the one with a worker, and the rest
+    assert told["pulse_jobs_submitted_total", "known"] == 2
+    assert told["pulse_jobs_submitted_total", "real"] == 1

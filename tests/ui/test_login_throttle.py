@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pulse_server import tuning as server_tuning
+from pulse_server.access.throttle import Throttle
 from pulse_ui import tuning
 from pulse_ui.web.throttle import LoginThrottle
 
@@ -17,3 +19,18 @@ def test_try_that_is_given_back_does_not_count() -> None:
     for _ in range(tuning.LOGIN_TRIES + 1):
         assert throttle.take("192.0.2.1") == 0.0
         throttle.give_back("192.0.2.1")
+
+
+def test_one_stranger_leaves_everyone_else_behind_the_dashboard_their_tries() -> None:
+    """To pulsed all visitors of a dashboard are one address."""
+    now = 0.0
+    dashboard, pulsed = LoginThrottle(clock=lambda: now), Throttle(clock=lambda: now)
+    for _ in range(600):  # ten minutes, a wrong password each second, all for one user
+        if not dashboard.take("203.0.113.66"):
+            assert pulsed.take("the dashboard", "ada") == 0.0
+        assert dashboard.take("192.0.2.1") == 0.0
+        assert pulsed.take("the dashboard", "ada") == 0.0, f"ada is locked out after {now:.0f} s"
+        pulsed.give_back("the dashboard", "ada")
+        dashboard.give_back("192.0.2.1")
+        now += 1.0
+    assert min(server_tuning.LOGIN_BURST_PER_USER, server_tuning.LOGIN_BURST_PER_PEER) > tuning.LOGIN_TRIES

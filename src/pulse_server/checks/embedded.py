@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 from pulse_server.checks.findings import Finding, fail, info, ok
 from pulse_server.embedded import DataDirectoryInUse, DataDirectoryUnusable, EmbeddedError
 from pulse_server.embedded.binaries import choose_installation, written_by_major
-from pulse_server.embedded.directory import DataDirectory
+from pulse_server.embedded.directory import DataDirectory, open_own
 from pulse_server.embedded.identity import choose_identity
 
 
@@ -45,8 +46,10 @@ def _require_writable(path: Path) -> None:
 
 def _require_free(path: Path) -> None:
     try:
-        lock = os.open(path / "lock", os.O_RDONLY)
-    except OSError:
+        lock = open_own(path / "lock", os.O_RDONLY)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DataDirectoryUnusable(path, f"{error.strerror} ({error.filename})") from None
         return
     try:
         # Shared, and for an instant: two checks at the same time are not in each other's way.

@@ -6,9 +6,11 @@
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -46,6 +48,19 @@ def default_data_directory(environ: Mapping[str, str]) -> Path:
     return home / ".local" / "share" / "pulse"
 
 
+def open_own(path: Path, flags: int) -> int:
+    """Open a file of the directory, but none that leads out of it.
+
+    Another account may have the directory: a link of its making would have us write into a file of ours.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "It is a link, or no plain file: remove it", str(path))
+    return descriptor
+
+
 class DataDirectory:
     """The directory on disk: its parts, its lock, and its socket directory elsewhere."""
 
@@ -69,7 +84,7 @@ class DataDirectory:
         try:
             self.was_made_here = not self.path.exists()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            lock = open_own(self.path / "lock", os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise DataDirectoryUnusable(self.path, f"{error.strerror} ({error.filename})") from error
         try:
@@ -124,7 +139,7 @@ class DataDirectory:
             if self.log.stat().st_size > _LARGEST_LOG_BYTES:
                 self.log.replace(self.log.with_suffix(".log.1"))
         try:
-            return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            return open_own(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise DataDirectoryUnusable(self.path, f"{error.strerror} ({error.filename})") from error
 

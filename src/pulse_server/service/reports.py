@@ -81,7 +81,7 @@ class Reports:
         for report in {report.claim: report for report in reports}.values():  # one may be in a batch twice
             if (ended := failed.get(report.claim)) is None:
                 continue
-            topic = metrics.topic(ended.topic)
+            topic = metrics.topic(ended.topic, is_worked=True)
             metrics.failed.add(topic, "discarded" if report.discard else "error")
             metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
             is_over = ended.status is JobStatus.DEAD_LETTERED

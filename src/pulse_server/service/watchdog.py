@@ -87,7 +87,7 @@ class Watchdog:
 
     def _count(self, entry: Reaped) -> None:
         metrics = self._metrics
-        topic = metrics.topic(entry.topic)
+        topic = metrics.topic(entry.topic, is_worked=True)
         metrics.reaped.add(topic)
         if not entry.delivered:
             return  # the attempt was given back: nothing failed

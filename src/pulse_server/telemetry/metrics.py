@@ -19,6 +19,9 @@ from pulse_server.telemetry.instruments import (
 
 # An application that makes topics from user ids must not fill the memory of whoever scrapes it.
 MOST_TOPICS = 1000
+# Of them, for topics that no worker has had a job of: producers alone can make up as many as they like, and
+# must not take the names away from topics that are worked on.
+MOST_UNWORKED_TOPICS = MOST_TOPICS // 2
 OTHER_TOPICS = "(other)"
 
 _TOPIC = ("topic",)
@@ -148,11 +151,11 @@ class Metrics:
             "Transaction ids given out since the oldest snapshot that keeps dead rows from being removed.",
         )
 
-    def topic(self, name: str) -> str:
-        """The label for a topic: its name, unless there are too many of them."""
+    def topic(self, name: str, *, is_worked: bool = False) -> str:
+        """The label for a topic: its name, unless there are too many of them. A name that was given stays."""
         if name in self._topics:
             return name
-        if len(self._topics) >= MOST_TOPICS:
+        if len(self._topics) >= (MOST_TOPICS if is_worked else MOST_UNWORKED_TOPICS):
             return OTHER_TOPICS
         self._topics.add(name)
         return name
@@ -165,12 +168,12 @@ class Metrics:
     def count_and_observe(
         self, counter: Counter, histogram: Histogram, values: Iterable[tuple[str, float]], *labels: str
     ) -> None:
-        """Count each value, and observe it, under its topic."""
+        """Count each value, and observe it, under its topic, which has a worker."""
         by_topic: defaultdict[str, list[float]] = defaultdict(list)
         for name, value in values:
             by_topic[name].append(value)
         for name, same in by_topic.items():
-            topic = self.topic(name)
+            topic = self.topic(name, is_worked=True)
             counter.add(topic, by=len(same))
             histogram.observe_all(topic, *labels, values=same)
 
