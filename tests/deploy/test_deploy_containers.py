@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import pulse_ui.settings
+from deploy.locked_requirements import entries
 from pulse import tuning as sdk_tuning
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
@@ -98,6 +99,23 @@ def test_image_takes_nothing_from_a_checkout_but_what_it_copies() -> None:
 def test_image_exposes_the_ports_that_it_listens_on() -> None:
     (http,) = re.findall(r"PULSE_HTTP_ADDR=:(\d+)", DOCKERFILE)
     assert re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE) == [f"50051 {http} {DASHBOARD_PORT}"]
+
+
+def test_image_fetches_nothing_but_what_the_lock_has_by_its_hash() -> None:
+    steps = re.split(r"\s(?:&&|\|\|)\s", DOCKERFILE.replace("\\\n", " "))
+    installs = [step for step in steps if re.search(r"pip .*(install|wheel)\b", step)]
+    assert len(installs) == 5
+    for step in installs:
+        is_locked = "--require-hashes" in step and "--no-deps" in step
+        is_ours = "--no-deps" in step and ("/wheels/*.whl" in step or "--no-build-isolation" in step)
+        assert is_locked or is_ours or "${PACKAGES}" in step, step
+
+
+def test_entries_of_the_lock_are_found_whole() -> None:
+    found = entries((ROOT / "requirements" / "run.lock").read_text(encoding="utf-8"))
+    assert {"hatchling", "grpcio", "asyncpg", "uvicorn", "opentelemetry-api"} <= found.keys()
+    assert all("--hash=sha256:" in entry for entry in found.values())
+    assert all(entry.count("==") == 1 for entry in found.values())
 
 
 def test_image_has_the_dashboard_in_it() -> None:
