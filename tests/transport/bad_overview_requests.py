@@ -47,6 +47,17 @@ def bad_overview_requests() -> Iterator[BadRequest]:
     yield "odd topic", pb.ListDeadLetterGroupsRequest(topic="a b"), "topic", INVALID
     yield "negative limit", pb.ListDeadLetterGroupsRequest(limit=-1), "limit", INVALID
     yield from _bad_spans()
+    yield from _bad_pages()
+
+
+def _bad_pages() -> Iterator[BadRequest]:
+    for request in (pb.ListTopicsRequest, pb.ListWorkersRequest):
+        yield "negative page", request(page_size=-1), "page_size", INVALID
+        yield "no page token", request(page_token="\0"), "page_token", INVALID
+    yield "long search", pb.ListTopicsRequest(search=HUGE), "search", INVALID
+    yield "NUL in the search", pb.ListTopicsRequest(search="a\0b"), "search", INVALID
+    yield "odd topic", pb.ListTopicsRequest(topics=["a b"]), "topic", INVALID
+    yield "too many topics", pb.ListTopicsRequest(topics=["a"] * 1001), "topics", INVALID
 
 
 def _bad_prefixes() -> Iterator[BadRequest]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -220,5 +221,6 @@ async def test_watcher_that_leaves_while_it_is_told_is_no_failure(caplog: pytest
     async def tell(_request: object, _context: object) -> None:
         raise grpc.aio.InternalError("the message could not be handed over")
 
-    await boundary._guarded("WatchJobs", tell, Metrics(), is_stream=True)(None, None)
+    judged = boundary.judged("WatchJobs", tell, Metrics(), is_stream=True)
+    await boundary._guarded(judged)(cast("Any", None), cast("Any", None))
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

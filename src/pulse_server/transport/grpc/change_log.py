@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
+from google.protobuf.json_format import Error as NoJson
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -105,9 +106,14 @@ def _fields(request: Message) -> Iterator[tuple[str, Any]]:
     for field, value in request.ListFields():
         if field.name in _LEFT_OUT or field.type == field.TYPE_BYTES:
             continue
-        if isinstance(value, Message):
-            value = MessageToDict(value, preserving_proto_field_name=True)
-        yield field.name, _shortened(value)
+        yield field.name, _shortened(_read(value) if isinstance(value, Message) else value)
+
+
+def _read(message: Message) -> Any:
+    try:
+        return MessageToDict(message, preserving_proto_field_name=True)
+    except (NoJson, ValueError):  # a moment or a duration that no calendar has, which was refused
+        return str(message)
 
 
 def _shortened(value: Any) -> Any:
