@@ -61,6 +61,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.beats_may_answer.set()
         self.paused: set[str] = set()
         self.released: list[str] = []
+        self.releases_refused = 0
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
         self.refused_streams = 0
         self._waiting: list[pb.StreamJobsResponse] = []
@@ -293,6 +294,8 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         )
 
     def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:  # noqa: N802
+        with self._change(context):
+            self.releases_refused += self.says_its_database_is_away
         self._refuse_without_database(context)
         with self._change(context):
             if request.capacity:

@@ -198,3 +198,23 @@ async def test_result_is_kept_past_its_lease_until_the_server_answers(running: R
             await fake.until_async(lambda: fake.results)
     assert fake.results["j1"].success
     fake.stop()
+
+
+async def test_release_is_repeated_past_the_lease_until_the_server_answers(running: Running) -> None:
+    """A confirmation may have been stored, its answer lost: then only the release gives the attempt back."""
+    fake = FakePulsed(lease_seconds=0.3, heartbeat_seconds=0.1).start()
+    begun: list[str] = []
+    async with pulse.Pulse(fake.address) as p:
+
+        @p.job("work")
+        async def handle(ctx: pulse.Context) -> None:
+            begun.append(ctx.job_id)
+
+        fake.says_its_database_is_away = True
+        async with running(p):
+            fake.deliver("j1", confirm=True)
+            await fake.until_async(lambda: fake.releases_refused >= 10)  # every 250 ms: for several leases
+            fake.says_its_database_is_away = False
+            await fake.until_async(lambda: fake.released)
+    assert (begun, fake.released) == ([], ["j1"])
+    fake.stop()

@@ -75,6 +75,17 @@ async def test_only_the_worker_of_a_locked_row_is_spared_and_the_reaper_does_not
     assert await claims.beat([locked]) == BeatAnswer([], [])
 
 
+async def test_worker_that_cannot_release_a_locked_job_is_spared(
+    replica: Replica, claims: Claims, spared: SparedWorkers
+) -> None:
+    locked, free = await held_by(replica, "A", "B")
+    replica.repo.locked = {locked.job_id}
+    assert (await claims.release([locked, free])).locked == [locked]
+    await spared.record()
+
+    assert set(replica.repo.spared) == {"A"}
+
+
 async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
     replica: Replica, claims: Claims, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from then on the attempt counts.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable
 
 import grpc.aio
@@ -21,13 +20,12 @@ from pulse.wire.connection import Connection
 from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
-logger = logging.getLogger("pulse.worker")
-
 
 class Confirmer:
     """Confirms jobs in batches. Jobs that are still ours may start; the others are dropped.
 
-    A job that leaves `unstarted` meanwhile was stopped or released, and is left alone.
+    A job that leaves `unstarted` meanwhile was stopped or is released, and is left alone: one that cannot be
+    confirmed is released after a while, as any that waits.
     """
 
     def __init__(
@@ -89,7 +87,6 @@ class Confirmer:
                 response = await self._connection.try_once(self._connection.stub.Heartbeats, request)
             except (grpc.aio.AioRpcError, ClientClosed):
                 await asyncio.sleep(backoff.next_seconds())
-                self._drop_expired(jobs)
                 continue
             return self._take(jobs, sent_at, response)
         return []
@@ -114,10 +111,3 @@ class Confirmer:
         if response.paused:
             self._recall(response.paused)
         return locked
-
-    def _drop_expired(self, jobs: list[HeldJob]) -> None:
-        now = lease_clock()
-        expired = [job for job in jobs if job in self._unstarted and self._terms.is_over(job, now)]
-        if expired:
-            logger.warning("%d jobs could not be confirmed before their leases ended.", len(expired))
-            self._stop(expired, "it could not be confirmed in time")

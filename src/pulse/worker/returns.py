@@ -12,7 +12,7 @@ import grpc
 from pulse import failpoints, tuning
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.held_jobs import HeldJob
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -29,7 +29,6 @@ class Returns:
     def __init__(
         self,
         worker_id: str,
-        terms: LeaseTerms,
         window: Window,
         held: dict[str, HeldJob],
         unstarted: set[HeldJob],
@@ -39,7 +38,6 @@ class Returns:
     ) -> None:
         """`released` and `announce` are called in the event loop: after a release, and after a stall."""
         self._worker_id = worker_id
-        self._terms = terms
         self._window = window
         self._held = held
         self._unstarted = unstarted
@@ -78,7 +76,9 @@ class Returns:
             size = min(len(self._waiting), tuning.CLAIMS_PER_RELEASE)
             jobs = [self._waiting.popleft() for _ in range(size)]
             if again := self._release(call, jobs, capacity):
-                self._waiting.extendleft(reversed(self._still_ours(again)))
+                # Until the server has answered, whatever its lease says: a confirmation of the job may have
+                # been stored, and then only the release gives its attempt back.
+                self._waiting.extendleft(job for job in reversed(again) if not job.stop_reason)
                 return False
             capacity = 0
         return True
@@ -131,11 +131,6 @@ class Returns:
                 tuning.HOLD_SECONDS,
             )
         return capacity
-
-    def _still_ours(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        """The jobs without those whose leases have ended: they are released by the server."""
-        now = lease_clock()
-        return [job for job in jobs if not job.stop_reason and not self._terms.is_over(job, now)]
 
     def _call_in_loop(self, callback: Callable[..., None], *args: object) -> None:
         try:

@@ -81,7 +81,6 @@ class Worker:
         self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
         self._returns = Returns(
             self._worker_id,
-            terms,
             window,
             executor.held,
             executor.unstarted,

@@ -29,7 +29,7 @@ from pulse_server.postgres.claiming import claim_across_topics, claim_arguments,
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.inserts import answers, existing_columns, insert_columns
 from pulse_server.postgres.listing import Listing
-from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.postgres.row_locks import RowLocks, leave_it
 from pulse_server.postgres.rows import (
     claim_columns,
     in_lock_order,
@@ -138,8 +138,14 @@ class PostgresJobRepo:
     @failpoints.before("jobs.reaping", Unavailable)
     @failpoints.after("jobs.reaped", Unavailable, counts=bool)
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        rows = await self._fetch(
-            self._database.hot, "reap_expired", limit, lapsed_before, LEASE_EXPIRED_GROUP
+        # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0045
+        rows = await self._database.hot.fetch(
+            "reap_expired",
+            _SQL["reap_expired"],
+            limit,
+            lapsed_before,
+            LEASE_EXPIRED_GROUP,
+            if_locked=leave_it,
         )
         return [
             Reaped(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Connections, Fetch, Rows, Work
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,11 @@ def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:
         return await fetch(statement, *args) if await fetch(lock, key) else []
 
     return work
+
+
+async def leave_it(_fetch: Fetch) -> Rows:
+    """Do without the statement: what it was to change may look different once the lock is gone."""
+    raise Unavailable("Another session has locked the table. Try again.")
 
 
 class RowLocks:

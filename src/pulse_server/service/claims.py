@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
 from time import time_ns
@@ -100,7 +101,8 @@ class Claims:
 
     async def beat(self, claims: Sequence[Claim]) -> BeatAnswer:
         """Extend the leases. Returns the claims that are lost, and those whose rows are locked."""
-        leases = await self._beats.add_all(claims)
+        with self._spared_if_slow(claims):
+            leases = await self._beats.add_all(claims)
         answer = BeatAnswer([], [])
         for claim, lease in zip(claims, leases, strict=True):
             if lease is not _Lease.EXTENDED:
@@ -108,8 +110,15 @@ class Claims:
         return answer
 
     async def release(self, claims: Sequence[Claim]) -> ReleaseAnswer:
-        """Give the jobs back, each with its attempt. One that is locked is not, and stays with its claim."""
-        released = await self._repo.release_jobs(claims)
+        """Give the jobs back, each with its attempt. One that is locked is not, and stays with its claim.
+
+        Its worker tries again: until then its lease may expire, and must cost no attempt.
+        """
+        try:
+            released = await self._repo.release_jobs(claims)
+        except PulseError:
+            self._spare(claims)
+            raise
         self._metrics.count_topics(self._metrics.released, released.values())
         self._transitions.tell(
             lambda: [
@@ -123,14 +132,13 @@ class Claims:
         self._signals.ready(set(released.values()))
         missing = [claim for claim in claims if claim.job_id not in released]
         locked = await self._repo.current_claims(missing) if missing else set()
+        self._spare(locked)
         return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
 
     async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
         return await self._repo.current_claims(claims)
 
     async def _extend(self, claims: list[Claim]) -> list[_Lease]:
-        # By the time that such a statement fails, another server may have reaped the jobs.
-        slow = asyncio.get_running_loop().call_later(self._beat_slow, self._spare, claims)
         try:
             extended = await self._repo.extend_leases(claims, self._lease_ttl)
             missing = [claim for claim in claims if claim not in extended]
@@ -140,8 +148,6 @@ class Claims:
             self._spare(claims)
             self._beats_failed()
             raise
-        finally:
-            slow.cancel()
         if not missing:
             return [_Lease.EXTENDED] * len(claims)
         self._spare(unknown)
@@ -150,8 +156,30 @@ class Claims:
             for claim in claims
         ]
 
+    @contextmanager
+    def _spared_if_slow(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """Spare the workers while their beats wait for a statement, or in one that takes long.
+
+        By the time that it fails, another server may have reaped the jobs.
+        """
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def spare() -> None:
+            nonlocal timer
+            self._spare(claims)
+            timer = loop.call_later(self._lease_ttl.total_seconds() / 4, spare)
+
+        timer = loop.call_later(self._beat_slow, spare)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def _spare(self, claims: Iterable[Claim]) -> None:
-        self._spared_workers.spare({claim.worker_id for claim in claims if claim.worker_id is not None})
+        worker_ids = {claim.worker_id for claim in claims if claim.worker_id is not None}
+        if worker_ids:
+            self._spared_workers.spare(worker_ids)
 
 
 def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
