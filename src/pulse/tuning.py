@@ -95,7 +95,7 @@ REPORT_BATCH_BYTES = 2 * MIB
 REPORTS_IN_FLIGHT = 1
 
 # A handler starts within this long after its claim. Later the server is asked first: the topic may be paused,
-# the job canceled, or completed by another worker. Delivery and a full window take far less. (docs/adr/0046)
+# the job canceled, or completed by another worker. Delivery and a full window take far less. (docs/adr/0043)
 START_WITHIN_SECONDS = 1.0
 # The same after the server was asked. With the age of what a server knows of a pause, below two seconds.
 CONFIRMED_START_SECONDS = 0.5

@@ -18,7 +18,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=10)
 WATCHDOG_INTERVAL = timedelta(seconds=10)
 # Of the time that a worker gives a heartbeat: the rest is for the answer that the database has none yet.
 BEAT_ANSWER_SHARE = 0.8
-# A statement with beats that takes longer may fail: its workers are spared from here on (docs/adr/0045). The
+# A statement with beats that takes longer may fail: its workers are spared from here on (docs/adr/0042). The
 # least of this and a tenth of a lease.
 BEAT_SLOW = timedelta(seconds=1)
 # How often such workers are recorded, if there are any. The least of this and a twelfth of a lease.
@@ -35,7 +35,7 @@ DISPATCH_INTERVAL = timedelta(milliseconds=500)
 # Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
 # first job wait for the last, 19 µs for each row.
 CLAIM_BATCH = 1000
-# A claim that takes longer delays the other groups no more: ten times what a full one takes (docs/adr/0050).
+# A claim that takes longer delays the other groups no more: ten times what a full one takes (docs/adr/0046).
 CLAIM_PATIENCE = timedelta(milliseconds=250)
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_LANES = 3
@@ -70,7 +70,7 @@ PROMOTE_INTERVAL = timedelta(milliseconds=500)
 PROMOTE_SHORTEST_SLEEP = timedelta(milliseconds=20)
 PROMOTE_BATCH = 1000
 # While more is due than a batch: how many jobs each topic gets in its turn, and how many topics one statement
-# looks at, due or not, at 5 µs each (docs/adr/0051).
+# looks at, due or not, at 5 µs each (docs/adr/0047).
 PROMOTE_SHARE = 20
 PROMOTE_TOPICS = 2000
 
@@ -201,7 +201,7 @@ LOOP_STAGGER = timedelta(milliseconds=50)
 HEARTBEAT_CONNECTIONS = 2
 # Nor do submits, claims and reports behind the actions of operators, however many act at once.
 OPERATOR_CONNECTIONS = 2
-# How long a change waits for a lock (docs/adr/0045). Our own statements hold theirs for some 30 ms at most.
+# How long a change waits for a lock (docs/adr/0042). Our own statements hold theirs for some 30 ms at most.
 # Past it, a row that another session has locked is answered for alone, and the rest of the batch goes on.
 LOCK_PATIENCE = timedelta(milliseconds=100)
 # A row that was found locked is taken to be so for this long: the batch that names it looks first instead of

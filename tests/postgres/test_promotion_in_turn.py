@@ -1,4 +1,4 @@
-"""Another topic's due job waits for no more than a few statements, whatever one topic has due. ADR-0051"""
+"""Another topic's due job waits for no more than a few statements, whatever one topic has due. ADR-0047"""
 
 from __future__ import annotations
 

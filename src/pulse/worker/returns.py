@@ -23,7 +23,7 @@ class Returns:
 
     `send` runs in the heartbeat thread: what waits behind a handler that blocks the event loop goes back too,
     and no more is asked for until the loop answers. A job belongs to the thread that takes it out of
-    `unstarted`. ADR-0046
+    `unstarted`. ADR-0043
     """
 
     def __init__(

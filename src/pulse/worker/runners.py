@@ -153,7 +153,7 @@ class Runners:
             job = ready.popleft()
             if job.confirm or now >= job.start_by:
                 # The claim alone is not enough, or not any more: the server is asked first. Only for as many
-                # as can start at once, because from its answer on an attempt counts. ADR-0046
+                # as can start at once, because from its answer on an attempt counts. ADR-0043
                 if job not in self._unstarted:
                     continue
                 if self._free_slots < 1:

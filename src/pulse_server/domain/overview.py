@@ -96,7 +96,7 @@ class Sparing(NamedTuple):
     """What a server that is not heard of any more means to the reaping of its workers' jobs.
 
     `after` so long since it was last heard of it is taken to be cut off from the database. Its workers are
-    spared for it, `until` so long after that moment, so that they can move to another server. ADR-0045
+    spared for it, `until` so long after that moment, so that they can move to another server. ADR-0042
     """
 
     after: timedelta

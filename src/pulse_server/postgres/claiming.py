@@ -1,4 +1,4 @@
-"""Claims over several topics: from how many jobs they choose, and what if others took these. ADR-0049"""
+"""Claims over several topics: from how many jobs they choose, and what if others took these. ADR-0045"""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class PostgresJobRepo:
     @failpoints.before("jobs.reaping", Unavailable)
     @failpoints.after("jobs.reaped", Unavailable, counts=bool)
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0045
+        # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0042
         rows = await self._database.hot.fetch(
             "reap_expired",
             _SQL["reap_expired"],

@@ -1,4 +1,4 @@
-"""Changes of jobs that pass over the rows which another session has locked. ADR-0045"""
+"""Changes of jobs that pass over the rows which another session has locked. ADR-0042"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Promoter:
     """Sleeps until the next job is due, but never past its interval: others may be submitted meanwhile.
 
     While more is due than a batch takes, topics take turns: a walk from topic to topic follows each batch, so
-    that no topic waits for all that another one has due. ADR-0051
+    that no topic waits for all that another one has due. ADR-0047
     """
 
     def __init__(self, repo: JobRepo, signals: Signals, *, interval: timedelta) -> None:

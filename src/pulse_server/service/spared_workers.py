@@ -12,7 +12,7 @@ from pulse_server.repos.jobs import JobRepo
 
 
 class SparedWorkers:
-    """Records the workers in the database, for a lease each: no server reaps their jobs meanwhile. ADR-0045
+    """Records the workers in the database, for a lease each: no server reaps their jobs meanwhile. ADR-0042
 
     A beat that was recorded here counts for as long as one that was stored would, and for that worker alone.
     """

@@ -1,5 +1,5 @@
 -- Workers whose beats arrived at a server and could not be stored: a locked row, a full disk, a slow statement. No
--- server reaps their jobs until the moment that such a beat would have set. ADR-0045
+-- server reaps their jobs until the moment that such a beat would have set. ADR-0042
 CREATE TABLE pulse.spared_workers (
     worker_id    text        NOT NULL,
     spared_until timestamptz NOT NULL,

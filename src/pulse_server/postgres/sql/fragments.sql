@@ -66,7 +66,7 @@ SET status = 'RUNNING',
     lease_until = clock_timestamp() + $6::interval,
     started_at = clock_timestamp(),
     -- The attempt counts once its worker has beaten it, which it does only for handlers that have started.
-    -- One that cannot beat has it counted from here. ADR-0046
+    -- One that cannot beat has it counted from here. ADR-0043
     delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
 FROM picked
 WHERE job.id = picked.id

@@ -12,7 +12,7 @@
 -- {job} and the like stand in fragments.sql.
 --
 -- complete_jobs, fail_jobs, extend_leases, release_jobs and what operators do wait for a locked row for a moment only
--- (lock_timeout). One that met a lock is sent again behind lock_free_jobs (locks.sql), for the rows that are free. ADR-0045
+-- (lock_timeout). One that met a lock is sent again behind lock_free_jobs (locks.sql), for the rows that are free. ADR-0042
 
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it is to start later. A row whose id or (topic, key) exists
@@ -102,7 +102,7 @@ candidate AS (
 -- claim_batch for workers of several topics, at the cost of a batch and not of a batch for each topic. Finds the best
 -- $8 jobs over all topics without a lock, then locks as many of them as there are slots. There are more than slots, so
 -- that a claimer who finds the best ones locked takes the next. Answers with how many there were, too, in a row without
--- a job if none was left. ADR-0049
+-- a job if none was left. ADR-0045
 --   The first few of each topic ($9) are nearly always enough. A topic that has all of these among the best may have
 --   more that belong there: it is asked for further ones, and if that is not enough for all that it could have.
 --   $1-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
@@ -273,7 +273,7 @@ RETURNING job.id, job.topic;
 -- the window of a worker that died, or have been lost on its way there. A row that is being beaten at this
 -- moment is locked, and skipped. So are the jobs of a worker that is spared, because its beats arrive and cannot
 -- be stored, or because the server to which it was connected has fallen silent without leaving, and it may be on
--- its way to another. ADR-0045
+-- its way to another. ADR-0042
 -- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it
 -- was sent are not its business. ADR-0010
 WITH lapsed AS MATERIALIZED (
@@ -347,7 +347,7 @@ SELECT NULL, 0, (
 -- name: promote_in_turn
 -- The same as promote_due, for a few jobs of each topic, while more is due than a batch takes: by age alone, one topic
 -- with 300,000 due jobs would have all others wait for it. The walk goes from topic to topic, one index probe for each,
--- looks at $4 of them and takes $1 jobs at the most; a last row has the topic after which the next one goes on. ADR-0051
+-- looks at $4 of them and takes $1 jobs at the most; a last row has the topic after which the next one goes on. ADR-0047
 -- What waits is said as jobs_due_in_turn says it: said as jobs_due does, the planner would walk the jobs of all topics.
 --   $1 jobs in all   $2 jobs of each topic   $3 the topic after which to start   $4 topics to look at
 WITH RECURSIVE waiting AS (

@@ -1,4 +1,4 @@
-"""What connected workers want and what may be there for them, by topic. ADR-0048
+"""What connected workers want and what may be there for them, by topic. ADR-0044
 
 A submit has to find a worker that waits for its topic, and dispatch the group that is to claim next, among a
 thousand workers with a thousand sets of topics. Nothing here looks at all of them: sessions say when their

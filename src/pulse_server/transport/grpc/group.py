@@ -84,7 +84,7 @@ class Group:
 def roomiest_first(groups: Sequence[Group]) -> Sequence[Group]:
     """The groups in the order of their turns; those whose claims fail come last. Were it the order in which
     they came, those that want the same topic would get nothing for as long as the first of them can take it
-    all. ADR-0037, ADR-0050"""
+    all. ADR-0037, ADR-0046"""
     return groups if len(groups) < 2 else sorted(groups, key=_turn)
 
 

@@ -209,7 +209,7 @@ class Hub:
                 return
 
     def _next_group(self, served: Collection[Group]) -> Group | None:
-        """Whose turn it is: of those with work and room the one with the most room. ADR-0037, ADR-0048"""
+        """Whose turn it is: of those with work and room the one with the most room. ADR-0037, ADR-0044"""
         due = self._demand.due()
         if not due:
             return None

@@ -1,7 +1,7 @@
 """Lanes of dispatch: one serves at a time, and one that a slow statement holds up is relieved by another.
 
 While statements are quick there is one lane, and claims run one after the other. A statement that takes
-longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves the others meanwhile. ADR-0050
+longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves the others meanwhile. ADR-0046
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds who has the most room without looking at everyone: items in classes, by powers of two. ADR-0048"""
+"""Finds who has the most room without looking at everyone: items in classes, by powers of two. ADR-0044"""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Session:
     def take_undelivered(self) -> list[Claim]:
         """The claims of jobs that were leased to this worker but never sent to it.
 
-        Not those in a message whose sending failed: the worker may have read it. ADR-0046
+        Not those in a message whose sending failed: the worker may have read it. ADR-0043
         """
         self._count_off(self._on_its_way)
         self._on_its_way = ()

@@ -1,4 +1,4 @@
-"""Dispatch that fails: whose claims failed, how long they rest, and what the log says of it. ADR-0050"""
+"""Dispatch that fails: whose claims failed, how long they rest, and what the log says of it. ADR-0046"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker ids belong to the user that calls. ADR-0052
+"""Worker ids belong to the user that calls. ADR-0048
 
 On a server with users the fence of a job is not the name that a worker gives itself but user and name
 together: `locked_by` is user:name. Another user that sends the same name is another worker, so it can neither
