@@ -119,7 +119,7 @@ class App:
             sparing=Sparing(_silence(settings), 2 * settings.lease_ttl),
         )
         jobs = Jobs(repo, signals, metrics, transitions)
-        self._reconciler = Loop("reconciler", self.hub.reconcile, settings.heartbeat_interval)
+        self._reconciler = Loop("reconciler", self.hub.reconciler.reconcile, settings.heartbeat_interval)
         signals.on_unknown_claims(self._check_claims)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
@@ -198,7 +198,7 @@ class App:
         await self._database.close()
 
     def _check_claims(self) -> None:
-        self.hub.suspect_all()
+        self.hub.reconciler.suspect_all()
         self._reconciler.nudge()
 
     def read_again(self) -> None:

@@ -372,9 +372,9 @@ async def test_reconcile_frees_the_slot_of_a_job_reported_elsewhere(claims: Fake
     gone, held = Claim("gone", "w1", 1), Claim("held", "w1", 1)
     hub.open(session, [gone, held])
     claims.gone.add(gone)
-    await hub.reconcile()
+    await hub.reconciler.reconcile()
     assert session.free == 0, "a claim may be too young for the database to know of its end"
-    await hub.reconcile()
+    await hub.reconciler.reconcile()
     assert session.held == {"held": 1}
 
 
@@ -384,8 +384,8 @@ async def test_reconcile_frees_slots_though_two_sessions_count_on_the_job(claims
     hub.open(holder, [Claim("job", "holder", 2)])
     hub.open(lost, [Claim("job", "lost", 1)])
     claims.gone |= {Claim("job", "lost", 1), Claim("job", "holder", 2)}
-    await hub.reconcile()
-    await hub.reconcile()
+    await hub.reconciler.reconcile()
+    await hub.reconciler.reconcile()
     assert (lost.free, holder.free) == (1, 1)
 
 

@@ -122,10 +122,10 @@ async def test_retry_and_release_here_wake_a_worker_there(
         await there.dispatch_settles()
         await here.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
         job = await worker.take_one()
-        await there.app.hub.reconcile()
+        await there.app.hub.reconciler.reconcile()
         release = pb.ReleaseRequest(worker_id="w1", claims=[claim_of(job)])
         assert (await here.stub.Release(release)).released == 1
-        await there.app.hub.reconcile()
+        await there.app.hub.reconciler.reconcile()
         assert (await worker.take_one()).job_id == job_id
 
 
@@ -136,11 +136,11 @@ async def test_report_through_the_other_replica_counts_and_frees_the_slot(
     async with there.worker(capacity=1) as worker:
         await there.submit_many(2)
         job = await worker.take_one()
-        await there.app.hub.reconcile()
+        await there.app.hub.reconciler.reconcile()
         report = pb.ReportResultRequest(job_id=job.job_id, success=True, worker_id="w1", attempt=1)
         await here.stub.ReportResult(report)
         assert (await there.get(job.job_id)).status == "COMPLETED"
-        await there.app.hub.reconcile()
+        await there.app.hub.reconciler.reconcile()
         assert (await worker.take_one()).job_id != job.job_id
 
 

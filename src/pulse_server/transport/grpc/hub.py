@@ -21,6 +21,7 @@ from pulse_server.service.gate import Gate
 from pulse_server.transport.grpc.backlog import Backlog
 from pulse_server.transport.grpc.group import Group, roomiest_first, slots_for
 from pulse_server.transport.grpc.lanes import Lane, Lanes
+from pulse_server.transport.grpc.reconciler import Reconciler
 from pulse_server.transport.grpc.releases import Releases
 from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
 from pulse_server.transport.grpc.roster import Roster
@@ -36,9 +37,7 @@ class Hub:
         self.roster = Roster(lease_ttl)
         self._demand = self.roster.demand
         self.releases = Releases(claims)
-        self._suspects: frozenset[Claim] = frozenset()
-        # The jobs that were handed out while a reconciliation asks the database.
-        self._handed_out: set[str] | None = None
+        self.reconciler = Reconciler(claims, self.roster, self.stop_claims)
         self._wake = asyncio.Event()
         self.backlog = Backlog(self._has_room_again)
         self._all_left = asyncio.Event()
@@ -254,8 +253,7 @@ class Hub:
         sessions = {session.worker_id: session for session in places if not session.is_closing}
         unclaimed: list[Claim] = []
         assign = self.roster.assign
-        if self._handed_out is not None:
-            self._handed_out.update(job.id for job in jobs)
+        self.reconciler.note_handed_out(jobs)
         paused = self.paused({job.topic for job in jobs}) if self._gate.state.has_pauses else ()
         for job in jobs:
             session = sessions.get(job.worker_id)
@@ -272,31 +270,6 @@ class Hub:
             self._share = self.backlog.share
             self._demand.look_again(self.roster.sessions)
         self._wake.set()
-
-    # --- the slow truth
-
-    async def reconcile(self) -> None:
-        """Stop the jobs whose claims ended elsewhere: an announcement may be lost, a report may go to another
-        server.
-
-        Asks the database about those claims only that were held at the last call already.
-        """
-        held = self.roster.held_claims()
-        old, self._suspects = self._suspects & held, held
-        if not old:
-            return
-        handed_out: set[str] = set()
-        self._handed_out = handed_out
-        try:
-            current = await self._claims.still_held(list(old))
-        finally:
-            self._handed_out = None
-        # A job that was released and claimed again meanwhile may have the same claim as before.
-        self.stop_claims([claim for claim in old - current if claim.job_id not in handed_out])
-
-    def suspect_all(self) -> None:
-        """Have the next reconciliation ask about every claim that is held now."""
-        self._suspects = self.roster.held_claims()
 
     # --- stopping
 
