@@ -3,10 +3,12 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
 import pulse
+from tests.eventually import eventually
 from tests.examples.programs import PATIENCE_SECONDS, ROOT, program
 from tests.server.pulsed_process import pulsed
 
@@ -99,12 +101,21 @@ async def test_slow_job_outlasts_its_lease(address: str) -> None:
 async def test_slow_job_is_finished_by_the_next_run_after_a_kill(address: str) -> None:
     async with program("examples/slow_job.py", "2", PULSE_ADDR=address) as killed:
         await killed.says("attempt 1 runs here for 2 s")
+        async with pulse.Pulse(address) as p:
+            await eventually(lambda: _is_beaten(p), "its attempt counts")
         killed.process.kill()
     async with program("examples/slow_job.py", "2", PULSE_ADDR=address) as next_run:
         assert await next_run.ends() == 0
     assert "was left by an earlier run" in next_run.output
     assert "attempt 2 runs here for 2 s" in next_run.output
     assert "COMPLETED, attempt 2, last error: worker lease expired" in next_run.output
+
+
+async def _is_beaten(p: pulse.Pulse) -> bool:
+    (job,) = [job async for job in p.iter_jobs()]
+    assert job.lease_until is not None
+    assert job.started_at is not None
+    return job.lease_until - job.started_at > timedelta(seconds=2.04)
 
 
 async def test_schedules_fire_until_the_program_is_stopped(address: str) -> None:

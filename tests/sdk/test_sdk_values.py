@@ -249,6 +249,7 @@ def test_public_names_are_these() -> None:
         *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page", "JobFilter", "JobCount", "Batch"),
         *(
             "TopicInfo",
+            "TopicPage",
             "Rates",
             "Latency",
             "WorkerInfo",

@@ -99,7 +99,9 @@ async def test_life_of_jobs_is_counted(server: ServerUnderTest, monkeypatch: pyt
         await worker.release(held[7])
         again = await worker.take_one()
         assert again.job_id == held[7].job_id
-        await reap_all_running(server, monkeypatch)  # held[7] again, held[8] and held[9]
+        for job in (again, held[8], held[9]):
+            assert await worker.beat(job) == []
+        await reap_all_running(server, monkeypatch)
     await server.stub.RetryJob(pb.RetryJobRequest(job_id=held[5].job_id))
 
     told = await scrape(server)

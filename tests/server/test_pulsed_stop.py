@@ -9,11 +9,13 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.eventually import eventually
 from tests.server.pulsed_process import caller_of, pulsed
 from tests.server.statement_waits import statement_waits
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker, claim_of
+from tests.transport.test_limits_of_connections import SMALL_WINDOW
 
 
 @pytest.fixture
@@ -50,10 +52,15 @@ async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
 ) -> None:
     """The worker does not read; with a megabyte per job, what is leased to it waits in the server."""
     large = pb.SubmitJobRequest(topic="mail", payload=b"x" * 2**20)
-    async with pulsed(database_dsn, PULSE_DRAIN_TIMEOUT="100ms") as server, caller_of(server) as stub:
+    async with (
+        pulsed(database_dsn, PULSE_DRAIN_TIMEOUT="100ms") as server,
+        grpc.aio.insecure_channel(server.address, SMALL_WINDOW) as channel,
+    ):
+        stub = PulseServiceStub(channel)
         await stub.SubmitJobs(pb.SubmitJobsRequest(jobs=[large] * 20))
         async with StreamingWorker(stub, "w1", capacity=20):
-            await eventually(lambda: table.count("status = 'RUNNING'"))
+            # The first message has two, and the connection takes less than that.
+            await eventually(lambda: _are_leased(table, 4))
             server.signal()
             assert await server.ended() == 0
     delivered = await table.count("status = 'RUNNING' AND attempts = 1")
@@ -63,6 +70,10 @@ async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
     assert given_back >= 1
     told = [line["jobs"] for line in server.events if line["event"] == "released_undelivered"]
     assert sum(told) == given_back
+
+
+async def _are_leased(table: JobsTable, count: int) -> bool:
+    return await table.count("status = 'RUNNING'") >= count
 
 
 async def test_call_under_way_is_answered(database_dsn: str, table: JobsTable) -> None:

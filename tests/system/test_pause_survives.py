@@ -55,5 +55,7 @@ async def test_pulsed_that_cannot_read_the_switch_ends_with_a_sentence(
     code, _, errors = await run_pulsed(DB_HOST=stage.dsn, PULSE_GRPC_ADDR="127.0.0.1:0")
 
     assert code == 1
-    assert errors.splitlines()[-1].startswith("pulsed: The row of pulse.dispatch_control is missing.")
+    last = errors.splitlines()[-1]
+    assert last.startswith("pulsed: The row of pulse.dispatch_control is missing, and nothing is handed out")
+    assert "INSERT INTO pulse.dispatch_control" in last
     assert "Traceback" not in errors

@@ -15,7 +15,7 @@ def a_session(worker_id: str, backlog: Backlog) -> Session:
 
 def fill(session: Session, size: int) -> None:
     job = claimed(f"job of {session.worker_id}", session.worker_id)
-    session.assign(job._replace(payload=bytes(size)), 0.0)
+    session.assign([job._replace(payload=bytes(size))], 0.0)
 
 
 async def test_worker_that_does_not_read_is_leased_a_few_megabytes(server: ServerUnderTest) -> None:

@@ -68,7 +68,7 @@ class Executor:
         lease_end = now + self._terms.lease_seconds - age_seconds
         start_by = min(now + tuning.START_WITHIN_SECONDS - age_seconds, lease_end)
         return_by = now + tuning.HOLD_SECONDS
-        held, unstarted, handler_of = self.held, self.unstarted, self._registry.get
+        held, handler_of = self.held, self._registry.get
         ready: list[HeldJob] = []
         for assignment in assignments:
             job_id = assignment.job_id
@@ -76,16 +76,16 @@ class Executor:
             if known is not None:
                 if known.attempt == assignment.attempt:
                     continue  # delivered twice: the execution that stands speaks for it
+                if known in ready:  # it came with this very message
+                    ready.remove(known)
                 self.stop([known], "it was delivered again, as another attempt")
             handler = handler_of(assignment.topic)
             if handler is None:
                 logger.warning("Job %s has the topic %s, which nobody serves.", job_id, assignment.topic)
                 continue
-            job = held[job_id] = HeldJob(
-                job_id, assignment, handler, lease_end=lease_end, start_by=start_by, return_by=return_by
-            )
-            unstarted.add(job)
+            job = held[job_id] = HeldJob(job_id, assignment, handler, lease_end, start_by, return_by)
             ready.append(job)
+        self.unstarted.update(ready)
         self._runners.add(ready)
 
     def recall(self, topics: Collection[str]) -> None:

@@ -64,7 +64,6 @@ class HeldJob:
         job_id: str,
         assignment: pb.JobAssignment,
         handler: Handler,
-        *,
         lease_end: float,
         start_by: float,
         return_by: float,

@@ -65,8 +65,8 @@ def translated(statement: str) -> Iterator[None]:
             f"The database role lacks a right ({statement}: {error.args[0] if error.args else ''}). "
             "`pulsed check` names the GRANT that helps."
         ) from error
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError) as error:
-        # Our statements fit the schema that was checked at the start: it was changed by hand since.
+    except asyncpg.UndefinedTableError as error:
+        # Our statements fit the schema that was checked at the start: a table was dropped by hand since.
         raise Unavailable(
             f"The schema of the database is damaged ({statement}: {error.args[0] if error.args else ''}). "
             "Restore what is missing from a backup; `pulsed migrate status` names what was applied."

@@ -76,7 +76,8 @@ class Hub:
         take_off = self.roster.take_off
         for claim in claims:
             for session in take_off(claim):
-                session.trust()
+                if session.is_on_probation:
+                    session.trust()
         for session in self.roster.sessions_of(worker_id):
             session.trust()
         self._wake.set()
@@ -252,16 +253,19 @@ class Hub:
     def _hand_out(self, places: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         sessions = {session.worker_id: session for session in places if not session.is_closing}
         unclaimed: list[Claim] = []
-        assign = self.roster.assign
+        assigned: dict[str, list[ClaimedJob]] = {worker_id: [] for worker_id in sessions}
         self.reconciler.note_handed_out(jobs)
         paused = self.paused({job.topic for job in jobs}) if self._gate.state.has_pauses else ()
         for job in jobs:
-            session = sessions.get(job.worker_id)
+            own = assigned.get(job.worker_id)
             # The worker left, or the topic was paused, while the statement was under way.
-            if session is None or job.topic in paused:
+            if own is None or job.topic in paused:
                 unclaimed.append(Claim(job.id, job.worker_id, job.attempt))
             else:
-                assign(session, job, claimed_at)
+                own.append(job)
+        for worker_id, own in assigned.items():
+            if own:
+                self.roster.assign(sessions[worker_id], own, claimed_at)
         self.releases.give_back(unclaimed)
 
     def _has_room_again(self) -> None:

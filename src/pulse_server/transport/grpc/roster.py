@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -79,9 +79,11 @@ class Roster:
             asyncio.get_running_loop().call_later(self._lease_ttl, self._forget_leaver, session)
         return undelivered
 
-    def assign(self, session: Session, job: ClaimedJob, claimed_at: float) -> None:
-        session.assign(job, claimed_at)
-        self._holders.add(job.id, session)
+    def assign(self, session: Session, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
+        session.assign(jobs, claimed_at)
+        add = self._holders.add
+        for job in jobs:
+            add(job.id, session)
 
     def held_claims(self) -> frozenset[Claim]:
         return frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -102,13 +102,13 @@ class Session:
             self.is_on_probation = False
             self._changed.add(self)
 
-    def assign(self, job: ClaimedJob, claimed_at: float) -> None:
+    def assign(self, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         self._changed.add(self)
-        self.held[job.id] = job.attempt
-        size = len(job.payload)
+        self.held.update([(job.id, job.attempt) for job in jobs])
+        size = _payload_bytes(jobs)
         self._waiting_bytes += size
         self._backlog.add(size)
-        self._outbox.append((claimed_at, job))
+        self._outbox.extend([(claimed_at, job) for job in jobs])
         self._something_to_do.set()
 
     def holds(self, claim: Claim) -> bool:
@@ -189,7 +189,7 @@ class Session:
 
     def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
         """The payloads of these jobs wait no more."""
-        size = sum(len(job.payload) for job in jobs)
+        size = _payload_bytes(jobs)
         was_full = self._waiting_bytes >= self._backlog.share
         self._waiting_bytes -= size
         self._changed.add(self)
@@ -207,6 +207,10 @@ class Session:
             taken.append(job)
             size += _weight(job)
         return taken
+
+
+def _payload_bytes(jobs: Iterable[ClaimedJob]) -> int:
+    return sum([len(job.payload) for job in jobs])
 
 
 def _weight(job: ClaimedJob) -> int:
