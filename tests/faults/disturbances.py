@@ -94,6 +94,10 @@ class Disturbances:
             if span.touches(max(since, begin), min(until, end))
         ]
 
+    def of_database(self, begin: int, end: int) -> list[Span]:
+        """What was wrong with the database, or held its rows."""
+        return [span for span in self._of_database if span.touches(begin, end)]
+
     def of_worker(self, worker_id: str, begin: int, end: int) -> list[Span]:
         """All of these."""
         return [

@@ -125,6 +125,17 @@ def test_kill_long_after_the_confirmation_excuses_nothing(run: MadeUpRun) -> Non
     assert broken(run) == {("I3", attempts.DIES_STARTED)}
 
 
+def test_kill_right_after_the_row_was_locked_excuses_what_could_not_be_released(run: MadeUpRun) -> None:
+    began(run)
+    job = MadeUpJob(run, max_attempts=1).submit().claim("worker-1").beat()
+    run.write("nemesis", "fault", kind="rows", target="rows")
+    run.wait(LONG)
+    run.write("nemesis", "healed", kind="rows", target="rows")
+    run.write("nemesis", "fault", kind="kill", target="worker-1.1")
+    die(run, job)
+    assert broken(run) == set()
+
+
 def test_kill_of_another_excuses_nothing(run: MadeUpRun) -> None:
     job = MadeUpJob(run, max_attempts=1).submit().claim("worker-1").beat()
     run.write("nemesis", "fault", kind="kill", target="worker-2")

@@ -3,7 +3,8 @@
 A worker confirms an attempt with the server right before its handler starts. If the worker is killed, frozen
 or cut off in that moment, the server has to count what may have been started. That is the only excuse: the
 attempt was confirmed, its worker was struck within a moment of it, and no more attempts are excused by one
-stroke than the worker runs handlers at once.
+stroke than the worker runs handlers at once. While the row is locked or the database away the worker cannot
+release the job either, so the moment lasts until after that.
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ def _excused(evidence: Evidence, unstarted: list[_Unstarted]) -> set[int]:
             continue
         worker, moment = change.old.locked_by, evidence.clock.about(confirmed_at)
         most = evidence.disturbances.concurrency(worker, moment)
-        for span in evidence.disturbances.of_worker(worker, moment, moment + _MOMENT_NS):
+        held_up = evidence.disturbances.of_database(moment, evidence.clock.about(change.at))
+        until = max([moment, *(span.end for span in held_up)]) + _MOMENT_NS
+        for span in evidence.disturbances.of_worker(worker, moment, until):
             if strokes[span] < most:
                 strokes[span] += 1
                 excused.add(change.seq)
