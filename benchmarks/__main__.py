@@ -32,6 +32,7 @@ from benchmarks.scenarios import (
     soak,
     submit,
     tls,
+    topics,
 )
 from benchmarks.stand import Lengths, Load, Stand
 
@@ -57,6 +58,7 @@ SHORT = TABLE | {
     "dashboard": dashboard.measure,
 }
 LONG = {
+    "topics": topics.measure,
     "bytes": bytes.measure,
     "held": held.measure,
     "soak": soak.measure,

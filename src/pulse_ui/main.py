@@ -70,7 +70,7 @@ async def _serve(settings: Settings, server: str, listener: socket.socket) -> No
 
 
 async def _is_open(settings: Settings) -> bool:
-    """Whether pulsed asks nobody for a password. Unknown counts as no: each page asks again."""
+    """Whether pulsed asks for no password. Unknown counts as no: each page asks again."""
     import pulse
     from pulse_ui.web.accounts import connect
 

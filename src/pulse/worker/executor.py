@@ -22,7 +22,7 @@ class Executor:
     """Holds jobs and runs at most `concurrency` of them at once, in the order of their arrival.
 
     A job is held until its result was taken or its claim is lost. It is in `unstarted` until its handler
-    starts, or it is stopped or released: it belongs to whoever takes it out, in whichever thread.
+    starts, or it is stopped or released: it belongs to the thread that takes it out.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class GroupCommit(Generic[Item, Answer]):
     """Turns many small requests into few statements. Each is answered only after its statement committed.
 
     `commit` takes a list of items and returns one answer for each, in order. At most `lanes` commits are in
-    flight; a request that finds a free lane leaves at once, so a lone caller waits for nobody. A statement
+    flight; a request that finds a free lane leaves at once, so a lone caller does not wait. A statement
     has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. Large
     requests leave one lane to the small ones, which never wait for their bytes. ADR-0038
     """

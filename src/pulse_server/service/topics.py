@@ -1,4 +1,4 @@
-"""The topics at a glance, counted no more often than the database can bear, and told a page at a time.
+"""The topics at a glance, counted no more often than the database can bear, and returned a page at a time.
 
 There may be 100,000 of them. One count serves everyone; nothing walks them all in one turn of the event loop.
 """

@@ -53,7 +53,7 @@ def read_database_url(text: str) -> DatabaseUrl:
     for name, value in parameters.items():
         if problem := libpq_parameters.problem(name, value):
             raise BadConnectionString(problem)
-    told = [libpq_parameters.ignored(name, value) for name, value in parameters.items()]
+    ignored_entries = [libpq_parameters.ignored(name, value) for name, value in parameters.items()]
     taken = {name: value for name, value in parameters.items() if name in libpq_parameters.TAKEN and value}
     trusts_system = _takes_system(taken)
     return DatabaseUrl(
@@ -62,7 +62,7 @@ def read_database_url(text: str) -> DatabaseUrl:
         trusts_system=trusts_system,
         certificate=_certificate(taken) if trusts_system else None,
         begins_with_tls=_begins_with_tls(parameters, taken, trusts_system),
-        ignored=tuple(entry for entry in told if entry is not None),
+        ignored=tuple(entry for entry in ignored_entries if entry is not None),
     )
 
 

@@ -170,7 +170,7 @@ def _contradictions(values: Mapping[str, Any], refused: Set[str]) -> Iterator[st
 
 
 def _open_to_network(values: Mapping[str, Any]) -> Iterator[str]:
-    """Nobody is asked for a password: then only this machine may connect."""
+    """No password is asked for: then only this machine may connect."""
     address = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(LOOPBACK)
     if not is_loopback(address):
         yield (

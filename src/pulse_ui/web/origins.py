@@ -12,7 +12,7 @@ from pulse_ui.settings import LOOPBACK_NAMES, Settings
 from pulse_ui.web.refusals import Refused
 
 OPEN_TO_NETWORK = (
-    "pulsed asks nobody for a password, and this dashboard can be reached from other machines: everyone who "
+    "pulsed asks for no password, and this dashboard can be reached from other machines: everyone who "
     "connects could do everything. Give pulsed users (PULSE_AUTH_USERS_FILE), or let the dashboard listen on "
     "127.0.0.1. If an open dashboard is what you want, start it with --insecure-open-to-network."
 )

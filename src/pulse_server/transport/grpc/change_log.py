@@ -80,10 +80,10 @@ def _asked(request: Any) -> Mapping[str, Any]:
     if not isinstance(request, Message):
         return {}
     fields = dict(_fields(request))
-    told: dict[str, Any] = {name: fields.pop(name) for name in ("filter", "reason") if name in fields}
+    facts: dict[str, Any] = {name: fields.pop(name) for name in ("filter", "reason") if name in fields}
     for name in _IDS:
         fields.pop(name, None)
-    return {**told, "asked": fields} if fields else told
+    return {**facts, "asked": fields} if fields else facts
 
 
 def _outcome(request: Any, answer: Any) -> Mapping[str, Any]:
@@ -95,11 +95,11 @@ def _outcome(request: Any, answer: Any) -> Mapping[str, Any]:
         for name in _IDS
         if getattr(message, name, "")
     }
-    told: dict[str, Any] = {"ids": [text[:_LONGEST_TEXT] for text in ids]} if ids else {}
+    facts: dict[str, Any] = {"ids": [text[:_LONGEST_TEXT] for text in ids]} if ids else {}
     if is_refused:
-        return {**told, "count": 0, "outcome": answer.code.name, "refusal": answer.sentence[:_LONGEST_TEXT]}
+        return {**facts, "count": 0, "outcome": answer.code.name, "refusal": answer.sentence[:_LONGEST_TEXT]}
     counts = [getattr(answer, name) for name in _COUNTS if hasattr(answer, name)]
-    return {**told, "count": sum(counts) if counts else 1, "outcome": grpc.StatusCode.OK.name}
+    return {**facts, "count": sum(counts) if counts else 1, "outcome": grpc.StatusCode.OK.name}
 
 
 def _fields(request: Message) -> Iterator[tuple[str, Any]]:

@@ -185,7 +185,7 @@ class Consumer:
     async def _own_holder(self, job_id: str) -> str:
         """Who holds or finished the job, for a caller of the original contract, which names no worker.
 
-        A holder of another user is not told apart from none: the report is refused as one of a lost claim.
+        A holder of another user looks like none: the report is refused as one of a lost claim.
         """
         holder = await self._reports.holder(job_id)
         return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)

@@ -13,7 +13,7 @@ COMPARED = 8
 
 
 class Rooms(Generic[Item]):
-    """Those that have room. Within a class whoever was filed, or had a turn, last comes last."""
+    """Those that have room. Within a class the one that was filed, or had a turn, last comes last."""
 
     def __init__(self) -> None:
         self._classes: dict[int, dict[Item, None]] = {}
@@ -64,5 +64,5 @@ class Rooms(Generic[Item]):
 
 
 def class_of(room: int) -> int:
-    """1, 2 to 3, 4 to 7, 8 to 15: within a class nobody has twice as much room as another."""
+    """1, 2 to 3, 4 to 7, 8 to 15: within a class none has twice as much room as another."""
     return room.bit_length()
