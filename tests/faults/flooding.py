@@ -12,6 +12,8 @@ from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 import pulse
 from tests.faults.operating import REFUSALS, in_words
 from tests.faults.topics import FLOOD
@@ -26,6 +28,8 @@ _ATTEMPTS = (1, 1, 2, 20)
 _BATCH = 500
 _TIMEOUT = timedelta(seconds=5)
 _LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
+# The database may be struck meanwhile.
+_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ async def pour(world: World, flood: Flood) -> None:
 async def is_warm(world: World, flood: Flood) -> None:
     """Wait until workers have taken all that is fast, or the patience is at its end."""
     ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND ready"
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, *_AWAY):
         async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:
             while await session.fetchval(ready) > flood.slow * _BEHIND // 2:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_SECONDS)
