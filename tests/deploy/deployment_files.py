@@ -24,7 +24,7 @@ _DURATION = re.compile(r"(\d+)(s|m|min)?")
 
 
 def text_files() -> list[Path]:
-    return sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+    return sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 
 
 @cache

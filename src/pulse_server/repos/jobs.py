@@ -36,7 +36,7 @@ CLAIM_BYTES = 8 * 1024 * 1024
 class Slots(NamedTuple):
     """Room for jobs: one entry per job wanted, each an index into the workers, in the order of dispatch.
 
-    `confirms` states for each worker whether it can confirm a delivery with a beat. A claim ends early once its
+    `confirms` states of each worker whether it can beat before it starts a job. A claim ends early once its
     payloads have `most_bytes`.
     """
 
