@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 import pytest
@@ -201,3 +201,27 @@ async def test_nothing_to_reap_is_nothing_to_tell(
     await tick_for(watchdog, seconds, TTL)
 
     assert (replica.dispatcher.lapsed, replica.line.lapsed) == ([], [])
+
+
+async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_after_an_outage(
+    replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers in the end, so no call fails; the beats that waited with this one are stored after it."""
+    await tick_for(watchdog, seconds, TTL)
+    claim = await replica.store.start()
+    database_now = replica.repo.database_now
+
+    async def late() -> datetime:
+        seconds.advance(TTL / 3)
+        await replica.store.time.lapse_leases(claim.job_id)
+        return await database_now()
+
+    monkeypatch.setattr(replica.repo, "database_now", late)
+    await watchdog.tick()
+    monkeypatch.undo()
+    await tick_for(watchdog, seconds, TTL - INTERVAL)
+    assert await replica.store.status(claim.job_id) is JobStatus.RUNNING
+
+    seconds.advance(INTERVAL)
+    await watchdog.tick()
+    assert await replica.store.status(claim.job_id) is JobStatus.RETRYING
