@@ -50,7 +50,7 @@ async def test_command_refuses_to_start_and_says_what_to_do(server: ServerUnderT
     arguments = ("--addr", f"{EVERYWHERE}:0", "--server", server.address)
     answer = await asyncio.to_thread(run, *arguments)
     assert answer.returncode == 1
-    assert "pulsed asks nobody for a password" in answer.stderr
+    assert "pulsed asks for no password" in answer.stderr
     assert "--insecure-open-to-network" in answer.stderr
     assert "Traceback" not in answer.stderr
 

@@ -22,7 +22,7 @@ _NETLOC = re.compile(r"(?:\[([0-9A-Za-z.:%]+)\]|([^][:/?#@\\\s]+))(?::[0-9]*)?")
 
 
 def check_host(request: Request, settings: Settings, *, is_open: bool) -> None:
-    """Refuse a host that is not ours. `is_open`: pulsed asks nobody for a password.
+    """Refuse a host that is not ours. `is_open`: pulsed asks for no password.
 
     A page on the internet can have its own name point to this machine, and then read whatever is served under
     it without a login. So an open dashboard answers only to names that nobody else can have.
