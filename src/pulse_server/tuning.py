@@ -330,8 +330,8 @@ LINES_BYTES = 32 * 1024 * 1024
 # Lines of one connection; the SDK has one for each kind and client.
 CONNECTION_LINES = 16
 # A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
-# leased already, and has to go to somebody else before the lease is over. No less than the SDK's
-# STALE_DELIVERY: a worker that reads the message after all asks first whether the jobs are still its own.
+# leased already, and has to go to another worker before the lease is over. A worker that reads the message
+# after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
 STREAM_WRITE_SHARE = 1 / 3
 
 # --- wake-ups between replicas (docs/adr/0006) ---

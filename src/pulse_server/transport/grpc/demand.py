@@ -100,10 +100,6 @@ class Demand:
         self._update()
         return self._due.keys()
 
-    def is_due(self, group: Group) -> bool:
-        self._update()
-        return group.has_room and self.has_work_for(group)
-
     def with_room(self) -> Collection[str]:
         """The topics for which a worker has room."""
         self._update()
