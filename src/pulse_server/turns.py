@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from pulse_server import tuning
 
 Entry = TypeVar("Entry")
+Result = TypeVar("Result")
 
 
 async def in_turns(
@@ -19,3 +20,15 @@ async def in_turns(
         if begin:
             await asyncio.sleep(0)
         yield entries[begin : begin + size]
+
+
+async def each_in_turns(
+    convert: Callable[[Entry], Result], entries: Sequence[Entry], size: int = tuning.TURN_VIEWS
+) -> list[Result]:
+    """Convert each entry, and let others have their turn after each piece."""
+    if len(entries) <= size:
+        return [convert(entry) for entry in entries]
+    results: list[Result] = []
+    async for some in in_turns(entries, size):
+        results += map(convert, some)
+    return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.session import Parcel, Session
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
+from pulse_server.turns import each_in_turns
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class Consumer:
             run_id=limits.check_run_id(request.run_id),
             backlog=self._hub.backlog,
         )
-        held = convert.claims(request.worker_id, request.held)
+        held = await each_in_turns(convert.claims(request.worker_id), request.held, tuning.TURN_ENTRIES)
         log.info(
             "worker_connected",
             extra={
@@ -115,16 +116,8 @@ class Consumer:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read = convert.reports(request)
-        good: list[Report] = []
-        # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
-        refusals: list[pb.Refusal | None] = []
-        for result in request.results:
-            try:
-                good.append(read(result))
-                refusals.append(None)
-            except InvalidArgument as error:
-                refusals.append(refusal(error))
+        read = await each_in_turns(_reports_or_refusals(request), request.results, tuning.TURN_ENTRIES)
+        good = [report for report in read if isinstance(report, Report)]
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
         # these are being committed.
         if request.capacity:
@@ -133,11 +126,17 @@ class Consumer:
             self._hub.pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
         self._hub.answered(request.worker_id, [report.claim for report in good])
         answers = await self._reports.report(good)
-        if len(good) == len(refusals) and not any(answers):  # all were taken, as nearly always
+        if len(good) == len(read) and not any(answers):  # all were taken, as nearly always
             return pb.ReportResultsResponse()
-        rest = (refusal(error) if error is not None else None for error in answers)
+        rest = iter(answers)
+
+        def judged(one: Report | pb.Refusal) -> pb.Refusal | None:
+            if isinstance(one, pb.Refusal):
+                return one
+            return refusal(error) if (error := next(rest)) is not None else None
+
         return pb.ReportResultsResponse(
-            refused=_refused([next(rest) if one is None else one for one in refusals])
+            refused=_refused(await each_in_turns(judged, read, tuning.TURN_ENTRIES))
         )
 
     @binds_worker_id
@@ -152,7 +151,7 @@ class Consumer:
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = convert.claims(request.worker_id, request.claims)
+        claims = await each_in_turns(convert.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES)
         remaining = context.time_remaining()
         patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
@@ -175,7 +174,7 @@ class Consumer:
     @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = convert.claims(request.worker_id, request.claims)
+        claims = await each_in_turns(convert.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES)
         if request.capacity:
             self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
         self._hub.answered(request.worker_id, claims)
@@ -202,6 +201,19 @@ def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsRespons
         convert.add_assignments(message, parcel.jobs)
         return [message]
     return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
+
+
+def _reports_or_refusals(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report | pb.Refusal]:
+    read = convert.reports(request)
+
+    # Not the error itself: its traceback has the frame that keeps it.
+    def read_or_refuse(result: pb.Result) -> Report | pb.Refusal:
+        try:
+            return read(result)
+        except InvalidArgument as error:
+            return refusal(error)
+
+    return read_or_refuse
 
 
 def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:

@@ -73,15 +73,16 @@ def heartbeat(request: pb.HeartbeatRequest) -> Claim:
     )
 
 
-def claims(worker_id: str, wire_claims: Iterable[pb.Claim]) -> list[Claim]:
-    """The claims of one worker. Each needs its attempt: only the original contract may leave it out."""
+def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
+    """Reads the claims of one worker. Each needs its attempt: only the original contract may leave it out."""
     worker_id = limits.check_worker_id(worker_id)
-    found = []
-    for claim in wire_claims:
+
+    def read(claim: pb.Claim) -> Claim:
         if claim.attempt < 1:
             raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
-        found.append(Claim(parse_id(claim.job_id), worker_id, claim.attempt))
-    return found
+        return Claim(parse_id(claim.job_id), worker_id, claim.attempt)
+
+    return read
 
 
 def topics(names: Iterable[str]) -> frozenset[str]:

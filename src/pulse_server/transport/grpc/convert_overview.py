@@ -12,7 +12,6 @@ from pulse_server.domain.dead_letters import DeadLetterGroup
 from pulse_server.domain.latencies import Latency
 from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
-from pulse_server.service.dead_letters import DeadLettersSample
 from pulse_server.service.minutes import MinuteReport, Span
 from pulse_server.service.servers import WorkerReport
 from pulse_server.transport.grpc.convert import job_view, timestamp
@@ -88,15 +87,7 @@ def worker_view(report: WorkerReport) -> pb.WorkerView:
     )
 
 
-def dead_letter_groups(sample: DeadLettersSample) -> pb.ListDeadLetterGroupsResponse:
-    return pb.ListDeadLetterGroupsResponse(
-        groups=[_dead_letter_group(group) for group in sample.groups],
-        groups_left_out=sample.left_out,
-        counted_at=timestamp(sample.counted_at),
-    )
-
-
-def _dead_letter_group(group: DeadLetterGroup) -> pb.DeadLetterGroup:
+def dead_letter_group(group: DeadLetterGroup) -> pb.DeadLetterGroup:
     sample = job_view(group.sample)
     return pb.DeadLetterGroup(
         topic=sample.topic,

@@ -12,6 +12,7 @@ from pulse_server.service.jobs import Jobs
 from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.callers import Callers
+from pulse_server.turns import each_in_turns
 
 
 class Operator:
@@ -33,7 +34,7 @@ class Operator:
             token=request.page_token,
         )
         return pb.ListJobsResponse(
-            jobs=[convert.job_view(job) for job in page.entries], next_page_token=page.next_token
+            jobs=await each_in_turns(convert.job_view, page.entries), next_page_token=page.next_token
         )
 
     async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:

@@ -8,7 +8,6 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
@@ -21,7 +20,7 @@ from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busies
 from pulse_server.service.transitions import Transitions
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.grpc import convert, convert_overview
-from pulse_server.turns import in_turns
+from pulse_server.turns import each_in_turns
 
 
 class Overseer:
@@ -55,11 +54,10 @@ class Overseer:
             page = await busiest_page(sample, others, search=search, limit=limit)
         else:
             page = await page_by_name(sample, others, search=search, limit=limit, token=request.page_token)
-        views: list[pb.TopicView] = []
-        async for some in in_turns(page.names, tuning.TURN_VIEWS):
-            views += [self._topic_view(name, sample, workers[name]) for name in some]
         return pb.ListTopicsResponse(
-            topics=views,
+            topics=await each_in_turns(
+                lambda name: self._topic_view(name, sample, workers[name]), page.names
+            ),
             counted_at=convert.timestamp(sample.counted_at),
             next_page_token=page.next_token,
             total=page.total,
@@ -84,10 +82,10 @@ class Overseer:
     async def list_workers(self, request: pb.ListWorkersRequest, _context: Any) -> pb.ListWorkersResponse:
         limit = limits.check_page_size(request.page_size, 0, "page_size")
         page = workers_page(await self._servers.workers(), limit=limit, token=request.page_token)
-        views: list[pb.WorkerView] = []
-        async for some in in_turns(page.entries, tuning.TURN_VIEWS):
-            views += [convert_overview.worker_view(report) for report in some]
-        return pb.ListWorkersResponse(workers=views, next_page_token=page.next_token)
+        return pb.ListWorkersResponse(
+            workers=await each_in_turns(convert_overview.worker_view, page.entries),
+            next_page_token=page.next_token,
+        )
 
     async def list_servers(self, _request: pb.ListServersRequest, _context: Any) -> pb.ListServersResponse:
         return pb.ListServersResponse(
@@ -117,7 +115,11 @@ class Overseer:
             limits.check_topic(request.topic) if request.topic else None,
             limits.check_page_size(request.limit, limits.DEFAULT_DEAD_LETTER_GROUPS),
         )
-        return convert_overview.dead_letter_groups(sample)
+        return pb.ListDeadLetterGroupsResponse(
+            groups=await each_in_turns(convert_overview.dead_letter_group, sample.groups),
+            groups_left_out=sample.left_out,
+            counted_at=convert.timestamp(sample.counted_at),
+        )
 
     async def watch_jobs(
         self, request: pb.WatchJobsRequest, context: grpc.aio.ServicerContext[Any, Any]

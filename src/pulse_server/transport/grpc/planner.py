@@ -17,6 +17,7 @@ from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
 from pulse_server.transport.grpc.whole_lists import View, whole_list
+from pulse_server.turns import each_in_turns
 
 ListOfJobs: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 
@@ -59,7 +60,7 @@ class Planner:
             return pb.ListSchedulesResponse(schedules=everything)
         page = await self._schedules.page(limit=_page_size(request), token=request.page_token)
         return pb.ListSchedulesResponse(
-            schedules=[convert_schedules.schedule_view(schedule) for schedule in page.entries],
+            schedules=await each_in_turns(convert_schedules.schedule_view, page.entries),
             next_page_token=page.next_token,
         )
 
@@ -119,7 +120,7 @@ class Planner:
             return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert.job_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleJobsResponse(
-            jobs=[convert.job_view(job) for job in page.entries], next_page_token=page.next_token
+            jobs=await each_in_turns(convert.job_view, page.entries), next_page_token=page.next_token
         )
 
     async def list_schedule_fires(
@@ -129,7 +130,7 @@ class Planner:
             return pb.ListScheduleFiresResponse(fires=await self._all_jobs(request, _fire_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleFiresResponse(
-            fires=[_fire_view(job) for job in page.entries], next_page_token=page.next_token
+            fires=await each_in_turns(_fire_view, page.entries), next_page_token=page.next_token
         )
 
     async def _all_jobs(self, request: ListOfJobs, view: Callable[[Job], View]) -> list[View]:

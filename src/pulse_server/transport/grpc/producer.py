@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
@@ -12,6 +13,7 @@ from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
 from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.turns import each_in_turns
 
 
 class Producer:
@@ -30,9 +32,13 @@ class Producer:
         # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
         refused: list[pb.SubmitResult | None] = []
         submitted: list[Submitted | PulseError] = []
-        size = 0
+        size = entries = 0
         ids_are_kept = request.brief
         for wire_job in request.jobs:
+            if entries >= tuning.TURN_ENTRIES:
+                entries = 0
+                await asyncio.sleep(0)  # others have their turn
+            entries += 1
             try:
                 job = convert.new_job(wire_job)
             except InvalidArgument as error:
@@ -43,14 +49,20 @@ class Producer:
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
                 # A part at a time: the request itself stays in memory until it is answered.
                 size += len(job.payload)
+                if job.metadata:
+                    entries += len(job.metadata)
                 if size >= tuning.COMMIT_BYTES:
                     submitted += await self._submissions.submit(good)
                     size, good = 0, []
         submitted += await self._submissions.submit(good)
         if ids_are_kept and len(submitted) == len(refused) and all(map(_is_inserted, submitted)):
             return pb.SubmitJobsResponse(all_inserted=True)
-        rest = map(_result, submitted)
-        return pb.SubmitJobsResponse(results=[next(rest) if one is None else one for one in refused])
+        rest = iter(submitted)
+        return pb.SubmitJobsResponse(
+            results=await each_in_turns(
+                lambda one: _result(next(rest)) if one is None else one, refused, tuning.TURN_ENTRIES
+            )
+        )
 
 
 def _is_inserted(answer: Submitted | PulseError) -> bool:

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.service.paging import Page
+from pulse_server.turns import in_turns
 
 Entry = TypeVar("Entry")
 View = TypeVar("View", bound=Message)
@@ -30,9 +31,10 @@ async def whole_list(
     size, token = 0, ""
     while True:
         page = await read_page(token)
-        for entry in page.entries:
-            views.append(view(entry))
-            size += views[-1].ByteSize() + _FRAME_BYTES
+        async for some in in_turns(page.entries, tuning.TURN_VIEWS):
+            found = [view(entry) for entry in some]
+            views += found
+            size += sum(one.ByteSize() + _FRAME_BYTES for one in found)
             if size > tuning.WHOLE_LIST_BYTES:
                 raise ResourceExhausted(
                     "The list is longer than one answer can carry (4 MiB). "
