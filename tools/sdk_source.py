@@ -52,13 +52,14 @@ def returned_by(function: Callable[..., Any]) -> str:
 
 def members(cls: type) -> Iterator[Member]:
     """Yield the public methods and properties that the class itself defines, in the order of its source."""
+    # getattr, because a descriptor may make the function.
     for name, value in vars(cls).items():
         if name.startswith("_"):
             continue
         if isinstance(value, property) and value.fget is not None:
             yield Member(name, value.fget, is_property=True)
-        elif inspect.isfunction(value):
-            yield Member(name, value, is_property=False)
+        elif inspect.isfunction(function := getattr(cls, name)):
+            yield Member(name, function, is_property=False)
 
 
 def attributes(cls: type) -> Iterator[Attribute]:

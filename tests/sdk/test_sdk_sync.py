@@ -32,6 +32,31 @@ def test_blocking_client_has_the_verbs_of_the_async_one() -> None:
             assert not inspect.iscoroutinefunction(verb)
             if callable(verb):
                 assert inspect.signature(verb).parameters == inspect.signature(awaited_verb).parameters, name
+            assert verb.__doc__, name
+
+
+def test_blocking_verbs_are_functions_that_say_what_they_return() -> None:
+    returned = {
+        name: inspect.signature(verb).return_annotation
+        for name, verb in inspect.getmembers(pulse.SyncPulse, inspect.isfunction)
+    }
+    assert returned["get_job"] == "JobInfo"
+    assert returned["enqueue_many"] == "list[JobHandle]"
+    assert returned["iter_jobs"] == "Iterator[JobInfo]"
+    assert returned["watch"] == "Generator[Transitions, None, None]"
+    assert returned["cancel_matching"] == "Generator[int, None, None]"
+    assert returned["every"] == returned["cron"] == returned["delete"] == "None"
+    assert not any("Async" in annotation for annotation in returned.values())
+    assert pulse.SyncPulse.get_job.__doc__ == pulse.Pulse.get_job.__doc__
+
+
+def test_pages_are_asked_for_one_at_a_time(fake: FakePulsed, p: pulse.SyncPulse) -> None:
+    p.enqueue_many("t", range(5))
+    jobs = p.iter_jobs(page_size=2)
+    assert next(jobs).id != next(jobs).id
+    p.close()
+    with pytest.raises(pulse.ClientClosed):
+        next(jobs)
 
 
 def test_verbs_block_and_answer(fake: FakePulsed, p: pulse.SyncPulse) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pulse
+
+ROOT = Path(__file__).parents[2]
 
 USAGE = """
 from dataclasses import dataclass
@@ -43,6 +48,12 @@ async def right() -> None:
     fired: pulse.JobHandle = await p.schedules.fire(schedule)
     schedule = s.schedules.update(schedule, spec=pulse.Cron("@hourly"))
     paused: bool = s.dispatch_status().paused
+    handles: list[pulse.JobHandle] = s.enqueue_many("plain", [1, 2], delay=timedelta(1))
+    for job in s.iter_jobs(topic="plain"):
+        info = job
+    for changed in s.watch(topics=["plain"]):
+        seen: pulse.Transitions = changed
+    done: list[int] = list(s.cancel_matching(reason="r", topic="plain"))
     async for schedule in p.schedules.iter():
         pass
 
@@ -55,20 +66,72 @@ async def wrong() -> None:
     await p.schedule("plain", None, timedelta(1))
     p.every("plain", timedelta(1), catch_up="most")
     await s.every("plain", timedelta(1))
+    s.get_job(5)
+    s.get_job("j", timeout=3)
+    s.list_jobs(topc="plain")
+    s.list_jobs(topic=5)
+    s.prioritize_matching(topic="plain")
+    s.schedules.update("nightly", specc=pulse.Cron("@hourly"))
+    handle: pulse.JobHandle = s.enqueue_many("plain", [])
 """
 
 
 def test_enqueue_is_typed_by_the_handler(tmp_path: Path) -> None:
-    usage = tmp_path / "usage.py"
-    usage.write_text(USAGE)
+    lines = USAGE.splitlines()
+    first_wrong = lines.index("async def wrong() -> None:") + 2
+    checked = mypy(tmp_path, USAGE)
+    complaints = {int(line.split(":")[1]) for line in checked.splitlines() if ": error:" in line}
+    assert complaints == set(range(first_wrong, len(lines) + 1)), checked
+
+
+def test_blocking_verbs_have_the_types_of_the_async_ones(tmp_path: Path) -> None:
+    verbs = [name for name in dir(pulse.Pulse) if not name.startswith("_")]
+    verbs += [f"schedules.{name}" for name in dir(pulse.Schedules) if not name.startswith("_")]
+    declaring = [verbs.index(verb) for verb in ("every", "cron")]
+    lines = ["import pulse", "p = pulse.Pulse()", "s = pulse.SyncPulse()"]
+    lines += [f"reveal_type({client}.{verb})" for client in "ps" for verb in verbs]
+    revealed = re.findall(r'Revealed type is "(.*)"', mypy(tmp_path, "\n".join(lines)))
+    expected, found = revealed[: len(verbs)], revealed[len(verbs) :]
+    assert len(expected) == len(found) == len(verbs)
+    for at in declaring:  # what these return for asyncio is awaited
+        expected[at] = expected[at].removesuffix(" -> pulse.client.declarations.Declaration")
+    for verb, expectation, text in zip(verbs, expected, found, strict=True):
+        assert parts(text) == parts(blocking(expectation)), verb
+
+
+def blocking(revealed: str) -> str:
+    """Return the type that a blocking verb has, given that of the async one."""
+    for pattern, replacement in (
+        (r" -> typing\.Coroutine\[Any, Any, None\]$", ""),
+        (r"typing\.Coroutine\[Any, Any, (.*)\]$", r"\1"),
+        (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
+        (r"typing\.AsyncIterator\[", "typing.Iterator["),
+        (r"pulse\.client\.job\.Job", "pulse.blocking.job.SyncJob"),
+        (r"pulse\.client\.schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
+    ):
+        revealed = re.sub(pattern, replacement, revealed)
+    return re.sub(r"\*\*which: \*\*TypedDict\(.*?, \{(.*)\}\)", unpacked, revealed)
+
+
+def unpacked(keys: re.Match[str]) -> str:
+    """Return the keys of a TypedDict as the keyword parameters that they stand for."""
+    return re.sub(r"'(\w+)'\?: (.*?)(?=, '|$)", r"\1: \2 =", keys[1])
+
+
+def parts(revealed: str) -> list[str]:
+    """Return parameters and result, sorted: the order of keyword parameters means nothing."""
+    return sorted(re.split(r"def \(|, |\) -> |\)$", revealed))
+
+
+def mypy(directory: Path, program: str) -> str:
+    """Return what `mypy --strict` prints about the program."""
+    usage = directory / "usage.py"
+    usage.write_text(program)
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(usage)],
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
-    lines = USAGE.splitlines()
-    first_wrong = lines.index("async def wrong() -> None:") + 2
-    complaints = {int(line.split(":")[1]) for line in checked.stdout.splitlines() if ": error:" in line}
-    assert complaints == set(range(first_wrong, len(lines) + 1)), checked.stdout + checked.stderr
+    return checked.stdout + checked.stderr

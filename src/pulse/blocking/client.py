@@ -13,28 +13,21 @@ from typing import Any, Self
 
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
-from pulse.blocking.enqueuing import SyncEnqueuing
 from pulse.blocking.job import SyncJob, SyncJobDecorator
-from pulse.blocking.operating import SyncOperating
-from pulse.blocking.overseeing import SyncOverseeing
-from pulse.blocking.pausing import SyncPausing
-from pulse.blocking.scheduling import SyncScheduling
-from pulse.blocking.selecting import SyncSelecting
+from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.wire.connection import Connection
 from pulse.wire.tls import ClientCertificate, File
 
 
-class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, SyncPausing, SyncScheduling):
+class SyncPulse(SyncVerbs):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
     Nothing connects, and no thread starts, before the first call. Make it before a fork if you like
     (gunicorn's preload), but call it only after: gRPC does not survive a fork that it was used before.
     Close it with `p.close()`, or use `with`.
     """
-
-    _pulse: Pulse
 
     def __init__(
         self,
@@ -52,7 +45,7 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, Syn
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
     ) -> None:
         """Check the settings; connect to nothing yet. The parameters are those of `Pulse`."""
-        self._pulse = Pulse(
+        self._async = Pulse(
             address,
             user=user,
             password=password,
@@ -65,13 +58,13 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, Syn
             timeout=timeout,
             drain_timeout=drain_timeout,
         )
-        self._bridge = Bridge(self._pulse._caller)
+        self._bridge = Bridge(self._async._caller)
         self._stop_worker: Callable[[], object] | None = None
 
     @property
     def address(self) -> str:
         """Where pulsed is, as host:port."""
-        return self._pulse.address
+        return self._async.address
 
     # ------------------------------------------------------------ handlers
 
@@ -90,12 +83,12 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, Syn
     ) -> SyncJob[..., ..., Any]:
         if isinstance(function, SyncJob):
             function = function.function
-        return SyncJob(self, self._pulse._registry.register(topic, function, names))
+        return SyncJob(self, self._async._registry.register(topic, function, names))
 
     @property
     def handled_topics(self) -> tuple[str, ...]:
         """The topics that have a handler here."""
-        return self._pulse.handled_topics
+        return self._async.handled_topics
 
     def run(
         self,
@@ -117,7 +110,7 @@ class SyncPulse(SyncEnqueuing, SyncOperating, SyncSelecting, SyncOverseeing, Syn
         # A loop and a connection of its own, in the caller's thread: only the main thread sees signals, and
         # a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
-        pulse = self._pulse
+        pulse = self._async
         connection = Connection(pulse._caller.endpoint)
         worker = pulse._worker(connection, topics, concurrency)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Self, Unpack, overload
 
-from pulse.blocking.enqueuing import SyncEnqueuing
+from pulse.blocking.verbs import SyncVerbs
 from pulse.client.job import A, C, P, R, Registered
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.context import Context
@@ -16,9 +16,7 @@ from pulse.job_handle import JobHandle
 class SyncJob(Registered[P, C, R]):
     """A handler of a `SyncPulse`. `job.enqueue(…)` takes what the handler takes, without the context."""
 
-    def __init__(
-        self, client: SyncEnqueuing, handler: Handler, options: EnqueueOptions | None = None
-    ) -> None:
+    def __init__(self, client: SyncVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
         self._client = client
 

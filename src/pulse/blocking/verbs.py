@@ -1,0 +1,81 @@
+"""The verbs of a `SyncPulse`: those of `Pulse`, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pulse.blocking.bridge import Bridge
+from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
+from pulse.blocking.schedules import SyncSchedules
+from pulse.client.client import Pulse
+from pulse.job_handle import JobHandle
+
+
+def _enqueue_many(client: SyncVerbs, topic: str, items: Iterable[object], **options: Any) -> list[JobHandle]:
+    # The items are read here: a generator of the caller has to run in the caller's thread.
+    return client._bridge.call(Pulse.enqueue_many, client._async, topic, list(items), **options)
+
+
+class SyncVerbs:
+    """What a `SyncPulse` can do through its connection."""
+
+    _async: Pulse
+    _bridge: Bridge
+
+    # ------------------------------------------------------------ jobs
+
+    enqueue = blocking(Pulse.enqueue)
+    enqueue_many = BlockingMethod(Pulse.enqueue_many, _enqueue_many)
+    get_job = blocking(Pulse.get_job)
+    list_jobs = blocking(Pulse.list_jobs)
+    iter_jobs = blocking_pages(Pulse.iter_jobs, Pulse.list_jobs)
+    find_jobs = blocking(Pulse.find_jobs)
+    cancel = blocking(Pulse.cancel)
+    retry = blocking(Pulse.retry)
+    prioritize = blocking(Pulse.prioritize)
+    delete = blocking(Pulse.delete)
+
+    # ------------------------------------------------------------ selections
+
+    count_jobs = blocking(Pulse.count_jobs)
+    cancel_batch = blocking(Pulse.cancel_batch)
+    retry_batch = blocking(Pulse.retry_batch)
+    prioritize_batch = blocking(Pulse.prioritize_batch)
+    delete_batch = blocking(Pulse.delete_batch)
+    cancel_matching = blocking_generator(Pulse.cancel_matching)
+    retry_matching = blocking_generator(Pulse.retry_matching)
+    prioritize_matching = blocking_generator(Pulse.prioritize_matching)
+    delete_matching = blocking_generator(Pulse.delete_matching)
+
+    # ------------------------------------------------------------ schedules
+
+    schedule = blocking(Pulse.schedule)
+    every = declaring(Pulse.every)
+    cron = declaring(Pulse.cron)
+    declare = blocking(Pulse.declare)
+
+    @property
+    def schedules(self) -> SyncSchedules:
+        """The verbs for stored schedules: list, update, pause, fire and delete them."""
+        return SyncSchedules(self._bridge, self._async.schedules)
+
+    # ------------------------------------------------------------ dispatch
+
+    pause = blocking(Pulse.pause)
+    resume = blocking(Pulse.resume)
+    dispatch_status = blocking(Pulse.dispatch_status)
+
+    # ------------------------------------------------------------ overview
+
+    topics = blocking(Pulse.topics)
+    list_topics = blocking(Pulse.list_topics)
+    workers = blocking(Pulse.workers)
+    servers = blocking(Pulse.servers)
+    dead_letters = blocking(Pulse.dead_letters)
+    statistics = blocking(Pulse.statistics)
+    watch = blocking_generator(Pulse.watch)
+
+    # ------------------------------------------------------------ access
+
+    whoami = blocking(Pulse.whoami)
