@@ -87,6 +87,8 @@ SCHEDULE_CONTENTION = 5
 
 # How long another replica may go on asking for work in vain; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
+# Of the paused topics so many are named in the log.
+PAUSED_TOPICS_SHOWN = 100
 
 # --- group commit (docs/adr/0007) ---
 

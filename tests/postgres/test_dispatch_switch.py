@@ -207,3 +207,17 @@ async def test_new_job_is_not_handed_over_while_its_topic_is_paused(
         Submitted(other.id, False, is_taken=paused is not None),
     ]
     assert (await postgres.job(held_back.id)).ready
+
+
+async def test_switches_that_did_not_change_are_not_read_apart_again(
+    switches: PostgresDispatchRepo, connection: Connection
+) -> None:
+    await connection.execute(
+        "INSERT INTO pulse.paused_topics (topic) SELECT 'topic-' || n FROM generate_series(1, 3000) AS n"
+    )
+    before = (await switches.read_gate()).topics
+
+    assert (len(before), (await switches.read_gate()).topics is before) == (3000, True)
+
+    await switches.resume_topic("topic-7")
+    assert len((await switches.read_gate()).topics) == 2999

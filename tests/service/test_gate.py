@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import NoReturn
 
 import pytest
 
-from pulse_server.domain.dispatch import DispatchState
+from pulse_server import tuning
+from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.gate import Gate, PauseControl
@@ -165,3 +168,26 @@ async def test_wakeup_of_another_replica_asks_for_a_refresh(replica: Replica) ->
 
     replica.line.deliver(Wakeup(gate_changed=True))
     assert asked == [True]
+
+
+async def test_asking_about_few_topics_does_not_walk_all_that_are_paused() -> None:
+    class NeverWalked(dict[str, Pause]):
+        def keys(self) -> NoReturn:
+            raise AssertionError("all paused topics were walked")
+
+    paused = NeverWalked({f"topic-{number}": Pause("", datetime.now(UTC)) for number in range(10)})
+
+    assert DispatchState(topics=paused).open_topics(frozenset({"mail", "topic-3"})) == {"mail"}
+
+
+async def test_log_names_a_bounded_number_of_paused_topics(
+    board: Switchboard, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(tuning.PAUSED_TOPICS_SHOWN + 1):
+        await board.repo.pause_topic(f"topic-{number}", "")
+    await board.gate.refresh()
+    (record,) = [record for record in caplog.records if record.message == "dispatch_gate"]
+
+    assert len(record.__dict__["paused_topics"]) == tuning.PAUSED_TOPICS_SHOWN
+    assert record.__dict__["paused_topic_count"] == tuning.PAUSED_TOPICS_SHOWN + 1

@@ -138,6 +138,19 @@ async def test_groups_of_dead_letters_are_converted_in_turns(
     assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
 
 
+async def test_paused_topics_are_converted_in_turns(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.table.connection.execute(
+        "INSERT INTO pulse.paused_topics (topic) SELECT 'topic-' || n FROM generate_series(1, $1::int) AS n",
+        VIEWS,
+    )
+    call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
+    counted = await calls_by_turn(monkeypatch, convert, "timestamp", call)
+
+    assert max(counted) <= tuning.TURN_VIEWS + 1  # and that of everything
+
+
 async def test_submitted_jobs_are_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

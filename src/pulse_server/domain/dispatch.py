@@ -30,4 +30,7 @@ class DispatchState:
         """Those of the topics that may be handed out."""
         if self.everything is not None:
             return frozenset()
-        return topics - self.topics.keys() if self.topics else topics
+        if len(self.topics) <= len(topics):
+            return topics - self.topics.keys() if self.topics else topics
+        # The difference would walk all that is paused, for each topic that is asked about.
+        return frozenset(topic for topic in topics if topic not in self.topics)

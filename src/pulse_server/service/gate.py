@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import islice
 
 from pulse import failpoints
+from pulse_server import tuning
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.domain.errors import Unavailable
 from pulse_server.loops import Loop
@@ -55,7 +57,8 @@ class Gate:
                 "paused": state.everything is not None,
                 "reason": state.everything.reason if state.everything else "",
                 "paused_by": state.everything.by if state.everything else "",
-                "paused_topics": sorted(state.topics),
+                "paused_topics": sorted(islice(state.topics, tuning.PAUSED_TOPICS_SHOWN)),
+                "paused_topic_count": len(state.topics),
             },
         )
         self._changed()

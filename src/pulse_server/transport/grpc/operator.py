@@ -6,6 +6,7 @@ from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
+from pulse_server.domain.dispatch import Pause
 from pulse_server.domain.ids import parse_id
 from pulse_server.service.gate import PauseControl
 from pulse_server.service.jobs import Jobs
@@ -130,16 +131,15 @@ class Operator:
             reason=everything.reason if everything else "",
             paused_at=convert.timestamp(everything.since if everything else None),
             paused_by=everything.by if everything else "",
-            topics=[
-                pb.PausedTopic(
-                    topic=topic,
-                    reason=pause.reason,
-                    paused_at=convert.timestamp(pause.since),
-                    paused_by=pause.by,
-                )
-                for topic, pause in state.topics.items()
-            ],
+            topics=await each_in_turns(_paused_topic, list(state.topics.items())),
         )
+
+
+def _paused_topic(entry: tuple[str, Pause]) -> pb.PausedTopic:
+    topic, pause = entry
+    return pb.PausedTopic(
+        topic=topic, reason=pause.reason, paused_at=convert.timestamp(pause.since), paused_by=pause.by
+    )
 
 
 def _topic(name: str) -> str | None:
