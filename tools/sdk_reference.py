@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pulse
 import pulse.errors
-from pulse.client import enqueuing, operating, options, overseeing, pausing, scheduling, selecting
-from pulse.client.job import Registered
+from pulse.client import access, dispatch, jobs, options, overview, selections, work
+from pulse.client import schedules as schedule_verbs
+from pulse.client.job_decorator import Registered
 from pulse.models import schedules, specs
 from pulse.wire import tls
 from tools import sdk_source as source
@@ -61,7 +62,7 @@ SECTIONS = (
         ),
     ),
     Section(
-        "The whole at a glance",
+        "Overview",
         "",
         (
             *(
@@ -90,13 +91,14 @@ TWINS: dict[str, type] = {
 }
 # The classes that a `Pulse` consists of, and what each is about.
 PARTS = {
-    enqueuing.Enqueuing: "Storing jobs",
-    operating.Operating: "Looking at jobs, and acting on one",
-    selecting.Selecting: "Many jobs at once",
-    pausing.Pausing: "The pause switch",
-    overseeing.Overseeing: "The whole at a glance",
-    scheduling.Scheduling: "Making schedules",
-    pulse.Pulse: "Handlers, running, closing",
+    jobs.JobVerbs: "Verbs for jobs",
+    selections.SelectionVerbs: "Verbs for many jobs",
+    work.WorkVerbs: "Verbs for work: handlers, and running them",
+    schedule_verbs.ScheduleVerbs: "Verbs for schedules",
+    dispatch.DispatchVerbs: "Verbs for dispatch",
+    overview.OverviewVerbs: "Verbs for the overview",
+    access.AccessVerbs: "Verbs for access",
+    pulse.Pulse: "Closing",
 }
 
 

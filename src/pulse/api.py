@@ -1,13 +1,13 @@
 """Every name that `pulse` has for applications."""
 
 from pulse.blocking.client import SyncPulse
-from pulse.blocking.job import SyncJob
+from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
-from pulse.client.declarations import Declaration
 from pulse.client.filters import JobFilter
-from pulse.client.job import Job
-from pulse.client.schedules import Schedules
+from pulse.client.job_decorator import Job
+from pulse.client.schedule_declarations import Declaration
+from pulse.client.stored_schedules import Schedules
 from pulse.errors import (
     AlreadyExists,
     ClientClosed,

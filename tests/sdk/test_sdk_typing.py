@@ -94,7 +94,7 @@ def test_blocking_verbs_have_the_types_of_the_async_ones(tmp_path: Path) -> None
     expected, found = revealed[: len(verbs)], revealed[len(verbs) :]
     assert len(expected) == len(found) == len(verbs)
     for at in declaring:  # what these return for asyncio is awaited
-        expected[at] = expected[at].removesuffix(" -> pulse.client.declarations.Declaration")
+        expected[at] = expected[at].removesuffix(" -> pulse.client.schedule_declarations.Declaration")
     for verb, expectation, text in zip(verbs, expected, found, strict=True):
         assert parts(text) == parts(blocking(expectation)), verb
 
@@ -106,8 +106,8 @@ def blocking(revealed: str) -> str:
         (r"typing\.Coroutine\[Any, Any, (.*)\]$", r"\1"),
         (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
-        (r"pulse\.client\.job\.Job", "pulse.blocking.job.SyncJob"),
-        (r"pulse\.client\.schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
+        (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.job_decorator.SyncJob"),
+        (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
     return re.sub(r"\*\*which: \*\*TypedDict\(.*?, \{(.*)\}\)", unpacked, revealed)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
-from pulse.blocking.job import SyncJob, SyncJobDecorator
+from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse
 from pulse.errors import ClientClosed, InvalidHandler

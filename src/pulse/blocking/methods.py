@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
-from pulse.client.declarations import Declaration
+from pulse.client.schedule_declarations import Declaration
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

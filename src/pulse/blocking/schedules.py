@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.methods import blocking, blocking_pages
-from pulse.client.schedules import Schedules
+from pulse.client.stored_schedules import Schedules
 
 
 class SyncSchedules:

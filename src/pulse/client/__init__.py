@@ -1,1 +1,1 @@
-"""The async client: `Pulse`, its verbs, and how they send what they are given."""
+"""The async client: `Pulse`, its verbs in one module per noun, and how they send their requests."""

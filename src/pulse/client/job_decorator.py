@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from pulse.client.enqueuing import Enqueuing
+from pulse.client.jobs import JobVerbs
 from pulse.client.options import EnqueueOptions, ManyOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
@@ -48,7 +48,7 @@ class Registered(Generic[P, C, R]):
 class Job(Registered[P, C, R]):
     """A handler of a `Pulse`. `await job.enqueue(…)` takes what the handler takes, without the context."""
 
-    def __init__(self, client: Enqueuing, handler: Handler, options: EnqueueOptions | None = None) -> None:
+    def __init__(self, client: JobVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
         self._client = client
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Self, Unpack, overload
 
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job import A, C, P, R, Registered
+from pulse.client.job_decorator import A, C, P, R, Registered
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler

@@ -11,7 +11,6 @@ from pulse.client.filters import not_empty
 from pulse.client.watch import watch_jobs
 from pulse.errors import InvalidArgument
 from pulse.models.dead_letters import DeadLetters, dead_letters
-from pulse.models.identity import Identity, identity
 from pulse.models.statistics import Statistics, statistics
 from pulse.models.topics import TopicInfo, TopicPage, topic_page
 from pulse.models.transitions import Transitions
@@ -20,7 +19,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
 
-class Overseeing:
+class OverviewVerbs:
     """What a `Pulse` sees of topics, workers, servers, dead letters, and of itself."""
 
     _caller: Caller
@@ -89,10 +88,6 @@ class Overseeing:
         request = pb.ListServersRequest()
         response = await self._caller.call(lambda stub: stub.ListServers, request, timeout)
         return [server_info(view) for view in response.servers]
-
-    async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
-        """Return who the server takes this client for, and what it may do."""
-        return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))
 
     async def dead_letters(
         self, *, topic: str | None = None, limit: int | None = None, timeout: timedelta | None = None

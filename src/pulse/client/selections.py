@@ -18,7 +18,7 @@ Request = TypeVar("Request")
 # No batch is repeatable: what a lost answer had counted would not be counted again.
 
 
-class Selecting:
+class SelectionVerbs:
     """What a `Pulse` can do with many jobs at once.
 
     The `…_batch` verbs take one step, of 500 jobs at the most and the newest first; the `…_matching` verbs

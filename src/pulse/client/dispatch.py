@@ -11,7 +11,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
 
-class Pausing:
+class DispatchVerbs:
     """What a `Pulse` can do with dispatch as a whole."""
 
     _caller: Caller

@@ -1,0 +1,199 @@
+"""`p.schedules`: the verbs for schedules that are there."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from pulse import payload as payloads
+from pulse import tuning
+from pulse.client.caller import Caller
+from pulse.errors import InvalidArgument
+from pulse.ids import uuid7
+from pulse.job_handle import JobHandle
+from pulse.models.jobs import Page, job_info
+from pulse.models.schedules import (
+    CatchUp,
+    FirePage,
+    ScheduleInfo,
+    SchedulePage,
+    SchedulerStatus,
+    schedule_fire,
+    schedule_info,
+    scheduler_status,
+)
+from pulse.models.specs import Spec, spec_fields
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.messages import message
+
+_ID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+PREVIEWED = 5
+
+
+class _Unchanged:
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED = _Unchanged()
+"""Stands for arguments that `update` leaves alone; None is an argument."""
+
+
+class Schedules:
+    """Manages schedules. Each is given by its id, by its name, or as a ScheduleInfo.
+
+    What looks like a UUID is taken for an id. A name costs one call more, to learn the id.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def get(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> ScheduleInfo:
+        """Return everything about a schedule, its arguments included. Raises NotFound."""
+        request = message(pb.GetScheduleRequest, **_reference(schedule))
+        response = await self._caller.call(lambda stub: stub.GetSchedule, request, timeout)
+        return schedule_info(response.schedule)
+
+    async def list(
+        self,
+        *,
+        limit: int = tuning.PAGE_SIZE,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> SchedulePage:
+        """Return one page of schedules, oldest first, without their arguments."""
+        request = message(pb.ListSchedulesRequest, limit=limit, page_token=cursor)
+        response = await self._caller.call(lambda stub: stub.ListSchedules, request, timeout)
+        return SchedulePage(tuple(map(schedule_info, response.schedules)), response.next_page_token or None)
+
+    async def iter(
+        self, *, page_size: int = tuning.PAGE_SIZE, timeout: timedelta | None = None
+    ) -> AsyncIterator[ScheduleInfo]:
+        """Yield all schedules, oldest first, page by page. `timeout` bounds each page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(limit=page_size, cursor=cursor, timeout=timeout)
+            for schedule in page:
+                yield schedule
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def update(
+        self,
+        schedule: str | ScheduleInfo,
+        *,
+        spec: Spec | None = None,
+        args: object = UNCHANGED,
+        topic: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        catch_up: CatchUp | None = None,
+        timeout: timedelta | None = None,
+    ) -> ScheduleInfo:
+        """Change what is given and leave the rest; only occurrences to come are affected.
+
+        The kind stays: an interval cannot become a cron. A new spec counts from now.
+        """
+        request = message(
+            pb.UpdateScheduleRequest,
+            schedule_id=await self._id_of(schedule, timeout),
+            payload=None if args is UNCHANGED else payloads.encode(args),
+            topic=topic,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=None if metadata is None else message(pb.Metadata, entries=metadata),
+            catch_up=catch_up,
+            **({} if spec is None else spec_fields(spec)),
+        )
+        response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)
+        return schedule_info(response.schedule)
+
+    async def pause(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+        """Let the schedule fire no more, until it is resumed."""
+        request = message(pb.PauseScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        await self._caller.call(lambda stub: stub.PauseSchedule, request, timeout)
+
+    async def resume(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+        """Let the schedule go on with its next occurrence. What it missed while paused stays missed,
+        except by a schedule that fires once: that fires now."""
+        request = message(pb.ResumeScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        await self._caller.call(lambda stub: stub.ResumeSchedule, request, timeout)
+
+    async def delete(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
+        """Remove the schedule. Its jobs stay, and `jobs` and `fires` still list them by its id."""
+        request = message(pb.DeleteScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
+        await self._caller.call(lambda stub: stub.DeleteSchedule, request, timeout, repeatable=False)
+
+    async def fire(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> JobHandle:
+        """Enqueue the schedule's job now, beside its timetable, which goes on as before.
+
+        When an answer is lost the same job is asked for again; it is made once.
+        """
+        known = await self.get(schedule, timeout=timeout)
+        request = pb.FireScheduleRequest(schedule_id=known.id, job_id=uuid7())
+        response = await self._caller.call(lambda stub: stub.FireSchedule, request, timeout)
+        return JobHandle(response.job_id, known.topic)
+
+    async def preview(
+        self, spec: Spec, count: int = PREVIEWED, *, timeout: timedelta | None = None
+    ) -> builtins.list[datetime]:
+        """Return when a schedule made now would fire next, in UTC. Nothing is stored."""
+        request = message(pb.PreviewScheduleRequest, count=count, **spec_fields(spec))
+        response = await self._caller.call(lambda stub: stub.PreviewSchedule, request, timeout)
+        return [fire.ToDatetime(tzinfo=UTC) for fire in response.fires]
+
+    async def status(self, *, timeout: timedelta | None = None) -> SchedulerStatus:
+        """Return how many schedules there are, which fires next, and whether they fire in time."""
+        request = pb.GetSchedulerStatusRequest()
+        return scheduler_status(
+            await self._caller.call(lambda stub: stub.GetSchedulerStatus, request, timeout)
+        )
+
+    # ------------------------------------------------------------ what it has done
+
+    async def jobs(
+        self,
+        schedule: str | ScheduleInfo,
+        *,
+        limit: int = tuning.PAGE_SIZE,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> Page:
+        """Return one page of the jobs that the schedule made, newest first. They outlive it, by its id."""
+        schedule_id = await self._id_of(schedule, timeout)
+        request = message(pb.ListScheduleJobsRequest, schedule_id=schedule_id, limit=limit, page_token=cursor)
+        response = await self._caller.call(lambda stub: stub.ListScheduleJobs, request, timeout)
+        return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
+
+    async def fires(
+        self,
+        schedule: str | ScheduleInfo,
+        *,
+        limit: int = tuning.PAGE_SIZE,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> FirePage:
+        """Return one page of the times at which the schedule fired, newest first."""
+        schedule_id = await self._id_of(schedule, timeout)
+        request = message(
+            pb.ListScheduleFiresRequest, schedule_id=schedule_id, limit=limit, page_token=cursor
+        )
+        response = await self._caller.call(lambda stub: stub.ListScheduleFires, request, timeout)
+        return FirePage(tuple(map(schedule_fire, response.fires)), response.next_page_token or None)
+
+    async def _id_of(self, schedule: str | ScheduleInfo, timeout: timedelta | None) -> str:
+        known = _reference(schedule).get("schedule_id")
+        return known or (await self.get(schedule, timeout=timeout)).id
+
+
+def _reference(schedule: str | ScheduleInfo) -> dict[str, str]:
+    """Return the field by which the server finds this schedule."""
+    if isinstance(schedule, ScheduleInfo):
+        return {"schedule_id": schedule.id}
+    if not isinstance(schedule, str) or not schedule:
+        raise InvalidArgument(f"Give the id or the name of a schedule, or a ScheduleInfo, not {schedule!r}.")
+    return {"schedule_id" if re.fullmatch(_ID, schedule) else "name": schedule}
