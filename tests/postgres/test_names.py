@@ -34,7 +34,7 @@ from tests.fakes.wakeups import FakeWakeupLine
 # The second half of insert_jobs, claim_batch for several topics, what goes before a change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "claim_across_topics"),
-    *("lock_free_jobs", "lock_free_schedule", "lock_free_switch"),
+    *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
 }
 # Both ports tell the time.
 IN_TWO_FILES = {"database_now"}

@@ -126,6 +126,7 @@ CASES = {
     "look up": Case("look_up_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "job statuses": Case("job_statuses", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "lock free": Case("lock_free_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
+    "lock deletable": Case("lock_deletable_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "current claims": Case("current_claims", CLAIMS, ["jobs_pkey"], BATCH),
     "ready topics": Case("topics_with_ready_jobs", claim(5)[:1], ["jobs_claim"], TOPICS),
     "find existing": Case(

@@ -19,6 +19,7 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.repos.jobs import Taker
 from pulse_server.service.schedules import Schedules
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure
@@ -111,6 +112,45 @@ async def test_reference_from_another_table_is_no_obstacle(
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", referred.job_id)
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.job_id)
         assert set(await impatient.repo.complete_jobs([referred, locked])) == {referred}
+
+
+async def test_reference_from_another_table_is_no_obstacle_to_an_operator(
+    impatient: Store, connection: Connection, second_connection: Connection
+) -> None:
+    """Only a delete has to pass over the job, and over that one alone."""
+    referred, free, locked = await impatient.submit(a_job(), a_job(), a_job())
+    repo, all_of_them = impatient.repo, [referred, free, locked]
+
+    async with second_connection.transaction():
+        await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", referred)
+        await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked)
+        assert {job.id for job in await repo.prioritize_jobs(all_of_them, 7)} == {referred, free}
+        cancellations = await repo.cancel_jobs(all_of_them, "")
+        assert {entry.job.id for entry in cancellations} == {referred, free}
+        assert set(await repo.delete_jobs(all_of_them)) == {free}
+
+
+@pytest.mark.parametrize("change", ["UPDATE pulse.jobs SET priority = 7", "DELETE FROM pulse.jobs"])
+async def test_repeat_of_a_job_that_another_session_has_changed_keeps_no_submit_waiting(
+    impatient: Store, connection: Connection, second_connection: Connection, change: str
+) -> None:
+    """Submits share a statement, and it would wait until that session commits."""
+    job, other, taken, waits = (a_job(topic=name) for name in ("email", "sms", "push", "push"))
+    keyed, repeat = a_job(idempotency_key="k"), a_job(idempotency_key="k")
+    await impatient.submit(job, keyed)
+
+    async with second_connection.transaction():
+        await second_connection.execute(f"{change} WHERE id = ANY($1::uuid[])", [job.id, keyed.id])
+        answers = await impatient.repo.insert_jobs([job, repeat, other])
+        handed_over = await impatient.repo.hand_over_jobs(
+            [repeat, taken, waits], [None, Taker("A", False), None], LEASE
+        )
+    assert answers == [Submitted(job.id, True), Submitted(keyed.id, True), Submitted(other.id, False)]
+    assert handed_over == [
+        Submitted(keyed.id, True),
+        Submitted(taken.id, False, is_taken=True),
+        Submitted(waits.id, False),
+    ]
 
 
 class RecordedConnections:

@@ -1,13 +1,76 @@
-"""New jobs as the columns of an insert, and what to answer for those that it left out."""
+"""Stores new jobs, and answers for those that were there already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.postgres.database import Rows
+from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.rows import metadata_to_json
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import Taker
+
+_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+
+
+async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    """Store the jobs with the statement of this name, and answer for each, in order."""
+
+    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        return insert_columns([jobs[place] for place in places])
+
+    rows = await _insert(hot, name, jobs, insert_columns(jobs), columns_of)
+    if len(rows) == len(jobs):
+        return [Submitted(job.id, False) for job in jobs]
+    return await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
+
+
+async def hand_over(
+    hot: Connections, name: str, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+) -> list[Submitted | PulseError]:
+    """Do the same with one that leases each job to its taker."""
+
+    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        return _handover_columns(
+            [jobs[place] for place in places], [takers[place] for place in places], lease
+        )
+
+    rows = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease), columns_of)
+    taken = {str(job_id) for job_id, is_taken in rows if is_taken}
+    if len(rows) == len(jobs):
+        return [Submitted(job.id, False, job.id in taken) for job in jobs]
+    return [
+        answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
+        if isinstance(answer, Submitted)
+        else answer
+        for answer in await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
+    ]
+
+
+async def _insert(
+    hot: Connections,
+    name: str,
+    jobs: Sequence[NewJob],
+    columns: tuple[object, ...],
+    columns_of: Callable[[Sequence[int]], tuple[object, ...]],
+) -> Rows:
+    async def without_existing(fetch: Fetch) -> Rows:
+        # A session that has changed one of them, and not committed, would keep all the others waiting. ADR-0042
+        existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
+        known = {row["position"] - 1 for row in existing}
+        new = [place for place in range(len(jobs)) if place not in known]
+        return await fetch(_SQL[name], *columns_of(new)) if new else []
+
+    return await hot.fetch(name, _SQL[name], *columns, if_locked=without_existing)
+
+
+async def _answer_for_existing(
+    hot: Connections, jobs: Sequence[NewJob], inserted: set[str]
+) -> list[Submitted | PulseError]:
+    existing = await hot.fetch("find_existing", _SQL["find_existing"], *existing_columns(jobs))
+    return answers(jobs, inserted, existing)
 
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
@@ -26,6 +89,18 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         _if_any(schedules),
         _if_any(run_at),
         _if_any(delays),
+    )
+
+
+def _handover_columns(
+    jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+) -> tuple[object, ...]:
+    """The jobs as insert_columns has them, who takes each, and for how long."""
+    return (
+        *insert_columns(jobs),
+        [taker and taker.worker_id for taker in takers],
+        [taker and taker.confirms for taker in takers],
+        lease,
     )
 
 

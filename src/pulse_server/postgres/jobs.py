@@ -25,9 +25,9 @@ from pulse_server.domain.jobs import (
     Turn,
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.postgres import inserts
 from pulse_server.postgres.claiming import claim_across_topics, claim_arguments, claimed_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
-from pulse_server.postgres.inserts import answers, existing_columns, insert_columns
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.row_locks import RowLocks, leave_it
 from pulse_server.postgres.rows import (
@@ -49,39 +49,14 @@ class PostgresJobRepo:
     @failpoints.before("jobs.inserting", Unavailable)
     @failpoints.after("jobs.inserted", Unavailable)
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
-        rows = await self._fetch(self._database.hot, "insert_jobs", *insert_columns(jobs))
-        if len(rows) == len(jobs):
-            return [Submitted(job.id, False) for job in jobs]
-        return await self._answer_for_existing(jobs, _ids(rows))
+        return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
     @failpoints.before("handover.storing", Unavailable)
     @failpoints.after("handover.stored", Unavailable)
     async def hand_over_jobs(
         self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
     ) -> list[Submitted | PulseError]:
-        rows = await self._fetch(
-            self._database.hot,
-            "hand_over_jobs",
-            *insert_columns(jobs),
-            [taker and taker.worker_id for taker in takers],
-            [taker and taker.confirms for taker in takers],
-            lease,
-        )
-        taken = {str(job_id) for job_id, is_taken in rows if is_taken}
-        if len(rows) == len(jobs):
-            return [Submitted(job.id, False, job.id in taken) for job in jobs]
-        return [
-            answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
-            if isinstance(answer, Submitted)
-            else answer
-            for answer in await self._answer_for_existing(jobs, _ids(rows))
-        ]
-
-    async def _answer_for_existing(
-        self, jobs: Sequence[NewJob], inserted: set[str]
-    ) -> list[Submitted | PulseError]:
-        existing = await self._fetch(self._database.hot, "find_existing", *existing_columns(jobs))
-        return answers(jobs, inserted, existing)
+        return await inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease)
 
     @failpoints.before("claim.leasing", Unavailable)
     @failpoints.after("claim.leased", Unavailable, counts=bool)
@@ -283,7 +258,3 @@ def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
     if len(rows) == len(asked):  # all of them, as nearly always: spare the ids their way back into text
         return set(asked)
     return {Claim(str(job_id), worker_id, attempt) for job_id, worker_id, attempt in rows}
-
-
-def _ids(rows: Rows) -> set[str]:
-    return {str(row["id"]) for row in rows}

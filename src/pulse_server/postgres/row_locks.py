@@ -12,6 +12,9 @@ from pulse_server.postgres.database import Connections, Fetch, Rows, Work
 
 log = logging.getLogger(__name__)
 
+# Of statements that need a stronger lock than an update.
+_LOCKS = {"delete_jobs": "lock_deletable_jobs"}
+
 
 def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:
     """The statement, if its row can be locked without waiting; else no rows."""
@@ -55,7 +58,7 @@ class RowLocks:
     async def _fetch_free(
         self, fetch: Fetch, name: str, job_ids: Sequence[object], args: tuple[object, ...]
     ) -> Rows:
-        rows = await fetch(self._statements["lock_free_jobs"], job_ids)
+        rows = await fetch(self._statements[_LOCKS.get(name, "lock_free_jobs")], job_ids)
         free = {str(row["id"]) for row in rows}
         self._remember(name, [job_id for job_id in job_ids if job_id not in free], free)
         # No id in the place of a locked one: the others keep their places in the statement's arrays.

@@ -10,6 +10,14 @@ WHERE job.id = ANY($1::uuid[])
 ORDER BY job.id
 FOR NO KEY UPDATE SKIP LOCKED;
 
+-- name: lock_deletable_jobs
+-- The same for a delete, which waits for a reference from another table too.
+SELECT job.id
+FROM pulse.jobs AS job
+WHERE job.id = ANY($1::uuid[])
+ORDER BY job.id
+FOR UPDATE SKIP LOCKED;
+
 -- name: spare_workers
 -- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have
 -- kept them. Those that are spared no longer are forgotten, unless another server is at it.

@@ -415,7 +415,7 @@ WITH target AS MATERIALIZED (
       AND job.status = ANY($3::text[])
       AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY job.id
-    FOR UPDATE
+    FOR NO KEY UPDATE
 )
 UPDATE pulse.jobs AS job
 SET status = 'CANCELED',
@@ -472,7 +472,7 @@ WITH target AS MATERIALIZED (
       AND job.status = ANY($3::text[])
       AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY job.id
-    FOR UPDATE
+    FOR NO KEY UPDATE
 )
 UPDATE pulse.jobs AS job
 SET priority = $2::int
