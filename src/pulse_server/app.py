@@ -116,7 +116,7 @@ class App:
             _name(),
             self.hub.roster.connected,
             interval=tuning.SERVERS_INTERVAL,
-            sparing=Sparing(_silence(settings), 2 * settings.lease_ttl),
+            sparing=Sparing(_silence(settings), 2 * settings.lease_ttl, settings.lease_ttl),
         )
         jobs = Jobs(repo, signals, metrics, transitions)
         self._reconciler = Loop("reconciler", self.hub.reconciler.reconcile, settings.heartbeat_interval)

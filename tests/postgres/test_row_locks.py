@@ -11,13 +11,10 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import ScheduleNotFound, Unavailable
-from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Submitted
-from pulse_server.domain.overview import ConnectedWorker, Sparing
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.repos.jobs import Taker
 from pulse_server.service.schedules import Schedules
@@ -245,31 +242,3 @@ async def test_pause_switch_that_is_locked_asks_to_try_again(
     assert (await switches.read_gate()).everything is not None
     await switches.resume_everything()
     await database.close()
-
-
-async def test_workers_of_a_server_that_fell_silent_are_spared_and_those_of_one_that_left_are_not(
-    postgres: Store, connection: Connection, shared_dsn: str
-) -> None:
-    an_hour = timedelta(hours=1)
-    database = Database(shared_dsn)
-    overview = PostgresOverviewRepo(database)
-
-    async def serve(worker_id: str, after: timedelta, until: timedelta) -> str:
-        server_id = new_id()
-        (now,) = await connection.fetchrow("SELECT now()") or ()
-        connected = ConnectedWorker(worker_id, ("email",), 1, now)
-        await overview.record_server(server_id, "a:1", [connected], Sparing(after, until))
-        return server_id
-
-    await postgres.submit(*[a_job() for _ in range(4)])
-    claims = [claim for name in ("lives", "silent", "left", "long") for claim in await postgres.claim(name)]
-    await postgres.time.lapse_leases(*[claim.job_id for claim in claims])
-    await serve("lives", an_hour, 2 * an_hour)
-    await serve("silent", -A_MOMENT, an_hour)
-    await overview.forget_servers(await serve("left", -A_MOMENT, an_hour), an_hour)
-    await serve("long", -2 * an_hour, -an_hour)
-
-    reaped = [entry.claim.worker_id for entry in await postgres.repo.reap_expired(10)]
-    await connection.execute("DELETE FROM pulse.servers")
-    await database.close()
-    assert reaped == ["lives", "left", "long"]

@@ -96,11 +96,13 @@ class Sparing(NamedTuple):
     """What a server that is not heard of any more means to the reaping of its workers' jobs.
 
     `after` so long since it was last heard of it is taken to be cut off from the database. Its workers are
-    spared for it, `until` so long after that moment, so that they can move to another server. ADR-0042
+    spared for it, `until` so long after that moment, so that they can move to another server. If it is heard
+    of again, they are spared for `once_back` more. ADR-0042
     """
 
     after: timedelta
     until: timedelta
+    once_back: timedelta
 
 
 class Server(NamedTuple):

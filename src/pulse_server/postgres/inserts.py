@@ -57,7 +57,7 @@ async def _insert(
     columns_of: Callable[[Sequence[int]], tuple[object, ...]],
 ) -> Rows:
     async def without_existing(fetch: Fetch) -> Rows:
-        # A session that has changed one of them, and not committed, would keep all the others waiting. ADR-0042
+        # A session that has changed one of them, and not committed, would keep the others waiting. ADR-0042
         existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
         known = {row["position"] - 1 for row in existing}
         new = [place for place in range(len(jobs)) if place not in known]

@@ -111,7 +111,7 @@ class PostgresOverviewRepo:
         sparing: Sparing | None = None,
     ) -> None:
         row = workers_to_json(workers)
-        await self._fetch("record_server", server_id, name, row, *(sparing or (None, None)))
+        await self._fetch("record_server", server_id, name, row, *(sparing or (None, None, None)))
 
     async def forget_servers(self, server_id: str, silent_for: timedelta) -> None:
         await self._fetch("forget_servers", server_id, silent_for)

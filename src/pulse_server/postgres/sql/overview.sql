@@ -132,7 +132,21 @@ ORDER BY ranked.locked_by, ranked.place;
 
 -- name: record_server
 -- This server is alive, with these workers. If it is not heard of again, reap_expired takes it for cut off after $4, and
--- spares its workers until $5.
+-- spares its workers until $5. If it was taken for cut off until now, because it was frozen, they are spared for a lease
+-- ($6) more, as after a start: their beats and results have waited for it, and come now. ADR-0042
+WITH back AS MATERIALIZED (
+    SELECT DISTINCT worker ->> 'worker_id' AS worker_id
+    FROM pulse.servers AS server
+    CROSS JOIN LATERAL jsonb_array_elements(server.workers || $3::text::jsonb) AS worker
+    WHERE server.id = $1::uuid AND server.silent_from < clock_timestamp()
+),
+spared AS (
+    INSERT INTO pulse.spared_workers AS spared (worker_id, spared_until)
+    SELECT back.worker_id, clock_timestamp() + $6::interval
+    FROM back
+    ORDER BY back.worker_id
+    ON CONFLICT (worker_id) DO UPDATE SET spared_until = GREATEST(spared.spared_until, excluded.spared_until)
+)
 INSERT INTO pulse.servers AS server (id, name, workers, silent_from, workers_spared_until)
 VALUES ($1::uuid, $2, $3::text::jsonb, clock_timestamp() + $4::interval, clock_timestamp() + $5::interval)
 ON CONFLICT (id) DO UPDATE

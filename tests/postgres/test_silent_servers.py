@@ -1,0 +1,82 @@
+"""Servers that are cut off from the database, or frozen: what becomes of the jobs of their workers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.overview import ConnectedWorker, Sparing
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.overview import PostgresOverviewRepo
+from tests.fakes.store import Store, a_job
+from tests.postgres.sessions import Connection
+
+A_MOMENT = timedelta(milliseconds=10)
+AN_HOUR = timedelta(hours=1)
+
+
+class Servers:
+    """Rows of servers with one worker each."""
+
+    def __init__(self, repo: PostgresOverviewRepo, connection: Connection) -> None:
+        self.repo = repo
+        self._connection = connection
+
+    async def serve(
+        self, worker_id: str, after: timedelta, until: timedelta = AN_HOUR, server_id: str | None = None
+    ) -> str:
+        """Let the server be heard of. Returns its id."""
+        server_id = server_id or new_id()
+        now = await self._connection.fetchval("SELECT now()")
+        # Connected twice, as one that lost its first stream and opened another.
+        workers = [ConnectedWorker(worker_id, ("email",), 1, now)] * 2
+        await self.repo.record_server(server_id, "a:1", workers, Sparing(after, until, AN_HOUR))
+        return server_id
+
+
+@pytest.fixture
+async def servers(shared_dsn: str, connection: Connection) -> AsyncIterator[Servers]:
+    database = Database(shared_dsn)
+    yield Servers(PostgresOverviewRepo(database), connection)
+    await connection.execute("DELETE FROM pulse.servers")
+    await connection.execute("DELETE FROM pulse.spared_workers")
+    await database.close()
+
+
+async def reaped_workers(postgres: Store) -> list[str | None]:
+    return [entry.claim.worker_id for entry in await postgres.repo.reap_expired(10)]
+
+
+async def claim_and_lapse(postgres: Store, *worker_ids: str) -> None:
+    """Give a job to each of the workers, and let its lease expire."""
+    await postgres.submit(*[a_job() for _ in worker_ids])
+    claims = [claim for worker_id in worker_ids for claim in await postgres.claim(worker_id)]
+    await postgres.time.lapse_leases(*[claim.job_id for claim in claims])
+
+
+async def test_workers_of_a_server_that_fell_silent_are_spared_and_those_of_one_that_left_are_not(
+    postgres: Store, servers: Servers
+) -> None:
+    await claim_and_lapse(postgres, "lives", "silent", "left", "long")
+    await servers.serve("lives", AN_HOUR)
+    await servers.serve("silent", -A_MOMENT)
+    await servers.repo.forget_servers(await servers.serve("left", -A_MOMENT), AN_HOUR)
+    await servers.serve("long", -2 * AN_HOUR, -AN_HOUR)
+
+    assert await reaped_workers(postgres) == ["lives", "left", "long"]
+
+
+async def test_workers_of_a_server_that_was_silent_are_spared_for_a_lease_once_it_is_back(
+    postgres: Store, servers: Servers
+) -> None:
+    """It was frozen: results that its workers have had since then arrive after its row."""
+    await claim_and_lapse(postgres, "lives", "back", "new")
+    lives = await servers.serve("lives", AN_HOUR)
+    await servers.serve("lives", AN_HOUR, server_id=lives)
+    back = await servers.serve("back", -A_MOMENT)
+    await servers.serve("new", AN_HOUR, server_id=back)
+
+    assert await reaped_workers(postgres) == ["lives"]
