@@ -40,6 +40,13 @@ async def test_statements_of_a_session_need_no_question(session: Session, file: 
         assert await asked_for(session, statement) == []
 
 
+async def test_look_at_all_topics_has_no_array_that_the_driver_encodes_name_by_name(session: Session) -> None:
+    """There may be a hundred thousand, and no other call is served meanwhile."""
+    prepared = await session.prepare(statements("queries.sql")["topics_with_ready_jobs"])
+
+    assert [parameter.name for parameter in prepared.get_parameters()] == ["text"]
+
+
 async def test_driver_asks_a_session_that_was_told_nothing(database_dsn: str) -> None:
     """Else the test above proves nothing."""
     untold = await asyncpg.connect(database_dsn)

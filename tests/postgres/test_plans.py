@@ -128,7 +128,9 @@ CASES = {
     "lock free": Case("lock_free_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "lock deletable": Case("lock_deletable_jobs", [CLAIMS[0]], ["jobs_pkey"], BATCH),
     "current claims": Case("current_claims", CLAIMS, ["jobs_pkey"], BATCH),
-    "ready topics": Case("topics_with_ready_jobs", claim(5)[:1], ["jobs_claim"], TOPICS),
+    "ready topics": Case(
+        "topics_with_ready_jobs", [f"array_to_string({claim(5)[0]}::text[], chr(10))"], ["jobs_claim"], TOPICS
+    ),
     "find existing": Case(
         "find_existing",
         [CLAIMS[0], CLAIMS[1], f"array_fill(''::bytea, ARRAY[{BATCH}])", CLAIMS[1]],

@@ -243,7 +243,7 @@ class PostgresJobRepo:
         return _claims(rows, claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
-        rows = await self._fetch(self._database.hot, "topics_with_ready_jobs", list(topics))
+        rows = await self._fetch(self._database.hot, "topics_with_ready_jobs", "\n".join(topics))
         return {row["topic"] for row in rows}
 
     async def database_now(self) -> datetime:

@@ -47,8 +47,10 @@ JOIN pulse.jobs AS job
 -- name: topics_with_ready_jobs
 -- Those of the topics that have something to claim: one index probe each. An EXISTS would be made a join, and
 -- with statistics of a time when nothing was ready that join reads the whole claim index; LIMIT forbids it.
+-- The names are one text, a line for each: the driver takes 2.5 µs to encode each entry of an array, which for
+-- workers of 60,000 topics held the event loop for 150 ms twice a second.
 SELECT wanted.topic
-FROM unnest($1::text[]) AS wanted (topic)
+FROM unnest(string_to_array($1::text, chr(10))) AS wanted (topic)
 CROSS JOIN LATERAL (
     SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND job.ready LIMIT 1
 ) AS probe;
