@@ -17,7 +17,6 @@ import pulse
 from pulse import errors, tuning
 from pulse.ids import uuid7
 from pulse.outcomes import clean, failure
-from pulse.wire.backoff import Backoff
 from pulse.wire.endpoint import make_endpoint
 from pulse.wire.failures import translate
 from pulse.worker.clock import ServerClock
@@ -170,16 +169,6 @@ def test_retry_tells_its_cause_when_it_has_no_reason() -> None:
     assert "disk full" in failure(caught.value).error
     with pytest.raises(pulse.InvalidArgument, match="past"):
         pulse.Retry(after=timedelta(seconds=-1))
-
-
-def test_waits_double_within_their_jitter_and_begin_again() -> None:
-    backoff = Backoff(1, 5)
-    for ceiling in (1, 2, 4, 5, 5):
-        assert ceiling / 2 <= backoff.next_seconds() <= ceiling
-    for _ in range(2000):
-        assert backoff.next_seconds() <= 5
-    backoff.reset()
-    assert backoff.next_seconds() <= 1
 
 
 def test_slow_handlers_get_no_work_ahead_and_fast_ones_do() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
 from typing import Any
 
 from pulse.client.caller import Caller
 from pulse.client.filters import not_empty
-from pulse.client.watch import watch_jobs
+from pulse.client.watch import Watch
 from pulse.errors import InvalidArgument
 from pulse.models.dead_letters import DeadLetters, dead_letters
 from pulse.models.statistics import Statistics, statistics
@@ -123,13 +124,10 @@ class OverviewVerbs:
         request = message(
             pb.WatchJobsRequest, topics=_names("topics", topics), job_ids=_names("job_ids", job_ids)
         )
-        seconds = self._caller.seconds(timeout)
-        stream = watch_jobs(self._caller.session().connection, request, seconds)
-        try:
-            async for news in stream:
-                yield news
-        finally:
-            await stream.aclose()
+        watch = Watch(self._caller.session().connection, request, self._caller.seconds(timeout))
+        async with contextlib.aclosing(watch.transitions()) as stream:
+            async for transitions in stream:
+                yield transitions
 
 
 def _names(field: str, names: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Generator, Iterator
 from datetime import timedelta
@@ -103,19 +102,19 @@ class Declarations:
 
     async def declare_through(self, connection: Connection) -> None:
         """Declare all, however long the server is away. Raises a PulseError if it refuses one."""
-        backoff = Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS)
-        was_said = False
+        is_logged = False
         for declaration in self:
-            while (error := await declaration._try_through(connection)) is not None:
-                if not was_said:
+            async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+                error = await declaration._try_through(connection)
+                if error is None:
+                    break
+                if not is_logged:
                     logger.warning(
                         "The schedule %r is not declared yet, trying until it is: %s",
                         declaration.name,
                         error.message,
                     )
-                    was_said = True
-                await asyncio.sleep(backoff.next_seconds())
-            backoff.reset()
+                    is_logged = True
         if self._by_name:
             logger.info("Declared the schedules %s.", ", ".join(self._by_name))
 

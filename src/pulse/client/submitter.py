@@ -65,16 +65,14 @@ class Submitter:
         await self._line.close()
 
     async def _send(self, batch: list[_Waiting]) -> None:
-        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
         try:
-            # Those whose time is up, or who were cancelled, no longer wait for an answer.
-            while batch := [waiting for waiting in batch if not waiting.answer.done()]:
-                error = await self._try(batch)
-                if error is None:
+            async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+                # A caller whose time is up, or that was canceled, no longer waits for an answer.
+                batch = [waiting for waiting in batch if not waiting.answer.done()]
+                if not batch or (error := await self._try(batch)) is None:
                     return
                 for waiting in batch:
                     waiting.last_error = error
-                await asyncio.sleep(backoff.next_seconds())
         except BaseException as error:
             # Without an answer these callers would wait until their deadline for nothing.
             for waiting in batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -72,24 +72,22 @@ class Connection:
         """As `call`, with what makes one try and raises what gRPC raises."""
         deadline = time.monotonic() + timeout_seconds
         task = asyncio.current_task()
-        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
-        while True:
+        error: grpc.aio.AioRpcError
+        async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS, deadline):
             if self._is_closed:
                 raise ClientClosed("The client was closed during the call.")
-            remaining = deadline - time.monotonic()
             try:
-                return await try_once(max(remaining, 0.001))
-            except grpc.aio.AioRpcError as error:
-                wait = backoff.next_seconds()
-                may_repeat = is_retryable(error) and (repeatable or never_left(error))
-                if not may_repeat or deadline - time.monotonic() <= wait:
-                    raise await self.explain(error) from None
+                return await try_once(max(deadline - time.monotonic(), 0.001))
+            except grpc.aio.AioRpcError as failed:
+                error = failed
+                if not is_retryable(error) or not (repeatable or never_left(error)):
+                    break
                 self._find_out_why(error)
             except asyncio.CancelledError:
                 if self._is_closed and not (task and task.cancelling()):
                     raise ClientClosed("The client was closed during the call.") from None
                 raise
-            await asyncio.sleep(wait)
+        raise await self.explain(error)
 
     async def try_once(
         self,
@@ -153,13 +151,14 @@ class Connection:
         call.add_done_callback(self._streams.discard)
         return call
 
-    async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> object:
-        """Return the next message of a stream, or what gRPC has for the end.
+    async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> Response | None:
+        """Return the next message of a stream, or None at its end.
 
         Raises what gRPC raises, and ClientClosed.
         """
         try:
-            return await call.read()
+            message: Any = await call.read()
+            return None if message is grpc.aio.EOF else message
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._is_closed and not (task and task.cancelling()):
