@@ -4,13 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import shapes, transitions
-from pulse_cli.views.dead_letters import dead_letter_view
+from pulse_cli.views import jobs_transitions, shapes
 from pulse_cli.views.jobs import job_view
+from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
+from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
-from pulse_cli.views.snapshots import Snapshot
-from pulse_cli.views.topics import topic_view
-from pulse_cli.views.workers import worker_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
@@ -157,7 +155,7 @@ PLAIN = {
     "`jobs cancel`, `retry`, `prioritize` with ids": ("id", "status"),
     "`jobs delete` with ids": ("id",),
     "`dead-letters`": dead_letter_view().fields,
-    "`jobs tail`": transitions.FIELDS,
+    "`jobs tail`": jobs_transitions.FIELDS,
     "`topics`": topic_view().fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),

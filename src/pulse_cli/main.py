@@ -71,7 +71,7 @@ def _told(error: Exception) -> tuple[str, int]:
 def _end(sentence: str, code: int) -> int:
     import click
 
-    from pulse_cli.text.printable import one_line
+    from pulse_text.printable import one_line
 
     if sentence:
         click.echo(f"pulse: {one_line(sentence)}", err=True)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import click
 
-from pulse_cli.commands.completion import completion
-from pulse_cli.commands.config import config
-from pulse_cli.commands.dead_letters import dead_letters
+from pulse_cli.commands.about import completion, version
+from pulse_cli.commands.access import passwd, save, whoami
+from pulse_cli.commands.access_contexts import config
 from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
-from pulse_cli.commands.overview import top, topics, workers
-from pulse_cli.commands.passwd import passwd
-from pulse_cli.commands.save import save
+from pulse_cli.commands.jobs_submit import submit
+from pulse_cli.commands.overview import dead_letters, top, topics, workers
 from pulse_cli.commands.schedules import schedules
-from pulse_cli.commands.submit import submit
-from pulse_cli.commands.version import version
-from pulse_cli.commands.whoami import whoami
-from pulse_cli.commands.worker import worker
+from pulse_cli.commands.work import worker
 
 COMMANDS = (
     *(submit, jobs, dead_letters, schedules, dispatch, topics, workers, top),

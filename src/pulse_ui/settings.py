@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,12 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pulse_text.durations import parse_duration
 from pulse_ui import tuning
 
 DEFAULT_ADDRESS = "127.0.0.1:8080"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-_SPAN = re.compile(r"(\d+)\s*([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _YES = frozenset({"1", "on", "true", "yes"})
 _NO = frozenset({"", "0", "off", "false", "no"})
 
@@ -182,10 +180,12 @@ def _origin(text: str) -> str | None:
 
 
 def _span(variable: str, text: str) -> timedelta:
-    found = _SPAN.fullmatch(text)
-    span = timedelta(**{_UNITS[found[2]]: int(found[1])}) if found and len(found[1]) < 7 else timedelta()
+    try:
+        span = parse_duration(text)
+    except ValueError:
+        span = timedelta()
     if span <= timedelta():
-        raise BadSettings(f"{variable}={text!r} is no span of time: write for example 90s, 30m or 8h.")
+        raise BadSettings(f"{variable}={text!r} is not a duration: write for example 90s, 30m or 8h.")
     return span
 
 

@@ -108,7 +108,7 @@ class CommandLine:
 
 
 def plain_text(screen: str) -> str:
-    """Return what is on a screen, without its colours and movements."""
+    """Return what is on a screen, without its colors and movements."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen)
 
 

@@ -226,7 +226,7 @@ def test_filters_meet_what_they_say_and_nothing_else(own: CommandLine, own_datab
     )
 
 
-def test_cancelled_jobs_come_back_only_when_asked_for(own: CommandLine, topic: str) -> None:
+def test_canceled_jobs_come_back_only_when_asked_for(own: CommandLine, topic: str) -> None:
     own("submit", topic, "--count", "3")
     own("jobs", "cancel", "--topic", topic, "--yes")
     assert "There are no DEAD_LETTERED jobs" in own("jobs", "retry", "--topic", topic, "--yes").out
@@ -243,8 +243,8 @@ def test_cancel_meets_all_that_has_not_finished(own: CommandLine, own_database: 
     own("submit", topic, "--delay", "1h")
     result = own("jobs", "cancel", "--topic", topic, "--yes", "--reason", "wrong file")
     assert result.code == 0
-    assert f"4 jobs on {topic} were cancelled." in result.out
-    assert "4 of 4 cancelled" in result.err
+    assert f"4 jobs on {topic} were canceled." in result.out
+    assert "4 of 4 canceled" in result.err
     assert statuses(own_database, topic) == {"CANCELED": 4, "DEAD_LETTERED": 2}
     found = own("jobs", "list", "--topic", topic, "--status", "CANCELED", "-o", "json").json
     assert {job["last_error"] for job in found} == {"wrong file"}
@@ -253,7 +253,7 @@ def test_cancel_meets_all_that_has_not_finished(own: CommandLine, own_database: 
 def test_cancel_tells_how_many_there_are_of_each_status(own: CommandLine, topic: str) -> None:
     own("submit", topic, "--count", "3")
     shown = own("jobs", "cancel", "--topic", topic, "--dry-run").out
-    assert shown.splitlines()[:2] == [f"3 jobs on {topic} would be cancelled.", "3 PENDING"]
+    assert shown.splitlines()[:2] == [f"3 jobs on {topic} would be canceled.", "3 PENDING"]
 
 
 def test_nothing_that_matches_is_no_failure(own: CommandLine, topic: str) -> None:
@@ -275,7 +275,7 @@ def test_nothing_that_matches_is_no_failure(own: CommandLine, topic: str) -> Non
         (["delete"], "Say which jobs to delete"),
         (["delete", "--topic", "t"], "--status which ones to delete: COMPLETED, DEAD_LETTERED, CANCELED"),
         (["delete", "--status", "RUNNING"], "only COMPLETED, DEAD_LETTERED, CANCELED can"),
-        (["prioritize", "--priority", "1"], "Say which jobs to prioritise"),
+        (["prioritize", "--priority", "1"], "Say which jobs to prioritize"),
         (["prioritize", "--topic", "t"], "--priority"),
         (["prioritize", "--status", "CANCELED", "--priority", "1"], "only PENDING, RUNNING, RETRYING can"),
         (["prioritize", "0199c0de", "--metadata", "a=b", "--priority", "1"], "not both"),

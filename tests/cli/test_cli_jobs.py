@@ -33,11 +33,11 @@ def test_list_shows_the_priority(pulse: CommandLine, topic: str) -> None:
 def test_list_filters_by_status_however_it_is_written(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
-    kept, cancelled = stored(topic), stored(topic)
-    pulse("jobs", "cancel", cancelled)
+    kept, canceled = stored(topic), stored(topic)
+    pulse("jobs", "cancel", canceled)
     for status in ("CANCELED", "canceled", "cancelled"):
         (job,) = pulse("jobs", "list", "--topic", topic, "--status", status, "-o", "json").json
-        assert job["id"] == cancelled
+        assert job["id"] == canceled
     (job,) = pulse("jobs", "list", "--topic", topic, "--status", "PENDING", "-o", "json").json
     assert job["id"] == kept
 
@@ -69,7 +69,7 @@ def test_plain_list_has_the_documented_fields(
     assert len(row) == 12
 
 
-def test_piped_table_has_no_colour_and_is_not_cut(working: CommandLine) -> None:
+def test_piped_table_has_no_color_and_is_not_cut(working: CommandLine) -> None:
     text = "a very long explanation of what went wrong, " * 4
     working("submit", "fatal", "--payload", json.dumps({"text": text}), "--wait")
     result = working("jobs", "list", "--topic", "fatal", "--limit", "1")
@@ -97,7 +97,7 @@ def test_table_on_a_tiny_terminal_still_shows_id_and_status(
     assert "PENDING" in result.out
 
 
-def test_status_is_coloured_at_a_terminal_unless_somebody_minds(
+def test_status_is_colored_at_a_terminal_unless_somebody_minds(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     stored(topic)
@@ -254,8 +254,8 @@ def test_cancel_and_retry_bring_a_job_out_and_back(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     job_id = stored(topic)
-    (cancelled,) = pulse("jobs", "cancel", job_id, "--reason", "sent twice", "-o", "json").json
-    assert (cancelled["status"], cancelled["last_error"]) == ("CANCELED", "sent twice")
+    (canceled,) = pulse("jobs", "cancel", job_id, "--reason", "sent twice", "-o", "json").json
+    assert (canceled["status"], canceled["last_error"]) == ("CANCELED", "sent twice")
     result = pulse("jobs", "retry", job_id, "--attempts", "9")
     assert "PENDING" in result.out
     assert pulse("jobs", "get", job_id, "-o", "json").json["max_attempts"] == 9
@@ -279,7 +279,7 @@ def test_retry_of_a_job_that_waits_is_refused(
     assert "PENDING" in result.err
 
 
-def test_ambiguous_id_stops_before_anything_is_cancelled(
+def test_ambiguous_id_stops_before_anything_is_canceled(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     first, second = stored(topic), stored(topic)
@@ -291,7 +291,7 @@ def test_ambiguous_id_stops_before_anything_is_cancelled(
     assert pulse("jobs", "get", first, "-o", "json").json["status"] == "PENDING"
 
 
-def test_unknown_beginning_stops_before_anything_is_cancelled(
+def test_unknown_beginning_stops_before_anything_is_canceled(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     job_id = stored(topic)

@@ -8,12 +8,12 @@ import click
 
 import pulse
 from pulse_cli import tuning
-from pulse_cli.commands.schedule_actions import CATCH_UPS
 from pulse_cli.commands.schedules import preview
-from pulse_cli.inputs.statuses import LIVE, REDRIVABLE, STATUSES, TERMINAL
+from pulse_cli.commands.schedules_actions import CATCH_UPS
 from pulse_cli.views.jobs import status_cell
 from pulse_server.access import users
-from pulse_server.domain import limits, status
+from pulse_server.domain import limits
+from pulse_text.statuses import STATUSES
 
 
 def test_limits_are_those_of_pulsed() -> None:
@@ -28,17 +28,7 @@ def test_as_many_fires_can_be_previewed_as_pulsed_tells() -> None:
     assert count.max == limits.MAX_PREVIEW
 
 
-def test_statuses_are_those_of_the_sdk() -> None:
-    assert set(STATUSES) == set(pulse.JobStatus)
-
-
-def test_actions_take_the_jobs_that_pulsed_does_them_to() -> None:
-    assert set(LIVE) == status.LIVE
-    assert set(REDRIVABLE) == status.REDRIVABLE
-    assert set(TERMINAL) == status.TERMINAL
-
-
-def test_every_status_has_a_colour() -> None:
+def test_every_status_has_a_color() -> None:
     assert all(status_cell(name).style for name in STATUSES)
 
 

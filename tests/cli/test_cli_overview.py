@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.views.overview import describe_held, gone_first, topic_table, worker_row
+from pulse_cli.views.overview_snapshot import Snapshot
+from pulse_cli.views.overview_top import frame
 from pulse_cli.views.tables import Line, line_width
-from pulse_cli.views.top_screen import frame
-from pulse_cli.views.topics import topic_table
-from pulse_cli.views.workers import describe_held, gone_first, worker_row
 from tests.cli.command_line import CommandLine, ended, plain_text, until
 from tests.cli.conftest import TASKS
 from tests.cli.serving import serving
@@ -64,7 +63,7 @@ def test_empty_queue_says_what_to_do_next(database_dsn: str, tmp_path: Path) -> 
 
 @pytest.fixture
 def two(own: CommandLine, topic: str) -> tuple[str, str]:
-    """Two topics, one with jobs to do and one where all are cancelled."""
+    """Two topics, one with jobs to do and one where all are canceled."""
     busy, idle = f"{topic}-busy", f"{topic}-idle"
     own("submit", busy, "--count", "3")
     own("submit", busy, "--delay", "1h")
@@ -87,7 +86,7 @@ def test_topics_are_counted_by_what_becomes_of_them(own: CommandLine, two: tuple
     assert {len(row) for row in rows.values()} == {len(PLAIN["`topics`"])}
 
 
-def test_table_of_topics_has_a_total_and_no_colour_in_a_pipe(own: CommandLine, two: tuple[str, str]) -> None:
+def test_table_of_topics_has_a_total_and_no_color_in_a_pipe(own: CommandLine, two: tuple[str, str]) -> None:
     result = own("topics")
     assert "\x1b" not in result.out
     header, *lines, total = result.out.splitlines()

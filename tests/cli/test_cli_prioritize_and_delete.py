@@ -25,7 +25,7 @@ def test_all_that_match_get_another_priority(pulse: CommandLine, topic: str) -> 
 
     result = pulse("jobs", "prioritize", *options)
 
-    assert f"3 jobs on {topic}, with tenant=acme were prioritised." in result.out
+    assert f"3 jobs on {topic}, with tenant=acme were prioritized." in result.out
     listed = pulse("jobs", "list", "--topic", topic, "-o", "json").json
     assert sorted(job["priority"] for job in listed) == [-1, -1, -1, 0]
 

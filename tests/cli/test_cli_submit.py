@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.loops.notice import Notice
+from pulse_cli.loops.wait import Notice
 from tests.cli.command_line import CommandLine, ended
 
 
@@ -120,7 +120,7 @@ def test_terminal_shows_what_is_waited_for_and_ctrl_c_leaves_the_job(pulse: Comm
     assert len(pulse("jobs", "list", "--topic", topic, "-o", "json").json) == 1
 
 
-def test_terminal_shows_the_outcome_in_colour(working: CommandLine) -> None:
+def test_terminal_shows_the_outcome_in_color(working: CommandLine) -> None:
     result = working.screen("submit", "ok", "--wait")
     assert result.code == 0
     assert "\x1b[32mCOMPLETED" in result.out

@@ -8,44 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulse_cli.inputs.times import past_moment
-from pulse_cli.text import printable
-from pulse_cli.text.durations import format_duration, format_exact, parse_duration
-from pulse_cli.text.moments import age, ago, iso, now, parse_moment
 from pulse_cli.text.numbers import bar, compact, sparkline
+from pulse_cli.text.times import age, ago
 from pulse_cli.views.output import plain
 from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import Cell, Column, cut, cut_line, lay_out, line_width
-from pulse_cli.worker.reloading import changed
+from pulse_cli.work.reloading import changed
+from pulse_text import printable
+from pulse_text.moments import now
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("5m", 300), ("2h", 7200), ("1h30m", 5400), ("500ms", 0.5), ("1.5h", 5400), ("1d", 86400)],
-)
-def test_duration_is_read_as_people_write_it(text: str, seconds: float) -> None:
-    assert parse_duration(text) == timedelta(seconds=seconds)
-
-
-@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "5 minutes", "5m5", "1e9h", "9" * 30 + "d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\.$"):
-        parse_duration(text)
-
-
-@given(st.integers(min_value=0, max_value=10**12))
-def test_exact_duration_is_read_back(milliseconds: int) -> None:
-    span = timedelta(milliseconds=milliseconds)
-    assert parse_duration(format_exact(span)) == span
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (0.085, "85ms"), (1.24, "1.2s"), (59.4, "59s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h")],
-)
-def test_duration_is_written_in_two_units(seconds: float, text: str) -> None:
-    assert format_duration(timedelta(seconds=seconds)) == text
 
 
 @pytest.mark.parametrize(
@@ -53,10 +25,6 @@ def test_duration_is_written_in_two_units(seconds: float, text: str) -> None:
 )
 def test_moment_is_told_relative_to_now(seconds: float, text: str) -> None:
     assert ago(NOON - timedelta(seconds=seconds), NOON) == text
-
-
-def test_moment_is_iso_in_utc_for_programs() -> None:
-    assert iso(parse_moment("2030-01-31T13:00+01:00")) == "2030-01-31T12:00:00Z"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("0s", 0)])
@@ -144,23 +112,6 @@ def test_wide_characters_count_double() -> None:
 def test_foreign_text_has_no_control_characters_left(text: str) -> None:
     assert all(character.isprintable() or character not in "\x1b\r\n\t\x9b" for character in plain(text))
     assert "\n" not in printable.one_line(text)
-
-
-def test_escape_sequences_are_written_out() -> None:
-    assert printable.one_line("\x1b[31mred\x9b\u202e") == "\\x1b[31mred\\x9b\\u202e"
-    assert printable.lines("a\r\n\tb\x1b") == "a\n\tb\\x1b"
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        ("ValueError: boom\n\n  File x", "ValueError: boom"),
-        ("Traceback (most recent call last):\n  File x\nKeyError: 'a'", "KeyError: 'a'"),
-        ("\n\n", ""),
-    ],
-)
-def test_summary_is_the_line_that_says_most(error: str, line: str) -> None:
-    assert printable.summary(error) == line
 
 
 @pytest.mark.parametrize("payload", [b"NaN", b"{", b"\xff", b"[" * 100_000])

@@ -132,7 +132,9 @@ def test_metrics_in_the_pages_exist() -> None:
         )
         for name in re.findall(r"(?<![\w./])pulse_[a-z_]+(?![\w.*/])", told):
             base = re.sub(r"_(bucket|sum|count)$", "", name)
-            assert base in known | {"pulse_server", "pulse_cli", "pulse_ui"}, f"{page.name} names {name}"
+            assert base in known | {"pulse_server", "pulse_cli", "pulse_text", "pulse_ui"}, (
+                f"{page.name} names {name}"
+            )
 
 
 def test_settings_in_the_pages_exist() -> None:

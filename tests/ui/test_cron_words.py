@@ -13,7 +13,7 @@ from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
 from pulse_ui.views.cron_fields import LAST_DAY, LAST_WEEKDAY, read_cron, read_interval
 from pulse_ui.views.cron_words import cron_words
-from pulse_ui.views.spans import interval_words
+from pulse_ui.views.words import interval_words
 
 SAID = [
     # --- through the day

@@ -48,7 +48,7 @@ async def test_what_users_and_workers_wrote_is_text(
     await expect(page.locator("main")).to_contain_text("<img src=x onerror=")
 
 
-async def test_job_is_cancelled_retried_and_deleted(
+async def test_job_is_canceled_retried_and_deleted(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     job_id = await server.submit("mail")
@@ -57,7 +57,7 @@ async def test_job_is_cancelled_retried_and_deleted(
     await page.locator("#ask-cancel summary").click()
     await page.get_by_label("Reason").fill("a wrong address")
     await page.get_by_role("button", name="Cancel the job").click()
-    await expect(status).to_contain_text("Cancelled")
+    await expect(status).to_contain_text("Canceled")
     await expect(page.locator("main")).to_contain_text("a wrong address")
     await page.locator("#ask-retry summary").click()
     await page.locator("#ask-retry").get_by_role("button", name="Retry").click()
@@ -118,7 +118,7 @@ async def test_viewer_is_offered_no_action(page: Page, guarded: DashboardUnderTe
     await expect(page.locator("#ask-cancel, #ask-priority, #ask-delete")).to_have_count(0)
 
 
-async def test_job_is_cancelled_without_scripts(
+async def test_job_is_canceled_without_scripts(
     browser: Browser, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     job_id = await server.submit("mail")
@@ -127,5 +127,5 @@ async def test_job_is_cancelled_without_scripts(
     await page.goto(f"{dashboard.url}/jobs/{job_id}")
     await page.locator("#ask-cancel summary").click()
     await page.get_by_role("button", name="Cancel the job").click()
-    await expect(page.locator("main .status").first).to_contain_text("Cancelled")
+    await expect(page.locator("main .status").first).to_contain_text("Canceled")
     await context.close()

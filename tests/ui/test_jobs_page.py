@@ -89,7 +89,7 @@ async def test_pages_neither_repeat_nor_miss_a_job_while_others_flow(
     assert [job_id for job_id in seen if job_id in set(there)] == there[::-1]
 
 
-async def test_selected_jobs_are_cancelled_after_a_question(
+async def test_selected_jobs_are_canceled_after_a_question(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     first, second, third = await server.submit_many(3, "mail")
@@ -175,7 +175,7 @@ async def test_job_is_found_by_its_id_and_by_the_beginning_of_it(
         await expect(page).to_have_url(f"{dashboard.url}/jobs/{job_id}")
 
 
-async def test_selected_job_is_cancelled_without_scripts(
+async def test_selected_job_is_canceled_without_scripts(
     browser: Browser, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     job_id = await server.submit("mail")

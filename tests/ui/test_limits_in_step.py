@@ -10,8 +10,8 @@ import pulse
 from pulse_server.domain import error_groups
 from pulse_server.domain import limits as of_pulsed
 from pulse_server.domain.jobs import Outcome
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING
-from pulse_ui.views import limits, statuses
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
+from pulse_ui.views import limits
 from pulse_ui.views.attempts import OUTCOMES
 from pulse_ui.views.job_actions import ACTIONS
 from pulse_ui.views.schedule_fields import CATCH_UPS
@@ -41,15 +41,7 @@ def test_history_is_as_long_as_the_database_keeps_it() -> None:
     assert re.findall(r"left\(error, (\d+)\)", text) == [str(limits.ERROR_KEPT)]
 
 
-def test_statuses_belong_together_as_in_pulsed() -> None:
-    assert set(statuses.WAITING) == WAITING
-    assert set(statuses.LIVE) == LIVE
-    assert set(statuses.REDRIVABLE) == REDRIVABLE
-    assert set(statuses.TERMINAL) == TERMINAL
-
-
-def test_every_status_and_outcome_has_its_word_and_mark() -> None:
-    assert set(statuses.NAMES) == set(statuses.MARKS) == set(statuses.IN_SENTENCES) == set(pulse.JobStatus)
+def test_every_outcome_has_its_word_and_mark() -> None:
     assert set(OUTCOMES) == {*Outcome, "completed", "running", "due", "waiting"}
 
 

@@ -128,7 +128,7 @@ async def test_back_button_shows_the_page_before(
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-async def test_colours_that_were_chosen_stay(page: Page, dashboard: DashboardUnderTest, theme: str) -> None:
+async def test_colors_that_were_chosen_stay(page: Page, dashboard: DashboardUnderTest, theme: str) -> None:
     await page.goto(dashboard.url)
     for _ in range(["dark", "light"].index(theme) + 1):
         await page.locator("#theme button").click()

@@ -102,7 +102,7 @@ def test_a_dead_letter_tells_whether_its_handler_gave_it_up() -> None:
 
 def test_the_end_is_told_as_such() -> None:
     assert told(job("COMPLETED", attempts=1)) == "Finished by attempt 1. Nothing happens any more."
-    assert told(job("CANCELED")) == "Cancelled. It does not run unless somebody retries it."
+    assert told(job("CANCELED")) == "Canceled. It does not run unless somebody retries it."
 
 
 def test_the_reason_of_a_cancel_is_told_and_no_error_is_taken_for_one() -> None:
@@ -110,6 +110,6 @@ def test_the_reason_of_a_cancel_is_told_and_no_error_is_taken_for_one() -> None:
     ran = job("CANCELED", last_error="too slow", history=(past(1, 1, 2, "canceled", "too slow"),))
     failed_before = job("CANCELED", last_error="boom", history=(past(1, 1, 2, "failed", "boom"),))
 
-    assert told(waited).startswith("Cancelled: “wrong tenant”. It does not run")
-    assert told(ran).startswith("Cancelled: “too slow”. It does not run")
-    assert told(failed_before).startswith("Cancelled. It does not run")
+    assert told(waited).startswith("Canceled: “wrong tenant”. It does not run")
+    assert told(ran).startswith("Canceled: “too slow”. It does not run")
+    assert told(failed_before).startswith("Canceled. It does not run")

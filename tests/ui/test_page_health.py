@@ -34,7 +34,7 @@ PAGES = [
     "dispatch",
     "missing page",
 ]
-# Between them they have every pair of colours; a test of its own measures the pairs themselves.
+# Between them they have every pair of colors; a test of its own measures the pairs themselves.
 SEEN_IN_THE_DARK = {
     "overview",
     "jobs",

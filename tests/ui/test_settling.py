@@ -17,7 +17,7 @@ async def test_refusal_of_one_leaves_the_others_their_turn() -> None:
 
     outcome = await settle_each(["1", "2", "3"], settle)
     assert not outcome.is_good
-    assert outcome.told("cancelled") == "2 jobs were cancelled. 1 could not be: Job 2 is COMPLETED."
+    assert outcome.told("canceled") == "2 jobs were canceled. 1 could not be: Job 2 is COMPLETED."
 
 
 async def test_many_refusals_are_told_in_short() -> None:

@@ -87,11 +87,11 @@ def test_text_stands_out_from_its_ground(text: str, ground: str, theme: int) -> 
 
 
 def brightness(name: str, theme: int) -> float:
-    """The relative luminance of a colour, as WCAG defines it."""
+    """The relative luminance of a color, as WCAG defines it."""
     (value,) = re.findall(rf"--{name}: (.*?);", STYLES)
-    colours = re.findall(r"#[0-9a-f]{6}", value)
-    colour = colours[theme if len(colours) > 1 else 0]
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    colors = re.findall(r"#[0-9a-f]{6}", value)
+    color = colors[theme if len(colors) > 1 else 0]
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     )

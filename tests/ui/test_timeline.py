@@ -51,7 +51,7 @@ def test_a_running_attempt_goes_on_until_now() -> None:
     assert [(attempt.outcome, attempt.ran) for attempt in line.attempts] == [("running", 10)]
 
 
-def test_a_job_that_was_cancelled_before_it_ran_has_no_attempts() -> None:
+def test_a_job_that_was_canceled_before_it_ran_has_no_attempts() -> None:
     assert timeline(job("CANCELED", finished_at=at(5)), now=at(9)).attempts == ()
 
 

@@ -11,11 +11,12 @@ import click
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.connection.connecting import connected
-from pulse_cli.text import printable
-from pulse_cli.text.moments import age, full, now
+from pulse_cli.text.times import age, full
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import dispatch_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
+from pulse_text import printable
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, SyncPulse, TopicInfo, TopicPage, TopicPause

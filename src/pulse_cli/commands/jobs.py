@@ -9,17 +9,18 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
-from pulse_cli.commands.job_actions import cancel, delete, prioritize, retry
+from pulse_cli.commands.jobs_actions import cancel, delete, prioritize, retry
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.filters import Which, filter_options, job_filter
 from pulse_cli.inputs.identifiers import job_id, job_ids
 from pulse_cli.inputs.paging import paging_options
-from pulse_cli.inputs.statuses import STATUSES, complete_status, status
+from pulse_cli.inputs.statuses import complete_status, status
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.loops.pages import collect, tell_more
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import whole_job_shape
+from pulse_text.statuses import STATUSES
 
 if TYPE_CHECKING:
     from pulse import JobInfo
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     """,
 )
 def jobs() -> None:
-    """Look at jobs, cancel them, bring them back, prioritise or delete them.
+    """Look at jobs, cancel them, bring them back, prioritize or delete them.
 
     A job may be given by the beginning of its id, as long as no other one begins so.
     """

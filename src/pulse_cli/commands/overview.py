@@ -1,4 +1,4 @@
-"""`pulse topics`, `pulse workers` and `pulse top`: the whole queue at a glance."""
+"""`pulse topics`, `pulse workers`, `pulse top` and `pulse dead-letters`: the state of the queue."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.times import duration_from
 from pulse_cli.loops.pages import collect
 from pulse_cli.views.output import output_here, plain
+from pulse_cli.views.overview import (
+    dead_letter_view,
+    describe_held,
+    gone_first,
+    topic_table,
+    topic_view,
+    worker_view,
+)
 from pulse_cli.views.shapes import held_shape
 from pulse_cli.views.terminal import hint, print_lines, table_width
-from pulse_cli.views.topics import topic_table, topic_view
-from pulse_cli.views.workers import describe_held, gone_first, worker_view
 
 if TYPE_CHECKING:
     from pulse import TopicPage
+
 
 _NO_TOPICS = (
     "No job waits, runs or died, no worker is connected, and no whole minute of the last hour had any "
@@ -126,3 +133,41 @@ def top(interval: timedelta) -> None:
             watch_live(client, interval)
         else:
             show_once(client, output)
+
+
+@click.command(
+    "dead-letters",
+    cls=Command,
+    short_help="Show what jobs died of, in groups.",
+    examples="""
+        pulse dead-letters
+        pulse dead-letters --topic send-email
+        pulse dead-letters --output json | jq -r '.[] | select(.count > 100).sample.last_error'
+        pulse jobs list --topic send-email --error-group 86194952523c
+        pulse jobs retry --topic send-email --error-group 86194952523c
+    """,
+)
+@click.option("--topic", help="Only jobs on this topic.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1, max=tuning.LARGEST_PAGE),
+    default=tuning.PAGE_SIZE,
+    show_default=True,
+    metavar="N",
+    help="The most groups to show.",
+)
+def dead_letters(topic: str | None, limit: int) -> None:
+    """Show the dead letters in groups: those of one topic that died of the same error.
+
+    Errors are the same if they differ in numbers, ids, quoted values and the like only. The group that
+    somebody joined last comes first. `none` are those that died before there were groups.
+    """
+    with connected() as client:
+        found = client.dead_letters(topic=topic, limit=limit)
+    on = f" on {topic}" if topic else ""
+    view = dead_letter_view()
+    output_here().show_list(
+        list(found), view.without("TOPIC") if topic else view, f"There are no dead letters{on}."
+    )
+    if found.groups_left_out:
+        hint(f"{found.groups_left_out:,} more groups are not shown: add a larger --limit, or a --topic.")

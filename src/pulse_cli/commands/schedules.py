@@ -7,7 +7,7 @@ from typing import Unpack
 import click
 
 from pulse_cli.commands.declaring import Group
-from pulse_cli.commands.schedule_actions import create, delete, fire, pause, resume, update
+from pulse_cli.commands.schedules_actions import create, delete, fire, pause, resume, update
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.paging import paging_options

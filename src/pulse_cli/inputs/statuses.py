@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import click
 
-# Copies: to ask the SDK or the server would cost the start of every command. Tests hold them in step.
-STATUSES = ("PENDING", "RUNNING", "RETRYING", "COMPLETED", "DEAD_LETTERED", "CANCELED")
-LIVE = ("PENDING", "RUNNING", "RETRYING")
-REDRIVABLE = ("DEAD_LETTERED", "CANCELED")
-TERMINAL = ("COMPLETED", "DEAD_LETTERED", "CANCELED")
+from pulse_text.statuses import STATUSES
 
 
 def status(text: str) -> str:

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import click
 
-from pulse_cli.text.durations import format_exact, parse_duration
-from pulse_cli.text.moments import EXAMPLES, now, parse_moment
+from pulse_text.durations import format_exact, parse_duration
+from pulse_text.moments import now, parse_moment, parse_past_moment
 
 
 def duration(text: str | timedelta) -> timedelta:
@@ -45,14 +45,6 @@ def moment(text: str) -> datetime:
 def past_moment(text: str) -> datetime:
     """The type of an option whose value is a point in time, or how long ago that was."""
     try:
-        return now() - parse_duration(text)
-    except ValueError:
-        pass
-    except OverflowError:
-        raise click.BadParameter(f"{text!r} is longer ago than there are years.") from None
-    try:
-        return parse_moment(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no time: write how long ago, such as 2h, or {EXAMPLES}."
-        ) from None
+        return parse_past_moment(text, present=now())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

@@ -8,9 +8,9 @@ from typing import TypeVar
 import click
 
 from pulse_cli.failures import Failure, failure_of
-from pulse_cli.text import printable
 from pulse_cli.views.output import echo_json, output_here, plain
 from pulse_cli.views.shapes import Shape
+from pulse_text import printable
 
 Result = TypeVar("Result")
 

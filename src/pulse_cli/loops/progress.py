@@ -26,7 +26,7 @@ class Bar(Protocol):
 def progress_bar(total: int | None, what: str) -> Iterator[Bar]:
     """Show a bar for the length of a block; in a pipe, a line now and then.
 
-    `what` is what happens, such as cancelled. A total of None is not known.
+    `what` is what happens, such as canceled. A total of None is not known.
     """
     if not sys.stderr.isatty():
         yield _Lines(total, what)

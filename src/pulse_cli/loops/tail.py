@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli.failures import INTERRUPTED, Failure
-from pulse_cli.text import printable
-from pulse_cli.text.moments import now
 from pulse_cli.views.jobs import state
+from pulse_cli.views.jobs_transitions import FIELDS, transition_lines
 from pulse_cli.views.output import Output, plain
 from pulse_cli.views.shapes import Shape, gap_shape, transition_shape
 from pulse_cli.views.terminal import hint, print_lines, table_width
-from pulse_cli.views.transitions import FIELDS, transition_lines
+from pulse_text import printable
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     from pulse import SyncPulse, Transitions

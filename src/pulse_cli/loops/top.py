@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from pulse_cli import tuning
 from pulse_cli.loops.keys import Keys, listening
-from pulse_cli.text.moments import now
 from pulse_cli.views.output import Output
+from pulse_cli.views.overview_snapshot import Snapshot
+from pulse_cli.views.overview_top import frame
 from pulse_cli.views.shapes import snapshot_shape
-from pulse_cli.views.snapshots import Snapshot
 from pulse_cli.views.terminal import make_console, print_lines, styled, table_width
-from pulse_cli.views.top_screen import frame
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     from pulse import SyncPulse

@@ -1,10 +1,12 @@
-"""Waits for jobs to finish, and tells how they did."""
+"""Waits for jobs to finish, and prints how they ended."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,19 +14,48 @@ import click
 
 from pulse_cli import tuning
 from pulse_cli.failures import FAILED, INTERRUPTED, Failure
-from pulse_cli.loops.notice import Notice
 from pulse_cli.loops.progress import Spinner, spinner
-from pulse_cli.text import printable
-from pulse_cli.text.durations import format_duration
-from pulse_cli.text.moments import now
 from pulse_cli.views.jobs import state, status_cell
 from pulse_cli.views.output import Output
 from pulse_cli.views.shapes import whole_job_shape
 from pulse_cli.views.tables import Cell
 from pulse_cli.views.terminal import print_lines
+from pulse_text import printable
+from pulse_text.durations import format_duration
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     from pulse import JobHandle, JobInfo, SyncPulse
+
+
+class Notice:
+    """Wakes its owner when one of the jobs changes, or may have. It may be late, and it may never come.
+
+    An earlier server cannot tell, and not every user may be told: then nothing is noticed, and the owner's
+    own pace is all there is. A thread watches; it ends with the client.
+    """
+
+    def __init__(self, client: SyncPulse, job_ids: Sequence[str], topics: Sequence[str]) -> None:
+        self._client = client
+        self._job_ids = job_ids if len(job_ids) <= tuning.LARGEST_WATCH else ()
+        self._topics = topics if not self._job_ids else ()
+        self._changed = threading.Event()
+        threading.Thread(target=self._watch, name="pulse-notice", daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something has changed, but no longer than this. Returns whether it has."""
+        has_changed = self._changed.wait(seconds)
+        self._changed.clear()
+        return has_changed
+
+    def _watch(self) -> None:
+        import pulse
+
+        try:
+            for _ in self._client.watch(topics=self._topics, job_ids=self._job_ids):
+                self._changed.set()
+        except (pulse.PulseError, CancelledError):
+            pass
 
 
 def wait_for_jobs(

@@ -1,13 +1,15 @@
-"""The lines in which one thing is described to people: facts, headings, indented text."""
+"""One thing described in lines: facts, headings, indented text, payloads."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from pulse_cli.text import printable
-from pulse_cli.text.moments import full
+from pulse_cli.text.times import full
+from pulse_cli.views.shapes import payload_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
+from pulse_text import printable
 
 
 def facts(*known: tuple[str, str | datetime | None], present: datetime) -> Iterator[Line]:
@@ -31,3 +33,16 @@ def indented(text: str, style: str = "") -> Iterator[Line]:
     """Yield text of several lines below its heading."""
     for line in text.splitlines():
         yield [Cell(f"  {line}", style)]
+
+
+def payload_text(payload: bytes) -> str:
+    """Return the payload for people: JSON indented, other text as it is, bytes in hexadecimal."""
+    shape = payload_shape(payload)
+    if shape["payload_base64"] is None:
+        return printable.in_json(json.dumps(shape["payload"], ensure_ascii=False, indent=2))
+    try:
+        return printable.lines(payload.decode())
+    except UnicodeDecodeError:
+        shown = payload[:256]
+        more = f" … ({len(payload)} bytes)" if len(payload) > len(shown) else ""
+        return shown.hex(" ") + more

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import printable
-from pulse_cli.text.durations import format_duration
-from pulse_cli.text.moments import ago, local, now
-from pulse_cli.views.descriptions import blank, facts, heading, indented
+from pulse_cli.text.times import ago, local
+from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.output import View
-from pulse_cli.views.payloads import payload_text
 from pulse_cli.views.shapes import job_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
+from pulse_text import printable
+from pulse_text.durations import format_duration
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     import pulse
@@ -31,7 +31,7 @@ _TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
 
 def status_cell(status: str) -> Cell:
-    """Return a status in its colour."""
+    """Return a status in its color."""
     return Cell(str(status), _STYLES.get(status, ""))
 
 

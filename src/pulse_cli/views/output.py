@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 import click
 
 from pulse_cli.inputs.shared_options import FORMATS, given
-from pulse_cli.text import printable
 from pulse_cli.views.shapes import Shape
 from pulse_cli.views.tables import Column, Line, Row, lay_out
 from pulse_cli.views.terminal import can_redraw, hint, print_lines, table_width
+from pulse_text import printable
 
 T = TypeVar("T")
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import printable
-from pulse_cli.text.durations import format_exact
-from pulse_cli.text.moments import ago, full, iso, local, now
-from pulse_cli.views.descriptions import blank, facts, heading, indented
+from pulse_cli.text.times import ago, full, local
+from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.jobs import status_cell
 from pulse_cli.views.output import View
-from pulse_cli.views.payloads import payload_text
 from pulse_cli.views.shapes import fire_shape, schedule_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row
+from pulse_text import printable
+from pulse_text.durations import format_exact
+from pulse_text.moments import iso, now
 
 if TYPE_CHECKING:
     import pulse

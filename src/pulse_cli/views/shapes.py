@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pulse_cli.text.durations import format_exact
-from pulse_cli.text.moments import iso
+from pulse_text.durations import format_exact
+from pulse_text.moments import iso
 
 if TYPE_CHECKING:
     import pulse
-    from pulse_cli.views.snapshots import Snapshot
+    from pulse_cli.views.overview_snapshot import Snapshot
 
 Shape = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The terminal, if there is one: how wide it is, whether it has colours, how lines are printed on it."""
+"""The terminal, if there is one: how wide it is, whether it has colors, how lines are printed on it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.text import printable
 from pulse_cli.views.tables import Line
+from pulse_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +34,8 @@ def hint(sentence: str) -> None:
 
 
 def print_lines(lines: Iterable[Line], *, stderr: bool = False) -> None:
-    """Print lines, with colours if that goes to a terminal and nobody minds."""
-    if not has_colours(stderr=stderr):
+    """Print lines, with colors if that goes to a terminal and nobody minds."""
+    if not has_colors(stderr=stderr):
         for line in lines:
             click.echo("".join(cell.text for cell in line).rstrip(), err=stderr)
         return
@@ -55,8 +55,8 @@ def styled(line: Line) -> Text:
     return text
 
 
-def has_colours(*, stderr: bool = False) -> bool:
-    """True if the output is a terminal that shows colours, and NO_COLOR does not forbid them."""
+def has_colors(*, stderr: bool = False) -> bool:
+    """True if the output is a terminal that shows colors, and NO_COLOR does not forbid them."""
     stream = sys.stderr if stderr else sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 import pulse
+from pulse_text.moments import iso
 from pulse_ui import tuning
 from pulse_ui.pages.selections import check_filter, ticked
 from pulse_ui.views.job_actions import ACTIONS, JobAction
 from pulse_ui.views.job_filters import Asked, fields_of, in_words, read_filter
 from pulse_ui.views.job_rows import job_rows
-from pulse_ui.views.past_moments import iso
 from pulse_ui.views.words import plural
 from pulse_ui.web.refusals import Refused
 from pulse_ui.web.settling import each

@@ -9,10 +9,11 @@ from datetime import datetime
 from starlette.responses import Response
 
 import pulse
+from pulse_text import printable
 from pulse_ui import tuning
 from pulse_ui.pages import operations
 from pulse_ui.pages.whole_numbers import further_attempts, whole_number
-from pulse_ui.views import foreign_text, words
+from pulse_ui.views import words
 from pulse_ui.views.dead_letter_groups import dead_letters_view
 from pulse_ui.web.forms import Form, local_path
 from pulse_ui.web.visits import Visit
@@ -38,7 +39,7 @@ async def retry_one(visit: Visit, form: Form) -> Response:
     job = await _retry_some(visit, form)
     return visit.go(
         local_path(form.raw("back"), _PATH),
-        f"One dead letter of {foreign_text.one_line(job.topic)} runs again.",
+        f"One dead letter of {printable.one_line(job.topic)} runs again.",
         link=(f"/jobs/{job.id}", "Watch it"),
     )
 
@@ -92,7 +93,7 @@ async def _begin(
     return await operations.begin(
         visit,
         steps,
-        title=f"{verb} {how_many} of {foreign_text.one_line(form.raw('topic'))}",
+        title=f"{verb} {how_many} of {printable.one_line(form.raw('topic'))}",
         done_word=done_word,
         total=count,
         back=back,

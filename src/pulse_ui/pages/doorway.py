@@ -1,4 +1,4 @@
-"""Logging in and out, and the colours."""
+"""Logging in and out, and the colors."""
 
 from __future__ import annotations
 

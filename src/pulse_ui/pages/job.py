@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 import pulse
+from pulse_text import printable, statuses
 from pulse_ui.pages.whole_numbers import required_number, whole_number
-from pulse_ui.views import foreign_text, statuses, words
+from pulse_ui.views import words
 from pulse_ui.views.job_actions import ACTIONS
 from pulse_ui.views.metadata import metadata_view
 from pulse_ui.views.outlook import outlook
@@ -30,11 +31,11 @@ async def show(visit: Visit) -> Response:
     wants_all = visit.query.text("payload") == "all"
     return await visit.page(
         "job.html",
-        title=f"{foreign_text.one_line(job.topic)} …{job.id[-12:]}",
+        title=f"{printable.one_line(job.topic)} …{job.id[-12:]}",
         # A large payload is not sent again every few seconds.
         live=None if wants_all else f"job:{job.id}",
         job=job,
-        topic_name=foreign_text.one_line(job.topic),
+        topic_name=printable.one_line(job.topic),
         outlook=outlook(job, topic, dispatch, now),
         timeline=timeline(job, now),
         payload=payload_view(job.payload, whole=wants_all),
@@ -60,7 +61,7 @@ async def payload(visit: Visit) -> Response:
 
 async def cancel(visit: Visit, form: Form) -> Response:
     await visit.client.cancel(_id_of(visit), form.text("reason"))
-    return visit.back(form, "The job was cancelled.")
+    return visit.back(form, "The job was canceled.")
 
 
 async def retry(visit: Visit, form: Form) -> Response:

@@ -13,8 +13,7 @@ from pulse_ui.pages import operations
 from pulse_ui.pages.whole_numbers import further_attempts, required_number, whole_number
 from pulse_ui.views import limits
 from pulse_ui.views.job_actions import ACTIONS, JobAction
-from pulse_ui.views.job_filters import Asked, in_words, read_filter
-from pulse_ui.views.past_moments import past_moment
+from pulse_ui.views.job_filters import Asked, in_words, past_moment, read_filter
 from pulse_ui.views.words import count
 from pulse_ui.web.forms import Form, local_path
 from pulse_ui.web.refusals import Refused

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pulse
-from pulse_ui.views import foreign_text, limits, statuses
+from pulse_text import printable, statuses
+from pulse_ui.views import limits
 
 OUTCOMES = {
     "failed": ("✕", "Failed"),
     "discarded": ("✕", "Given up"),
     "lease_expired": ("⧖", "Lease expired"),
-    "canceled": ("–", "Cancelled"),
+    "canceled": ("–", "Canceled"),
     "completed": ("✓", "Completed"),
     "running": ("▶", "Running"),
     "due": ("↻", "Due"),
@@ -66,11 +67,11 @@ class AttemptView:
 
     @property
     def summary(self) -> str:
-        return foreign_text.summary(self.error)
+        return printable.summary(self.error)
 
     @property
     def has_more(self) -> bool:
-        return foreign_text.has_more(self.error)
+        return printable.has_more(self.error)
 
 
 def attempts_of(job: pulse.JobInfo, now: datetime) -> tuple[list[AttemptView], int]:
@@ -93,7 +94,7 @@ def _past(attempt: pulse.Attempt) -> AttemptView:
         worker_id=attempt.worker_id,
         started_at=attempt.started_at,
         ended_at=attempt.ended_at,
-        error=foreign_text.lines(attempt.error),
+        error=printable.lines(attempt.error),
         error_is_cut=len(attempt.error) >= limits.ERROR_KEPT,
     )
 
@@ -140,7 +141,7 @@ def _named(attempts: Iterable[AttemptView]) -> list[AttemptView]:
 
 def _with_last_error(attempts: list[AttemptView], last_error: str) -> list[AttemptView]:
     """The last error is remembered at greater length than the one in the history."""
-    whole = foreign_text.lines(last_error)
+    whole = printable.lines(last_error)
     for position in range(len(attempts) - 1, -1, -1):
         attempt = attempts[position]
         if attempt.error_is_cut and whole.startswith(attempt.error):

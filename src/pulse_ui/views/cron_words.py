@@ -17,7 +17,7 @@ from pulse_ui.views.cron_fields import (
     read_cron,
     read_interval,
 )
-from pulse_ui.views.spans import interval_words
+from pulse_ui.views.words import interval_words
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (

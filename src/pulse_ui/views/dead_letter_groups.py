@@ -9,7 +9,8 @@ from hashlib import blake2b
 from urllib.parse import urlencode
 
 import pulse
-from pulse_ui.views import foreign_text, limits
+from pulse_text import printable
+from pulse_ui.views import limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class GroupView:
 
     @property
     def topic_name(self) -> str:
-        return foreign_text.one_line(self.topic)
+        return printable.one_line(self.topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def dead_letters_view(
 
 
 def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
-    error = foreign_text.lines(group.sample.last_error or "")
+    error = printable.lines(group.sample.last_error or "")
     query = {"status": "DEAD_LETTERED", "topic": group.topic, "error_group": group.error_group}
     return GroupView(
         anchor=f"group-{group.error_group}-{blake2b(group.topic.encode(), digest_size=4).hexdigest()}",
@@ -92,9 +93,9 @@ def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
         error_group=group.error_group,
         is_mixed=group.error_group == limits.WITHOUT_GROUP,
         count=group.count,
-        summary=foreign_text.summary(error) or "No error was told",
+        summary=printable.summary(error) or "No error was told",
         error=error,
-        has_more=foreign_text.has_more(error),
+        has_more=printable.has_more(error),
         first_at=group.first_at,
         last_at=group.last_at,
         sample_id=group.sample.id,

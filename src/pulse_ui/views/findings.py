@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from urllib.parse import quote
 
-from pulse_ui.views import foreign_text, words
+from pulse_text import printable
+from pulse_ui.views import words
 
 MOST_OF_A_KIND = 4
 """Of more, only the heaviest are told one by one: a hundred topics without a worker have one cause, and would
@@ -75,7 +76,7 @@ def about_topic(
 
 def about_worker(kind: str, worker_id: str, severity: Severity, sentence: str, weight: float) -> Finding:
     """Return a finding about a worker."""
-    name = foreign_text.one_line(worker_id)
+    name = printable.one_line(worker_id)
     return Finding(kind, quote(worker_id), severity, name, sentence, *WORKERS, weight)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pulse import JobStatus
-from pulse_ui.views import statuses
+from pulse_text import statuses
 from pulse_ui.views.words import plural
 
 
@@ -19,7 +19,7 @@ class JobAction:
     """What its jobs have been afterwards."""
     needs: str
     """The call of the contract."""
-    statuses: tuple[JobStatus, ...]
+    statuses: tuple[str, ...]
     """The jobs that it can be done to."""
     consequence: str
     """What it does, for somebody who is about to."""
@@ -40,7 +40,7 @@ class JobAction:
 
     @property
     def able(self) -> str:
-        """The statuses in words: "dead-lettered or cancelled"."""
+        """The statuses in words: "dead-lettered or canceled"."""
         *others, last = (statuses.IN_SENTENCES[status] for status in self.statuses)
         return f"{', '.join(others)} or {last}"
 
@@ -51,11 +51,11 @@ ACTIONS = {
         JobAction(
             "cancel",
             "Cancel",
-            "cancelled",
+            "canceled",
             "CancelJobs",
             statuses.LIVE,
             "Those that wait will not run. Those that run lose their worker: it is told to stop. "
-            "Cancelled jobs can be brought back with a retry.",
+            "Canceled jobs can be brought back with a retry.",
             is_grave=True,
         ),
         JobAction(
@@ -63,7 +63,7 @@ ACTIONS = {
             "Retry",
             "retried",
             "RetryJobs",
-            statuses.REDRIVABLE,
+            statuses.RETRYABLE,
             "They become pending at once, with further attempts ahead.",
             needs_status=True,
         ),

@@ -11,8 +11,9 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pulse
-from pulse_ui.views import limits, statuses, words
-from pulse_ui.views.past_moments import iso, past_moment
+from pulse_text import statuses
+from pulse_text.moments import iso, parse_past_moment
+from pulse_ui.views import limits, words
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata")
 """The fields, as they are called in addresses. All but metadata once."""
@@ -112,6 +113,14 @@ def read_filter(fields: Iterable[tuple[str, str]], *, now: datetime, zone: ZoneI
             asked.problems[name] = str(error)
     _check_together(asked)
     return asked
+
+
+def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
+    """Return the moment that `2h` or `2030-01-31 09:00` stands for. Raises ValueError with a sentence."""
+    moment = parse_past_moment(text, present=now, zone=zone)
+    if not limits.FIRST_MOMENT <= moment <= limits.LAST_MOMENT:
+        raise ValueError(f"{text[:40]!r} is not within the years 1970 to 2200.")
+    return moment
 
 
 def fields_of(which: pulse.JobFilter) -> list[tuple[str, str]]:

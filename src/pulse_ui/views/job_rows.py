@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pulse import JobInfo, JobStatus, TopicInfo
-from pulse_ui.views import foreign_text, statuses
+from pulse_text import printable, statuses
 
 _RAN_TO_ITS_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
@@ -45,11 +45,9 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
     if job.status in _RAN_TO_ITS_END and job.started_at is not None and job.finished_at is not None:
         took = max(0.0, (job.finished_at - job.started_at).total_seconds())
     error = (
-        ""
-        if job.status is JobStatus.COMPLETED
-        else foreign_text.summary(job.last_error or "")[:_LONGEST_LINE]
+        "" if job.status is JobStatus.COMPLETED else printable.summary(job.last_error or "")[:_LONGEST_LINE]
     )
-    return JobRow(job, what, when, took, error, foreign_text.one_line(job.worker_id or ""))
+    return JobRow(job, what, when, took, error, printable.one_line(job.worker_id or ""))
 
 
 @dataclass(frozen=True, slots=True)

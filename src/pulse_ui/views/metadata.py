@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pulse_ui.views import foreign_text
+from pulse_text import printable
 
 _TRACE_ENTRIES = "pulse.trace"
 """Where the SDK names the entries that it added."""
@@ -37,4 +37,4 @@ def metadata_view(metadata: Mapping[str, str]) -> MetadataView:
 
 def _readable(entry: tuple[str, str]) -> tuple[str, str]:
     name, value = entry
-    return foreign_text.one_line(name), foreign_text.lines(value)
+    return printable.one_line(name), printable.lines(value)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pulse
-from pulse_ui.views import foreign_text, words
+from pulse_text import printable
+from pulse_ui.views import words
 
 _LONGEST_REASON = 300
 
@@ -42,7 +43,7 @@ def outlook(
         case pulse.JobStatus.COMPLETED:
             return Outlook(f"Finished by attempt {job.attempts}. Nothing happens any more.", tone="good")
         case pulse.JobStatus.CANCELED:
-            return _of_cancelled(job)
+            return _of_canceled(job)
         case _:
             return _of_dead(job)
 
@@ -91,15 +92,15 @@ def _of_running(job: pulse.JobInfo, now: datetime) -> Outlook:
     return Outlook(f"Runs. If it fails, {then}{': this is the last attempt' if is_last else ''}.")
 
 
-def _of_cancelled(job: pulse.JobInfo) -> Outlook:
+def _of_canceled(job: pulse.JobInfo) -> Outlook:
     last = job.history[-1] if job.history else None
     reason = job.last_error or ""
     if last is not None and last.outcome != "canceled" and reason.startswith(last.error):
         reason = ""  # it is the error of the attempt before
     elif last is not None and last.outcome == "canceled":
         reason = last.error
-    given = f" “{foreign_text.one_line(reason)[:_LONGEST_REASON]}”." if reason else ""
-    return Outlook(f"Cancelled{':' if given else '.'}{given} It does not run unless somebody retries it.")
+    given = f" “{printable.one_line(reason)[:_LONGEST_REASON]}”." if reason else ""
+    return Outlook(f"Canceled{':' if given else '.'}{given} It does not run unless somebody retries it.")
 
 
 def _of_dead(job: pulse.JobInfo) -> Outlook:

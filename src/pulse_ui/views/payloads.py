@@ -1,4 +1,4 @@
-"""A job's payload as people read it: JSON laid out and lightly coloured, text as text, bytes in hexadecimal.
+"""A job's payload as people read it: JSON laid out and lightly colored, text as text, bytes in hexadecimal.
 
 Payloads are anybody's: what they hold becomes escaped text, and of a large one only the beginning is shown.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from markupsafe import Markup, escape
 
-from pulse_ui.views import foreign_text
+from pulse_text import printable
 
 SHOWN_AT_FIRST = 16 * 1024
 """Bytes of the payload. An open page is brought up to date every few seconds, payload and all."""
@@ -62,8 +62,8 @@ def payload_view(payload: bytes, *, whole: bool = False) -> PayloadView:
     head = payload[: SHOWN_AT_MOST if whole else SHOWN_AT_FIRST].decode(errors="ignore")
     shown_size = len(head.encode())
     if _is_json(payload):
-        return PayloadView("JSON", size, _laid_out(foreign_text.in_json(head)), shown_size)
-    return PayloadView("text", size, escape(foreign_text.lines(head)), shown_size)
+        return PayloadView("JSON", size, _laid_out(printable.in_json(head)), shown_size)
+    return PayloadView("text", size, escape(printable.lines(head)), shown_size)
 
 
 def _is_text(payload: bytes) -> bool:

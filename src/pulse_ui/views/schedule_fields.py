@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 import pulse
-from pulse_ui.views.spans import parse_span
+from pulse_text.durations import parse_duration
 from pulse_ui.views.zones import zone_named
 
 CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")
@@ -35,14 +35,9 @@ def read_span(text: str) -> timedelta:
     if not text.strip():
         raise Mistyped("every", "Write how far apart, such as 90s, 5m, 2h or 1d.")
     try:
-        span = parse_span(text)
-    except OverflowError:
-        raise Mistyped("every", "The interval is longer than anyone can wait.") from None
-    if span is None:
-        raise Mistyped(
-            "every", f"“{text.strip()[:40]}” is no span of time: write for example 90s, 5m, 2h or 1h30m."
-        )
-    return span
+        return parse_duration(text)
+    except ValueError as error:
+        raise Mistyped("every", str(error)) from None
 
 
 def read_moment(text: str, time_zone: str, now: datetime) -> datetime:

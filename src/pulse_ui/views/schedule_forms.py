@@ -9,6 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pulse
+from pulse_text.durations import format_exact
 from pulse_ui.views.cron_fields import own_zone
 from pulse_ui.views.schedule_fields import (
     Mistyped,
@@ -22,7 +23,6 @@ from pulse_ui.views.schedule_fields import (
     read_span,
     read_topic,
 )
-from pulse_ui.views.spans import span_text
 
 KINDS = ("cron", "interval", "once")
 _SAYS_WHEN = {"cron": ("cron", "time_zone"), "interval": ("every",), "once": ("at", "time_zone")}
@@ -99,7 +99,7 @@ def form_of_schedule(schedule: pulse.ScheduleInfo, zone: ZoneInfo) -> ScheduleFo
         case pulse.Cron(expression=expression, tz=time_zone):
             return replace(form, cron=expression, time_zone=time_zone)
         case pulse.Every(interval):
-            return replace(form, every=span_text(interval))
+            return replace(form, every=format_exact(interval))
         case pulse.At(moment):
             there = moment.astimezone(zone).replace(tzinfo=None)
             return replace(form, at=there.isoformat(timespec="seconds" if there.second else "minutes"))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pulse
-from pulse_ui.views import foreign_text
+from pulse_text import printable
 from pulse_ui.views.cron_words import cron_words
-from pulse_ui.views.spans import interval_words
+from pulse_ui.views.words import interval_words
 
 _SHORT_ID = 12
 
@@ -30,12 +30,12 @@ class ScheduleWords:
 
 def called(schedule: pulse.ScheduleInfo) -> str:
     """Return what a sentence calls the schedule: its name, or its whole id."""
-    return foreign_text.one_line(schedule.name or schedule.id)
+    return printable.one_line(schedule.name or schedule.id)
 
 
 def schedule_words(schedule: pulse.ScheduleInfo) -> ScheduleWords:
     """Return how the schedule is shown."""
-    name = foreign_text.one_line(schedule.name) if schedule.name else f"…{schedule.id[-_SHORT_ID:]}"
+    name = printable.one_line(schedule.name) if schedule.name else f"…{schedule.id[-_SHORT_ID:]}"
     when, moment, expression, time_zone = spec_words(schedule.spec)
     return ScheduleWords(name, bool(schedule.name), when, moment, expression, time_zone)
 
@@ -48,6 +48,6 @@ def spec_words(spec: pulse.Cron | pulse.Every | pulse.At) -> tuple[str, datetime
         case pulse.At(moment):
             return "", moment, "", ""
         case pulse.Cron(expression=expression, tz=time_zone):
-            shown = foreign_text.one_line(expression)
+            shown = printable.one_line(expression)
             words = cron_words(expression, time_zone)
             return (words, None, shown, time_zone) if words else (shown, None, "", time_zone)

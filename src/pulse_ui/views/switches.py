@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pulse
-from pulse_ui.views import foreign_text
+from pulse_text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def switches(
     ready = sum(row.ready for row in rows) if total is None else total.ready
     return Board(
         topics=tuple(rows),
-        paused_by=foreign_text.one_line(status.paused_by),
-        reason=foreign_text.one_line(status.reason),
+        paused_by=printable.one_line(status.paused_by),
+        reason=printable.one_line(status.reason),
         ready=ready,
         held_back=ready if status.paused else sum(row.ready for row in rows if row.is_paused),
     )
@@ -66,8 +66,8 @@ def _switch(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | 
         topic=name,
         is_paused=pause is not None,
         paused_at=pause.paused_at if pause else None,
-        paused_by=foreign_text.one_line(pause.paused_by) if pause else "",
-        reason=foreign_text.one_line(pause.reason) if pause else "",
+        paused_by=printable.one_line(pause.paused_by) if pause else "",
+        reason=printable.one_line(pause.reason) if pause else "",
         ready=topic.ready if topic else 0,
         oldest_ready_at=topic.oldest_ready_at if topic else None,
         workers=topic.workers if topic else 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 NOTHING = "–"
@@ -55,6 +55,17 @@ def span(seconds: float) -> str:
             # Beyond ten of a unit nobody reads the next smaller one.
             return f"{number} {unit} {rest} {smaller_unit}" if rest and number < 10 else f"{number} {unit}"
     raise AssertionError(seconds)
+
+
+def interval_words(interval: timedelta) -> str:
+    """Return how often: every 5 min, every 1 h 30 min. Nothing is rounded."""
+    milliseconds = interval // timedelta(milliseconds=1)
+    parts = []
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms")):
+        number, milliseconds = divmod(milliseconds, size)
+        if number:
+            parts.append(f"{number} {unit}")
+    return f"every {' '.join(parts)}"
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulse
+from pulse_text import printable
 from pulse_ui import tuning
-from pulse_ui.views import foreign_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _members(workers: Sequence[pulse.WorkerInfo], each: int) -> list[Member]:
         members.append(
             Member(
                 anchor=f"worker-{worker.worker_id}" + (f"--{again}" if again > 1 else ""),
-                name=foreign_text.one_line(worker.worker_id),
+                name=printable.one_line(worker.worker_id),
                 worker=worker,
                 held=held,
                 held_left_out=worker.held_count - len(held),

@@ -15,9 +15,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from pulse_text import statuses
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
-from pulse_ui.views import limits, statuses, words
+from pulse_ui.views import limits, words
 from pulse_ui.views.zones import zone_named
 
 THEMES = ("auto", "light", "dark")
@@ -30,7 +31,7 @@ class Rendering:
     def page(
         self, template: str, context: Mapping[str, Any], *, request: Request, status: int = 200
     ) -> HTMLResponse:
-        """Return the template as an answer, with the visitor's clock and colours."""
+        """Return the template as an answer, with the visitor's clock and colors."""
         theme = request.cookies.get("pulse_theme", "")
         text = self._environment.get_template(template).render(
             {

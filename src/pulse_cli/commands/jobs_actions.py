@@ -12,10 +12,10 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.filters import Which, filter_options
 from pulse_cli.inputs.identifiers import job_ids
-from pulse_cli.inputs.statuses import LIVE, REDRIVABLE, TERMINAL
 from pulse_cli.loops.bulk import Action, act_on_matching
 from pulse_cli.loops.one_by_one import act_on_each
 from pulse_cli.views.shapes import Shape, job_shape
+from pulse_text.statuses import LIVE, RETRYABLE, TERMINAL
 
 if TYPE_CHECKING:
     from pulse import JobInfo, SyncPulse
@@ -51,11 +51,11 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
 
     Without a status all that match and have not finished are meant. They are counted and shown first,
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
-    were cancelled until then.
+    were canceled until then.
     """
     action = Action(
         "cancel",
-        "cancelled",
+        "canceled",
         LIVE,
         lambda client, wanted, cursor: client.cancel_batch(reason=reason, cursor=cursor, **wanted),
     )
@@ -66,7 +66,7 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
         yes=yes,
         dry_run=dry_run,
         one=lambda client, job_id: client.cancel(job_id, reason),
-        sentence=_moved("Cancelled"),
+        sentence=_moved("Canceled"),
         shape=job_shape,
     )
 
@@ -88,7 +88,7 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
     "--attempts", type=click.IntRange(min=1), metavar="N", help="Give each this many further attempts."
 )
 def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None) -> None:
-    """Bring back jobs that were dead-lettered or cancelled: those named, or all that match.
+    """Bring back jobs that were dead-lettered or canceled: those named, or all that match.
 
     Without a status all that match and were dead-lettered are meant. They are counted and shown first,
     then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
@@ -97,9 +97,9 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
     action = Action(
         "retry",
         "put back in line",
-        REDRIVABLE,
+        RETRYABLE,
         lambda client, wanted, cursor: client.retry_batch(attempts=attempts, cursor=cursor, **wanted),
-        # What was cancelled was so on purpose: it comes back only for those who say so.
+        # What was canceled was so on purpose: it comes back only for those who say so.
         usual_status="DEAD_LETTERED",
     )
     _act(
@@ -142,8 +142,8 @@ def prioritize(
     question. Ctrl-C stops between two batches.
     """
     action = Action(
-        "prioritise",
-        "prioritised",
+        "prioritize",
+        "prioritized",
         LIVE,
         lambda client, wanted, cursor: client.prioritize_batch(
             priority, reason=reason, cursor=cursor, **wanted

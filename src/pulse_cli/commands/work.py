@@ -48,8 +48,8 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
     if reload:
         _reload(target, concurrency, wanted)
         return
-    from pulse_cli.worker.loading import load_app
-    from pulse_cli.worker.running import run_app
+    from pulse_cli.work.loading import load_app
+    from pulse_cli.work.running import run_app
 
     app = load_app(target)
     address = settings.values["address"]
@@ -59,7 +59,7 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
 
 
 def _reload(target: str, concurrency: int | None, topics: list[str]) -> None:
-    from pulse_cli.worker.reloading import run_reloading
+    from pulse_cli.work.reloading import run_reloading
 
     arguments = ["worker", target]
     arguments += [] if concurrency is None else ["--concurrency", str(concurrency)]

@@ -1,10 +1,11 @@
-"""`pulse completion`."""
+"""`pulse completion` and `pulse version`: the program itself."""
 
 from __future__ import annotations
 
 import click
 
 from pulse_cli.commands.declaring import Command
+from pulse_cli.views.output import output_here
 
 
 @click.command(
@@ -28,3 +29,18 @@ def completion(ctx: click.Context, shell: str) -> None:
     # Not the class's own source(): it asks the bash on the path for its version, and that is not always
     # the one that will read this.
     click.echo(ShellComplete.source(kind(ctx.find_root().command, {}, "pulse", "_PULSE_COMPLETE")))
+
+
+@click.command(cls=Command, connects=False, examples="pulse version\npulse version --output json")
+def version() -> None:
+    """Print the version of this program."""
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        number = version_of("pulse-jobs")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        number = "unknown"
+    shape = {"version": number, "python": platform.python_version()}
+    output_here().show_done(f"pulse {number} (Python {shape['python']})", shape)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import printable
 from pulse_cli.views.jobs import status_cell
 from pulse_cli.views.tables import QUIET, Cell, Line, cut_line, line_width
+from pulse_text import printable
 
 if TYPE_CHECKING:
     import pulse

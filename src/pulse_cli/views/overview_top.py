@@ -1,4 +1,4 @@
-"""What stands on the screen of `pulse top`: the state of the whole, then topics, then workers."""
+"""The screen of `pulse top`: totals, then topics, then workers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulse_cli.text import printable
-from pulse_cli.text.moments import age, now
 from pulse_cli.text.numbers import bar, compact, sparkline
-from pulse_cli.views.snapshots import Snapshot
+from pulse_cli.text.times import age
+from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
+from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, without_empty
-from pulse_cli.views.topics import TOPIC_COLUMNS, topic_row
-from pulse_cli.views.workers import WORKER_COLUMNS, gone_first, worker_row
+from pulse_text import printable
+from pulse_text.moments import now
 
 if TYPE_CHECKING:
     from pulse import DispatchStatus, TopicInfo, TopicPause
+
 
 _ALARM = "bold white on red"
 _BAR_WIDTH = 16

@@ -1,20 +1,55 @@
-"""`pulse save creds`."""
+"""`pulse whoami`, `pulse save creds` and `pulse passwd`: who calls, and with which password."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from pulse_cli.commands.declaring import Group
+from pulse_cli import tuning
+from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.connection.config_file import config_path, read_config, write_config
-from pulse_cli.connection.connecting import client_for, settings_here
+from pulse_cli.connection.connecting import client_for, connected, settings_here
 from pulse_cli.connection.settings import FIELDS, Settings, resolve
 from pulse_cli.failures import Misuse
+from pulse_cli.inputs.questions import new_password
 from pulse_cli.inputs.shared_options import given
+from pulse_cli.views.descriptions import facts
 from pulse_cli.views.output import output_here
+from pulse_cli.views.shapes import identity_shape
+from pulse_cli.views.tables import Line
 from pulse_cli.views.terminal import hint
+from pulse_text.moments import now
+
+if TYPE_CHECKING:
+    import pulse
+
+
+@click.command(
+    cls=Command,
+    short_help="Show who the server takes you for.",
+    examples="""
+        pulse whoami
+        pulse whoami --output json | jq -r .role
+        pulse whoami --output json | jq -e '.methods | index("RetryJobs")'
+    """,
+)
+def whoami() -> None:
+    """Show who the server takes you for. The JSON also lists the calls that this user may make."""
+    with connected() as client:
+        identity = client.whoami()
+    output_here().show_one(identity_shape(identity), lambda: _describe(identity))
+
+
+def _describe(identity: pulse.Identity) -> Iterator[Line]:
+    yield from facts(
+        ("User", identity.user or "nobody: this server asks for no password"),
+        ("Role", identity.role),
+        present=now(),
+    )
 
 
 @click.group(cls=Group, examples="pulse save creds\npulse save creds --context production")
@@ -98,3 +133,45 @@ def _check(settings: Settings) -> str | None:
         except pulse.Unavailable as error:
             return f"this could not be tried out: {error.message}"
     return None
+
+
+@click.command(
+    cls=Command,
+    short_help="Print the bcrypt hash of a password.",
+    connects=False,
+    examples="""
+        pulse passwd
+        printf %s "$SECRET" | pulse passwd --password-stdin
+    """,
+)
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option(
+    "--cost",
+    type=click.IntRange(4, 31),
+    default=tuning.BCRYPT_COST,
+    show_default=True,
+    metavar="N",
+    help="The work factor: one more doubles the time that a check takes.",
+)
+def passwd(password_stdin: bool, cost: int) -> None:
+    """Ask for a password and print its bcrypt hash, for PULSE_AUTH_USERS and the users file of pulsed."""
+    password = new_password("Password", from_stdin=password_stdin).encode()
+    if not password:
+        raise Misuse("The password is empty. Choose one that is not.")
+    if len(password) > tuning.PASSWORD_BYTES:
+        raise Misuse(
+            f"The password has {len(password)} bytes, and bcrypt looks at {tuning.PASSWORD_BYTES} only. "
+            "Choose a shorter one."
+        )
+    if b"\0" in password:
+        raise Misuse("The password contains a NUL character, at which bcrypt would stop. Choose another one.")
+    import bcrypt
+
+    hashed = bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode()
+    output = output_here()
+    if output.form == "plain":
+        click.echo(hashed)
+    else:
+        output.show_done(hashed, {"hash": hashed})
+    if output.is_for_people and sys.stdout.isatty():
+        hint("Give it to pulsed as name:hash or name:hash:role, in single quotes: a shell eats $ otherwise.")

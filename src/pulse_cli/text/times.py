@@ -1,18 +1,12 @@
-"""Points in time: relative for people, ISO 8601 for programs."""
+"""Points in time on a terminal: relative, or in the zone of this machine."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from pulse_cli.text.durations import format_duration
+from pulse_text.durations import format_duration
 
-EXAMPLES = "2030-01-31T09:00, 2030-01-31T09:00+01:00 or 2030-01-31T08:00Z"
 _NOTICEABLE = timedelta(seconds=1)
-
-
-def now() -> datetime:
-    """Return this machine's time, which is what relative times are relative to."""
-    return datetime.now(UTC)
 
 
 def ago(moment: datetime, present: datetime) -> str:
@@ -33,11 +27,6 @@ def age(moment: datetime | None, present: datetime) -> str:
     return format_duration(timedelta(seconds=max(round((present - moment).total_seconds()), 0)))
 
 
-def iso(moment: datetime) -> str:
-    """Write a moment for programs, in UTC."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
 def local(moment: datetime) -> str:
     """Write a moment for people, in the time zone of this machine."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
@@ -46,11 +35,3 @@ def local(moment: datetime) -> str:
 def full(moment: datetime, present: datetime) -> str:
     """Write a moment for people who want both: when it was, and how long ago."""
     return f"{local(moment)} ({ago(moment, present)})"
-
-
-def parse_moment(text: str) -> datetime:
-    """Read a moment; without a zone it is meant in the time of this machine. Raises ValueError."""
-    try:
-        return datetime.fromisoformat(text.strip()).astimezone()
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a time: write it as {EXAMPLES}.") from None

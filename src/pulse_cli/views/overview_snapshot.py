@@ -1,4 +1,4 @@
-"""The whole queue at one moment, as `pulse top` shows it."""
+"""The queue at one moment, as `pulse top` shows it."""
 
 from __future__ import annotations
 

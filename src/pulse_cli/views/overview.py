@@ -1,0 +1,214 @@
+"""Topics, workers and groups of dead letters as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pulse_cli.text.numbers import compact
+from pulse_cli.text.times import age, ago
+from pulse_cli.views.output import View
+from pulse_cli.views.shapes import dead_letter_shape, topic_shape, worker_shape
+from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out, without_empty
+from pulse_text import printable
+from pulse_text.moments import now
+
+if TYPE_CHECKING:
+    import pulse
+
+
+TOPIC_COLUMNS = (
+    Column("TOPIC", shortest=20),
+    Column("READY", right=True),
+    Column("OLDEST", right=True, drop=2),
+    Column("WAIT", right=True, drop=5),
+    Column("RUN", right=True),
+    Column("DEAD", right=True),
+    Column("CANCELED", right=True, drop=9),
+    Column("IN/MIN", right=True, drop=8),
+    Column("DONE/MIN", right=True, drop=1),
+    Column("FAIL/MIN", right=True, drop=3),
+    Column("IN/H", right=True, drop=10),
+    Column("DONE/H", right=True, drop=11),
+    Column("FAIL/H", right=True, drop=12),
+    Column("WORKERS", right=True, drop=4),
+    Column(""),
+)
+_RATES = ("submitted", "completed", "failed", "dead_lettered")
+_TOPIC_FIELDS = (
+    *("topic", "ready", "waiting", "running", "dead_lettered", "canceled", "oldest_ready_at", "paused"),
+    *("workers", *(f"last_minute.{rate}" for rate in _RATES), *(f"last_hour.{rate}" for rate in _RATES)),
+)
+
+
+def topic_view() -> View[pulse.TopicInfo]:
+    """Return how topics are listed."""
+    present = now()
+    return View(TOPIC_COLUMNS, lambda topic: topic_row(topic, present), topic_shape, _TOPIC_FIELDS)
+
+
+def topic_table(
+    topics: Sequence[pulse.TopicInfo], width: int | None, total: pulse.TopicInfo | None = None
+) -> list[Line]:
+    """Return the lines of the table of topics, with what they come to together if there are several.
+
+    `total` stands for all topics, where these are only some of them.
+    """
+    present = now()
+    rows = [topic_row(topic, present) for topic in topics]
+    if len(topics) > 1:
+        rows.append(total_row(topics if total is None else [total], present))
+    return lay_out(*without_empty(TOPIC_COLUMNS, rows), width)
+
+
+def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
+    """Return a topic's row: what needs somebody is red, what is nothing is quiet."""
+    minute, hour = topic.last_minute, topic.last_hour
+    return [
+        Cell(printable.one_line(topic.topic)),
+        _count(topic.ready),
+        Cell(age(topic.oldest_ready_at, present), "" if topic.oldest_ready_at else QUIET),
+        _count(topic.waiting),
+        _count(topic.running, "blue"),
+        _count(topic.dead_lettered, "bold red"),
+        _count(topic.canceled),
+        _count(minute.submitted),
+        _count(minute.completed, "green"),
+        _count(minute.failed, "red"),
+        _count(hour.submitted),
+        _count(hour.completed),
+        _count(hour.failed),
+        Cell("none", "bold yellow") if topic.ready and not topic.workers else _count(topic.workers),
+        Cell("paused" if topic.paused else "", "bold red"),
+    ]
+
+
+def total_row(topics: Sequence[pulse.TopicInfo], present: datetime) -> Row:
+    """Return the row of all topics together. Workers are not added up: one may serve several."""
+    counts = [sum(column) for column in zip(*map(_counts, topics), strict=True)]
+    oldest = min((t.oldest_ready_at for t in topics if t.oldest_ready_at), default=None)
+    texts = ["total", compact(counts[0]), age(oldest, present), *map(compact, counts[1:]), "", ""]
+    return [Cell(text, "bold") for text in texts]
+
+
+def _counts(topic: pulse.TopicInfo) -> Sequence[int]:
+    minute, hour = topic.last_minute, topic.last_hour
+    return (
+        *(topic.ready, topic.waiting, topic.running, topic.dead_lettered, topic.canceled),
+        *(minute.submitted, minute.completed, minute.failed),
+        *(hour.submitted, hour.completed, hour.failed),
+    )
+
+
+def _count(number: int, style: str = "") -> Cell:
+    return Cell(compact(number), style if number else QUIET)
+
+
+WORKER_COLUMNS = (
+    Column("WORKER", shortest=16),
+    Column("HOLDS", right=True),
+    Column("LONGEST", right=True),
+    Column("CONNECTED", shortest=14),
+    Column("TOPICS", shortest=10, drop=2),
+    Column("SERVER", shortest=8, drop=3),
+)
+
+
+def worker_view() -> View[pulse.WorkerInfo]:
+    """Return how workers are listed."""
+    present = now()
+    fields = ("worker_id", "server", "connected_at", "topics", "capacity", "held_count")
+    return View(WORKER_COLUMNS, lambda worker: worker_row(worker, present), worker_shape, fields)
+
+
+def worker_row(worker: pulse.WorkerInfo, present: datetime) -> Row:
+    """Return a worker's row. One that is gone and still holds jobs is red."""
+    style = "" if worker.connected_at else "red"
+    longest = min((job.since for job in worker.held if job.since), default=None)
+    holds = f"{worker.held_count:,}/{worker.capacity:,}" if worker.connected_at else f"{worker.held_count:,}"
+    return [
+        Cell(printable.one_line(worker.worker_id), style),
+        Cell(holds, style or ("" if worker.held_count else QUIET)),
+        Cell(age(longest, present), style or ("" if longest else QUIET)),
+        Cell(age(worker.connected_at, present) if worker.connected_at else _gone(worker, present), style),
+        Cell(printable.one_line(", ".join(worker.topics)) or "–", style or QUIET),
+        Cell(printable.one_line(worker.server or "–"), style or QUIET),
+    ]
+
+
+def gone_first(workers: Sequence[pulse.WorkerInfo]) -> list[pulse.WorkerInfo]:
+    """Return the workers by name, those that somebody should look at before the others."""
+    return sorted(workers, key=lambda worker: worker.connected_at is not None)
+
+
+def describe_held(workers: Sequence[pulse.WorkerInfo], width: int | None) -> Iterator[Line]:
+    """Yield each worker with the jobs that it holds below it."""
+    present = now()
+    columns = (Column(""), Column("", shortest=8), Column("", drop=1), Column(""), Column("", drop=2))
+    for worker in workers:
+        name = printable.one_line(worker.worker_id)
+        if worker.connected_at:
+            told = f"connected {ago(worker.connected_at, present)}"
+            yield [Cell(name, "bold"), Cell(f"  {told}, holds {worker.held_count:,} of {worker.capacity:,}")]
+        else:
+            told = _gone(worker, present)
+            yield [Cell(name, "bold red"), Cell(f"  {told}, holds {worker.held_count:,}", "red")]
+        yield from lay_out(columns, [_held_row(job, present) for job in worker.held], width)[1:]
+        if worker.held_count > len(worker.held):
+            yield [Cell(f"  … and {worker.held_count - len(worker.held):,} more", QUIET)]
+
+
+def _held_row(job: pulse.HeldJob, present: datetime) -> Row:
+    lease = "" if job.lease_until is None else f"lease ends {ago(job.lease_until, present)}"
+    is_over = job.lease_until is not None and job.lease_until < present
+    return [
+        Cell(f"  {job.id}"),
+        Cell(printable.one_line(job.topic)),
+        Cell(f"attempt {job.attempt}"),
+        Cell(f"for {age(job.since, present)}"),
+        Cell("lease is over" if is_over else lease, "red" if is_over else QUIET),
+    ]
+
+
+def _gone(worker: pulse.WorkerInfo, present: datetime) -> str:
+    """Say of a worker without a connection how long it keeps its jobs from another."""
+    until = max((job.lease_until for job in worker.held if job.lease_until), default=None)
+    if until is None:
+        return "gone"
+    return f"gone, {age(present, until)} left" if until > present else "gone, overdue"
+
+
+_DEAD_LETTER_COLUMNS = (
+    Column("TOPIC", shortest=8),
+    Column("COUNT", right=True),
+    Column("FIRST", drop=2),
+    Column("LAST", drop=1),
+    Column("GROUP"),
+    Column("ERROR", shortest=14),
+)
+_DEAD_LETTER_FIELDS = (
+    *("topic", "error_group", "count", "first_at", "last_at"),
+    *("sample.id", "sample.last_error"),
+)
+
+
+def dead_letter_view() -> View[pulse.DeadLetterGroup]:
+    """Return how groups of dead letters are listed."""
+    present = now()
+
+    def row(group: pulse.DeadLetterGroup) -> Row:
+        return [
+            Cell(printable.one_line(group.topic)),
+            Cell(f"{group.count:,}", "bold red"),
+            Cell(_told(group.first_at, present), QUIET),
+            Cell(_told(group.last_at, present)),
+            Cell(group.error_group),
+            Cell(printable.summary(group.sample.last_error or "")),
+        ]
+
+    return View(_DEAD_LETTER_COLUMNS, row, dead_letter_shape, _DEAD_LETTER_FIELDS)
+
+
+def _told(moment: datetime | None, present: datetime) -> str:
+    return "" if moment is None else ago(moment, present)
