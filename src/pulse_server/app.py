@@ -50,6 +50,7 @@ from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
+from pulse_server.transport.grpc.answers import Answers
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.consumer import Consumer
@@ -124,6 +125,7 @@ class App:
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
         self._lines = Lines(metrics)
+        answers = Answers()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
             Producer(Submissions(repo, signals, metrics, transitions, Handover(claims, self.hub))),
@@ -143,12 +145,13 @@ class App:
                 self.servers,
                 transitions,
                 self.gate,
+                answers,
             ),
             Introduction(callers),
             self._lines,
             change_log=ChangeLog(callers),
             metrics=metrics,
-            interceptors=_doors(self.access, metrics),
+            interceptors=_doors(self.access, metrics, answers),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -255,8 +258,10 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
-def _doors(access: Access | None, metrics: Metrics) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    entrance = Entrance(metrics)
+def _doors(
+    access: Access | None, metrics: Metrics, answers: Answers
+) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    entrance = Entrance(metrics, answers)
     if access is None:
         return (entrance,)
     return (Doorkeeper(access.authenticator, access.directory, entrance),)

@@ -307,6 +307,17 @@ REQUEST_SLOW_LOOKS = 3
 REQUEST_FAIR_LOOKS = 200
 # What slow requests without a slot may take together.
 SLOW_REQUESTS_BYTES = 64 * 1024 * 1024
+# What a call takes while it is under way: of all callers, 5,000 calls, and of one. A thousand workers of one
+# user have up to four each. The request of a stream stays for as long as the stream, in about three copies.
+CALL_BYTES = 32 * 1024
+CALLS_BYTES = 5000 * CALL_BYTES
+CALLS_BYTES_OF_ONE_CALLER = 4000 * CALL_BYTES
+REQUEST_COPIES = 3
+# Answers that wait to be taken, of all callers and of one; gRPC has a copy of each. A small one is always
+# sent.
+UNREAD_BYTES = 64 * 1024 * 1024
+UNREAD_BYTES_OF_ONE_CALLER = 40 * 1024 * 1024
+SMALL_ANSWER_BYTES = 4 * 1024
 # Connections of which it is known how large their last request was; about 200 bytes each.
 CONNECTIONS_REMEMBERED = 10_000
 # What a connection has to become one of HTTP/2, with TLS or without.

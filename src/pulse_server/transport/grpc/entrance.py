@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
+from pulse_server import tuning
 from pulse_server.domain.errors import PulseError, ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
+from pulse_server.transport.grpc.answers import Answers, serialized_or_bytes
 from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
-from pulse_server.transport.grpc.intake import Intake, respond
+from pulse_server.transport.grpc.budgets import Budget
+from pulse_server.transport.grpc.intake import Intake
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
 from pulse_server.transport.grpc.strangers import StrangersRequests, StrangersStreams
 
@@ -24,13 +27,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
+_MANY_CALLS = "Too many calls are under way. End some, or try again in a moment."
+
 
 class Entrance(grpc.aio.ServerInterceptor):
     """By itself the interceptor of a server without users; with users the doorkeeper stands before it."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, answers: Answers | None = None) -> None:
         self._metrics = metrics
+        self._answers = answers or Answers()
         self._intake = Intake()
+        self._calls = Budget(tuning.CALLS_BYTES, of_one=tuning.CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
         self._strangers = StrangersRequests()
         self._strangers_streams = StrangersStreams()
 
@@ -44,7 +51,7 @@ class Entrance(grpc.aio.ServerInterceptor):
             return None
         if details.method in PUBLIC:
             return taking_a_stream(handler, partial(self.answer_anybody, handler))
-        return handler if handler.request_streaming else self.admitting(handler, details.method, None)
+        return self.admitting(handler, details.method, None)
 
     def admitting(self, handler: Handler, method: str, user: str | None) -> Handler:
         """The handler, called once its request was admitted and read."""
@@ -54,29 +61,39 @@ class Entrance(grpc.aio.ServerInterceptor):
         self, handler: Handler, method: str, user: str | None, requests: Any, context: Context
     ) -> None:
         """Answer a call of the user, or else of its address."""
-        if handler.request_streaming:
-            await respond(handler, requests, context)
-            return
+        caller = user or peer_address(context.peer())
         try:
-            caller = user or peer_address(context.peer())
-            async with self._intake.request(context, caller, method) as box:
-                request = _parsed(handler, box)
-                if not handler.response_streaming:
-                    await respond(handler, request, context)
+            with self._calls.taken(caller, tuning.CALL_BYTES):
+                await self._serve(handler, method, caller, requests, context)
         except PulseError as error:
             await self.refuse(method, error, context)
+
+    async def _serve(
+        self, handler: Handler, method: str, caller: str, requests: Any, context: Context
+    ) -> None:
+        if handler.request_streaming:
+            await self._answers.respond(handler, requests, caller, context)
+            return
+        async with self._intake.request(context, caller, method) as box:
+            # What a stream asks for stays in memory for as long as it lasts, taken apart and as a message.
+            kept = len(box[0]) * tuning.REQUEST_COPIES if handler.response_streaming else 0
+            request = _parsed(handler, box)
+            if not handler.response_streaming:
+                await self._answers.respond(handler, request, caller, context)
         if handler.response_streaming:
-            await respond(handler, request, context)
+            with self._calls.taken(caller, kept):
+                await self._answers.respond(handler, request, caller, context)
 
     async def answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
         """Answer a call of a caller of whom nothing is known."""
         request = _parsed(handler, [await self._strangers.read(context)])
+        address = peer_address(context.peer())
         if not handler.response_streaming:
-            await respond(handler, request, context)
+            await self._answers.respond(handler, request, address, context)
             return
         try:
-            with self._strangers_streams.entered(peer_address(context.peer())):
-                await respond(handler, request, context)
+            with self._strangers_streams.entered(address):
+                await self._answers.respond(handler, request, address, context)
         except ResourceExhausted as error:
             await abort(context, status_of(error), str(error))
 
@@ -94,7 +111,9 @@ def taking_a_stream(handler: Handler | None, behaviour: Callable[[Any, Context],
     return grpc.stream_stream_rpc_method_handler(
         forgotten_if_aborted(behaviour),
         request_deserializer=handler.request_deserializer if handler and takes_messages else None,
-        response_serializer=handler.response_serializer if handler else None,
+        response_serializer=handler.response_serializer and serialized_or_bytes(handler.response_serializer)
+        if handler
+        else None,
     )
 
 

@@ -12,12 +12,11 @@ it is there. What is known is how the last message of the method was, on the sam
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from mmap import PAGESIZE
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
@@ -27,8 +26,6 @@ from pulse_server.transport.grpc.boundary import NoRequest
 from pulse_server.transport.grpc.quotas import Quota
 
 Context = grpc.aio.ServicerContext[Any, Any]
-if TYPE_CHECKING:
-    Handler = grpc.RpcMethodHandler[Any, Any]
 
 _MEMORY = Path("/proc/self/statm")
 _TOO_SLOW = "The request did not arrive in time, and others wait to be read. Try again."
@@ -200,17 +197,3 @@ def resident_bytes() -> int:
         return int(_MEMORY.read_text().split()[1]) * PAGESIZE
     except OSError:
         return 0
-
-
-async def respond(handler: Handler, requests: Any, context: Context) -> None:
-    """Call the behaviour with its request, or its requests, and send what it answers."""
-    behaviour: Any = (
-        handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-    )
-    if inspect.isasyncgenfunction(behaviour):
-        async for response in behaviour(requests, context):
-            await context.write(response)
-        return
-    response = await behaviour(requests, context)
-    if not handler.response_streaming:
-        await context.write(response)

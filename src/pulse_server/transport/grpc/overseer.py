@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies, TopicRates
+from pulse_server.domain.transitions import Transition
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.gate import Gate
 from pulse_server.service.minutes import Minutes
@@ -19,7 +21,10 @@ from pulse_server.service.servers import Servers, workers_page
 from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
 from pulse_server.service.transitions import Transitions
 from pulse_server.telemetry.metrics import OTHER_TOPICS
+from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert, convert_overview
+from pulse_server.transport.grpc.answers import Answers
+from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import each_in_turns
 
 
@@ -32,6 +37,7 @@ class Overseer:
         servers: Servers,
         transitions: Transitions,
         gate: Gate,
+        answers: Answers,
     ) -> None:
         self._topics = topics
         self._minutes = minutes
@@ -39,6 +45,7 @@ class Overseer:
         self._servers = servers
         self._transitions = transitions
         self._gate = gate
+        self._answers = answers
 
     async def list_topics(self, request: pb.ListTopicsRequest, _context: Any) -> pb.ListTopicsResponse:
         limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
@@ -129,15 +136,21 @@ class Overseer:
         _check_watched("job_ids", len(request.job_ids))
         topics = [limits.check_topic(topic) for topic in request.topics]
         job_ids = [parse_id(job_id, "job_ids") for job_id in request.job_ids]
+        caller = calling_user() or peer_address(context.peer())
         with self._transitions.watching(topics, job_ids) as watcher:
             await context.write(pb.WatchJobsResponse())  # from here on nothing is missed unsaid
             async for transitions, missed in watcher.batches():
-                await context.write(
-                    pb.WatchJobsResponse(
-                        transitions=[convert_overview.transition(change) for change in transitions],
-                        missed=missed,
-                    )
-                )
+                data = _news(transitions, missed)
+                if not self._answers.has_room(caller, data):
+                    data = _news((), missed + len(transitions))
+                await self._answers.send(data, caller, context)
+
+
+def _news(transitions: Sequence[Transition], missed: int) -> bytes:
+    """The message as bytes: a watcher that does not read keeps no more than these."""
+    return pb.WatchJobsResponse(
+        transitions=[convert_overview.transition(change) for change in transitions], missed=missed
+    ).SerializeToString()
 
 
 def _topic(name: str) -> str:

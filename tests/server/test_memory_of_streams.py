@@ -1,0 +1,99 @@
+"""Callers that read nothing, or open many streams, do not decide how much memory pulsed takes."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.server.pulsed_process import Pulsed, pulsed
+from tests.server.test_memory_of_pulsed import ALONE, MIB, most_memory
+from tests.transport.authorised import basic, caller
+from tests.transport.http2_frames import (
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    SETTINGS,
+    call_of,
+    frame,
+    message,
+    next_frame,
+    usual_headers,
+)
+
+USERS = "admin:tweety-4711:admin,viewer:tweety-4711:viewer,worker:tweety-4711:worker"
+NO_WINDOW = (4).to_bytes(2, "big") + bytes(4)  # SETTINGS_INITIAL_WINDOW_SIZE = 0: no answer may be sent
+
+
+@asynccontextmanager
+async def caller_as(server: Pulsed, user: str) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(server.address, ALONE) as channel:
+        yield caller(channel, user)
+
+
+async def ended_streams(reader: asyncio.StreamReader, count: int) -> None:
+    """Return once so many calls of the connection were answered with a status."""
+    while count:
+        kind, flags, _, _ = await next_frame(reader)
+        count -= kind == HEADERS and bool(flags & END_STREAM)
+
+
+async def test_answers_that_nobody_reads_are_bounded_in_bytes(database_dsn: str) -> None:
+    async with pulsed(database_dsn, PULSE_AUTH_USERS=USERS) as server, caller_as(server, "admin") as admin:
+        job = await admin.SubmitJob(pb.SubmitJobRequest(topic="large", payload=bytes(MIB)))
+        host, _, port = server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(PREFACE + frame(SETTINGS, 0, 0, NO_WINDOW))
+        request = message(pb.GetJobRequest(job_id=job.job_id).SerializeToString())
+        (key, value), *_ = basic("viewer")
+        headers = [*usual_headers(b"/pulse.v1.PulseService/GetJob"), (key.encode(), value.encode())]
+        for number in range(250):
+            writer.write(call_of(2 * number + 1, b"", request, headers))
+            await writer.drain()
+        async with asyncio.timeout(60):
+            await ended_streams(reader, 200)
+
+        assert most_memory(server) < 400
+        answer = await admin.GetJob(pb.GetJobRequest(job_id=job.job_id))
+        assert len(answer.job.payload) == MIB, "other callers have room of their own"
+        writer.close()
+
+
+async def test_watchers_that_read_nothing_miss_transitions_and_take_little(database_dsn: str) -> None:
+    many = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="x" * 250)] * 1000)
+    async with pulsed(database_dsn, PULSE_AUTH_USERS=USERS) as server, caller_as(server, "admin") as admin:
+        async with caller_as(server, "viewer") as viewer:
+            watchers = [viewer.WatchJobs(pb.WatchJobsRequest()) for _ in range(900)]
+            for watcher in watchers:
+                await watcher.read()
+            for _ in range(3):
+                await admin.SubmitJobs(many)
+            # A caller of gRPC reads ahead; what it has in all is more than a watcher of one may take.
+            missed = 0
+            async with asyncio.timeout(60):
+                while not missed:
+                    missed = sum([(await watcher.read()).missed for watcher in watchers])
+        assert most_memory(server) < 400
+
+
+async def test_filters_of_watchers_are_bounded_in_bytes(database_dsn: str) -> None:
+    request = pb.WatchJobsRequest(
+        job_ids=[str(uuid.uuid4()) for _ in range(1000)], topics=[f"{n:0255}" for n in range(1000)]
+    )
+    async with pulsed(database_dsn, PULSE_AUTH_USERS=USERS) as server, caller_as(server, "viewer") as viewer:
+        watchers = [viewer.WatchJobs(request)]
+
+        async def watch_with_many() -> None:
+            while len(watchers) < 600:
+                watchers.append(viewer.WatchJobs(request))
+                await watchers[-1].read()
+
+        with pytest.raises(grpc.aio.AioRpcError, match="Too many calls are under way"):
+            await watch_with_many()
+        assert most_memory(server) < 400
+        async with caller_as(server, "admin") as admin:
+            await admin.SubmitJob(pb.SubmitJobRequest(topic="small"))
