@@ -289,6 +289,8 @@ HTTP_GATHER_BYTES = 64 * 1024 * 1024
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 # A message beyond this is large. The SDK's have 2 MiB at the most, and a payload.
 LARGE_REQUEST_BYTES = 4 * 1024 * 1024
+# What is parsed in one turn of the event loop, some 10 ms at the worst.
+PARSE_TURN_BYTES = 256 * 1024
 # Large requests that are read or answered at a time: about 100 MB of them. Then those that turned out to be
 # large and wait for their turn, those of new connections, and small ones (docs/adr/0038).
 LARGE_REQUESTS = 3

@@ -9,11 +9,12 @@ from time import perf_counter
 from typing import Any, NamedTuple, NoReturn
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import errors
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.parsing import Parser, Unreadable
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,10 @@ SERVICE = "pulse.v1.PulseService"
 class Malformed(errors.PulseError):
     def __init__(self, unreadable: Unreadable) -> None:
         super().__init__(
-            f"This is not a valid {unreadable.meant}. Encode it with {unreadable.contract}, strings in UTF-8."
+            f"This {unreadable.meant} has more entries than any call may have. Send fewer at a time."
+            if unreadable.has_too_many_fields
+            else f"This is not a valid {unreadable.meant}. Encode it with {unreadable.contract}, "
+            "strings in UTF-8."
         )
 
 
@@ -84,7 +88,7 @@ def handlers(
     for method in methods:
         is_stream = method.server_streaming
         make = _MAKERS[method.client_streaming, is_stream]
-        parse = parser(getattr(pb, method.input_type.name))
+        parse = Parser(getattr(pb, method.input_type.name))
         table[method.name] = make(
             forgotten_if_aborted(
                 _guarded(
@@ -105,29 +109,6 @@ _MAKERS = {
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-
-
-class Unreadable(NamedTuple):
-    """Stands for a request that is not a message of its type."""
-
-    meant: str
-    contract: str
-    """The file that describes the type."""
-
-
-def parser(message_type: type[Message]) -> Callable[[bytes], Message | Unreadable]:
-    """Reads requests of this type. Never raises: what cannot be read is answered by the handler."""
-    described = message_type.DESCRIPTOR
-    unreadable = Unreadable(described.name, described.file.name.rpartition("/")[2])
-
-    # An exception in here would be answered as INTERNAL, though the fault is the caller's.
-    def parse(data: bytes) -> Message | Unreadable:
-        try:
-            return message_type.FromString(data)
-        except (DecodeError, ValueError, RecursionError):
-            return unreadable
-
-    return parse
 
 
 class Sized(NamedTuple):

@@ -20,6 +20,7 @@ from pulse_server.transport.grpc.answers import Answers, serialized_or_bytes
 from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
 from pulse_server.transport.grpc.budgets import Budget
 from pulse_server.transport.grpc.intake import Intake
+from pulse_server.transport.grpc.parsing import Parser
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
 from pulse_server.transport.grpc.strangers import StrangersRequests, StrangersStreams
 
@@ -77,7 +78,7 @@ class Entrance(grpc.aio.ServerInterceptor):
         async with self._intake.request(context, caller, method) as box:
             # What a stream asks for stays in memory for as long as it lasts, taken apart and as a message.
             kept = len(box[0]) * tuning.REQUEST_COPIES if handler.response_streaming else 0
-            request = _parsed(handler, box)
+            request = await _parsed(handler, box)
             if not handler.response_streaming:
                 await self._answers.respond(handler, request, caller, context)
         if handler.response_streaming:
@@ -86,7 +87,7 @@ class Entrance(grpc.aio.ServerInterceptor):
 
     async def answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
         """Answer a call of a caller of whom nothing is known."""
-        request = _parsed(handler, [await self._strangers.read(context)])
+        request = await _parsed(handler, [await self._strangers.read(context)])
         address = peer_address(context.peer())
         if not handler.response_streaming:
             await self._answers.respond(handler, request, address, context)
@@ -117,7 +118,7 @@ def taking_a_stream(handler: Handler | None, behaviour: Callable[[Any, Context],
     )
 
 
-def _parsed(handler: Handler, box: list[bytes]) -> Any:
+async def _parsed(handler: Handler, box: list[bytes]) -> Any:
     """The message of the bytes, which are let go."""
     parse: Any = handler.request_deserializer
-    return parse(box.pop())
+    return await parse.in_turns(box) if isinstance(parse, Parser) else parse(box.pop())

@@ -10,7 +10,8 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse_server.transport.grpc.boundary import SERVICE, forgotten_if_aborted, parser, require_readable
+from pulse_server.transport.grpc.boundary import SERVICE, forgotten_if_aborted, require_readable
+from pulse_server.transport.grpc.parsing import Parser
 
 HEALTH = "grpc.health.v1.Health"
 
@@ -41,7 +42,7 @@ class Health:
         self._wake_watchers()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        read = parser(health_pb2.HealthCheckRequest)
+        read = Parser(health_pb2.HealthCheckRequest)
         write = health_pb2.HealthCheckResponse.SerializeToString
         return grpc.method_handlers_generic_handler(
             HEALTH,
@@ -102,7 +103,7 @@ def add_reflection(server: grpc.aio.Server) -> None:
 
     handler = grpc.stream_stream_rpc_method_handler(
         info,
-        parser(reflection_pb2.ServerReflectionRequest),
+        Parser(reflection_pb2.ServerReflectionRequest),
         reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
     server.add_generic_rpc_handlers(

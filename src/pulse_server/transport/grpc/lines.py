@@ -15,8 +15,9 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, Unreadable, judged
+from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, judged
 from pulse_server.transport.grpc.held import HeldBytes
+from pulse_server.transport.grpc.parsing import Unreadable
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
