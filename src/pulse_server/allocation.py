@@ -1,11 +1,15 @@
-"""What this process asks of the system: to take back freed memory, and for all open files it may have."""
+"""What this process asks of the system: how much memory it has, to take back what it freed, and for all open
+files it may have."""
 
 from __future__ import annotations
 
 import ctypes
 import resource
 from contextlib import suppress
+from mmap import PAGESIZE
+from pathlib import Path
 
+_MEMORY = Path("/proc/self/statm")
 # glibc's mallopt, and what it is asked for.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # Blocks of this size go back to the system when they are freed. By itself glibc raises the bound to the
@@ -23,6 +27,20 @@ def give_back_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
         mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+def give_back_freed() -> None:
+    """Return what was freed to the system, small blocks too. It can take some 100 ms: call it in a thread."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """The memory that this process has; 0 where the system does not say."""
+    try:
+        return int(_MEMORY.read_text().split()[1]) * PAGESIZE
+    except OSError:
+        return 0
 
 
 def raise_open_files() -> None:

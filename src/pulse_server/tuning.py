@@ -342,6 +342,11 @@ LINE_MESSAGES = 32
 # are fewer.
 LINE_BYTES = 4 * 1024 * 1024
 LINES_BYTES = 32 * 1024 * 1024
+# The memory of the process beyond which lines end, and none is opened. All else stays below it, but for many
+# large requests at once. It is looked at this often while lines are open, 15 µs each, and while it is short.
+LINES_MEMORY = 320 * 1024 * 1024
+LINES_LOOK = timedelta(milliseconds=50)
+LINES_SHORT_LOOK = timedelta(milliseconds=500)
 # Lines of one connection; the SDK has one for each kind and client.
 CONNECTION_LINES = 16
 # A message that a worker does not take for this share of a lease ends its stream. What waits behind it is

@@ -3,15 +3,16 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
 from tests.server.pulsed_process import Pulsed, pulsed
-from tests.server.test_memory_of_pulsed import ALONE, MIB, most_memory
+from tests.server.test_memory_of_pulsed import ALONE, LARGE, MIB, Stalling, most_memory, stub_of
 from tests.transport.authorised import basic, caller
 from tests.transport.http2_frames import (
     END_STREAM,
@@ -97,3 +98,30 @@ async def test_filters_of_watchers_are_bounded_in_bytes(database_dsn: str) -> No
         assert most_memory(server) < 400
         async with caller_as(server, "admin") as admin:
             await admin.SubmitJob(pb.SubmitJobRequest(topic="small"))
+
+
+async def test_messages_that_never_end_on_lines_take_little_and_lines_open_again(database_dsn: str) -> None:
+    message = pb.StreamSubmitsRequest(number=1, request=LARGE)
+
+    async def send_most(address: str) -> None:
+        async with stub_of(address) as stub:
+            line = stub.StreamSubmits()
+            await line.write(message)
+            await line.read()
+
+    async def is_answered() -> bool:
+        async with stub_of(server.address) as stub:
+            line = stub.StreamSubmits()
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await line.write(pb.StreamSubmitsRequest(number=7))
+                return (await line.read()) is not grpc.aio.EOF
+            return False
+
+    async with pulsed(database_dsn) as server, Stalling(server.address, 26 * MIB) as address:
+        lines = [asyncio.create_task(send_most(address)) for _ in range(24)]
+        await server.wait_for("lines_ended_for_memory")
+        await eventually(is_answered)
+        assert most_memory(server) < 512
+        for line in lines:
+            line.cancel()
+        await asyncio.gather(*lines, return_exceptions=True)

@@ -14,20 +14,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from mmap import PAGESIZE
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from pulse_server import tuning
+from pulse_server.allocation import resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import NoRequest
 from pulse_server.transport.grpc.quotas import Quota
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_MEMORY = Path("/proc/self/statm")
 _TOO_SLOW = "The request did not arrive in time, and others wait to be read. Try again."
 _MANY_LARGE = "The server takes in as many large requests as it can. Try again in a moment."
 
@@ -189,11 +187,3 @@ class SlowRequests:
         if not now:
             return len(self._readings) > tuning.LARGE_REQUESTS
         return now - self._before > tuning.SLOW_REQUESTS_BYTES
-
-
-def resident_bytes() -> int:
-    """The memory that this process has; 0 where the system does not say."""
-    try:
-        return int(_MEMORY.read_text().split()[1]) * PAGESIZE
-    except OSError:
-        return 0

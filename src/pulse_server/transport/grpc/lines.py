@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.allocation import give_back_freed, resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, judged
@@ -21,15 +23,24 @@ from pulse_server.transport.grpc.parsing import Unreadable
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+log = logging.getLogger(__name__)
+
 
 class Lines:
-    """The lines that are open. They never end by themselves, so a server that drains has to end them."""
+    """The lines that are open. They never end by themselves, so a server that drains has to end them.
+
+    A line waits for its next message all the time, and gRPC does not say how much of one is there: thousands
+    of lines that are silent cost little, and twenty with a message that never ends 640 MiB. So the memory of
+    the process is looked at while lines are open. Once it is short they end, which frees what was half sent.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._open: set[_Line] = set()
         self._connections: Counter[str] = Counter()
         self._is_ending = False
+        self._is_short = False
+        self._next_look: asyncio.TimerHandle | None = None
 
     def carrying(self, method: str, behaviour: Behaviour, answer: Callable[..., Any]) -> Behaviour:
         """A line whose every message is a call of the method, counted as one, and answered with `answer`."""
@@ -40,6 +51,7 @@ class Lines:
             with self._of_connection(context.peer()):
                 line = _Line(call, answer, context, held)
                 self._open.add(line)
+                self._look_soon()
                 try:
                     if not self._is_ending:
                         await line.serve()
@@ -50,7 +62,9 @@ class Lines:
 
     @contextmanager
     def _of_connection(self, connection: str) -> Iterator[None]:
-        """Count the line to its connection. ResourceExhausted if that has too many."""
+        """Count the line to its connection. ResourceExhausted if that has too many, or memory is short."""
+        if self._is_short:
+            raise ResourceExhausted("The server is short of memory and opens no lines. Call without one.")
         if self._connections[connection] >= tuning.CONNECTION_LINES:
             raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
         self._connections[connection] += 1
@@ -60,6 +74,27 @@ class Lines:
             self._connections[connection] -= 1
             if not self._connections[connection]:
                 del self._connections[connection]
+
+    def _look_soon(self) -> None:
+        if self._next_look is None:
+            loop = asyncio.get_running_loop()
+            pause = tuning.LINES_SHORT_LOOK if self._is_short else tuning.LINES_LOOK
+            self._next_look = loop.call_later(pause.total_seconds(), self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next_look = None
+        resident = resident_bytes()
+        was_short, self._is_short = self._is_short, resident > tuning.LINES_MEMORY
+        if self._is_short:
+            if not was_short:
+                log.warning(
+                    "lines_ended_for_memory", extra={"resident_bytes": resident, "lines": len(self._open)}
+                )
+            for line in self._open:
+                line.end()
+            loop.run_in_executor(None, give_back_freed)
+        if self._open or self._is_short:
+            self._look_soon()
 
     def end(self) -> None:
         """Read nothing more. Each line ends once what it had read is answered; new ones end at once."""
