@@ -155,6 +155,20 @@ async def test_job_released_before_its_first_attempt_started_needs_no_confirmati
     assert (await store.job(job_id)).started_at is None
 
 
+async def test_job_that_was_lost_with_a_worker_needs_confirmation_after_a_release_too(store: Store) -> None:
+    """Else it could kill one worker after the other: each death within its first moments costs no attempt."""
+    claim = await store.start("A", confirms=True, max_attempts=5)
+    await store.time.lapse_leases(claim.job_id)
+    await store.repo.reap_expired(1)
+    await store.time.make_due(claim.job_id)
+    await store.repo.promote_due(1)
+
+    for _ in range(2):
+        (claimed,) = await store.repo.claim_batch(["email"], room("B", 1, confirms=True), LEASE)
+        assert (claimed.attempt, claimed.confirm) == (1, True)
+        await store.repo.release_jobs([Claim(claim.job_id, "B", 1)])
+
+
 async def test_confirmation_is_asked_of_the_workers_that_can_give_it(store: Store) -> None:
     await store.submit(a_job(max_attempts=1), a_job(max_attempts=1))
     slots = Slots(["old", "new"], [False, True], [0, 1])

@@ -252,12 +252,13 @@ RETURNING claim.id, claim.worker_id, claim.attempt;
 -- name: release_jobs
 -- From RUNNING back to the head of the line, if the claim still holds: the job was never delivered, or its
 -- worker has not started it. The attempt is given back, and a job that was never tried looks so again: its
--- next claim needs no confirmation. RETRYING, since RUNNING leads to no other waiting state.
+-- next claim needs no confirmation. One that was lost with a worker, which its history shows, keeps its start, or it
+-- could kill a worker for free after each release. RETRYING, since RUNNING leads to no other waiting state.
 UPDATE pulse.jobs AS job
 SET status = 'RETRYING',
     ready = true,
     attempts = job.attempts - 1,
-    started_at = CASE WHEN job.attempts > 1 THEN job.started_at END,
+    started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
     next_run_at = clock_timestamp(),
     locked_by = NULL,
     lease_until = NULL
