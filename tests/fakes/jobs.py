@@ -110,11 +110,16 @@ class InMemoryJobRepo:
                 extended.add(claim)
         return extended
 
-    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
+    async def release_jobs(
+        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+    ) -> dict[str, str]:
         self._answer("release_jobs")
         released = {}
         for claim in claims:
             if (job := self._held(claim, strict=True)) is not None:
+                assert job.started_at is not None
+                if unread_for and (job.delivered or job.started_at >= self.clock.now() - unread_for):
+                    continue
                 self._put(
                     job,
                     status=JobStatus.RETRYING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
@@ -223,6 +224,19 @@ async def test_release_gives_the_attempt_back_and_the_job_is_ready(store: Store)
     assert (job.status, job.ready, job.attempts) == (JobStatus.RETRYING, True, 0)
     assert (job.locked_by, job.lease_until, job.history) == (None, None, ())
     assert await store.claim("B") == [Claim(claim.job_id, "B", 1)]
+
+
+async def test_release_of_what_was_not_read_leaves_what_is_young_or_was_beaten(store: Store) -> None:
+    unread, beaten = await store.start("A", confirms=True), await store.start("A", confirms=True)
+    await store.repo.extend_leases([beaten], LEASE)
+
+    assert not await store.repo.release_jobs([unread, beaten], unread_for=timedelta(hours=1))
+    # Every claim is older than that.
+    released = await store.repo.release_jobs([unread, beaten], unread_for=timedelta(hours=-1))
+
+    assert list(released) == [unread.job_id]
+    assert (await store.job(unread.job_id)).attempts == 0
+    assert (await store.job(beaten.job_id)).status is JobStatus.RUNNING
 
 
 async def test_empty_batch_is_no_work(store: Store) -> None:

@@ -91,7 +91,7 @@ CASES = {
         BATCH,
     ),
     "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
-    "release": Case("release_jobs", CLAIMS, ["jobs_pkey"], BATCH),
+    "release": Case("release_jobs", [*CLAIMS, "NULL"], ["jobs_pkey"], BATCH),
     "reap": Case(
         "reap_expired", [str(BATCH), "clock_timestamp()", "''"], ["jobs_expired", "jobs_pkey"], 2 * BATCH
     ),

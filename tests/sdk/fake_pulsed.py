@@ -62,6 +62,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.paused: set[str] = set()
         self.released: list[str] = []
         self.releases_refused = 0
+        self.held_while_blocked: list[str] | None = None
         self.stream_refusal: tuple[grpc.StatusCode, str] | None = None
         self.refused_streams = 0
         self._waiting: list[pb.StreamJobsResponse] = []
@@ -301,6 +302,8 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
             if request.capacity:
                 self.capacities.append(request.capacity)
             self.released.extend(claim.job_id for claim in request.claims)
+            if request.is_blocked:
+                self.held_while_blocked = [claim.job_id for claim in request.held]
         return pb.ReleaseResponse(released=len(request.claims))
 
 

@@ -58,6 +58,56 @@ async def test_jobs_behind_a_blocked_event_loop_are_released_and_no_more_are_ask
     assert sorted(fake.released) == ["j2", "j3"]
 
 
+async def test_worker_with_a_blocked_event_loop_names_what_it_holds_beyond_what_it_releases(
+    fake: FakePulsed, running: Running
+) -> None:
+    """The server learns from this what the worker was sent and has not read."""
+    blocked, go = threading.Event(), threading.Event()
+    async with pulse.Pulse(fake.address, concurrency=4) as p:
+
+        @p.job("work")
+        async def handle(ctx: pulse.Context) -> None:
+            blocked.set()
+            wait_for(go)  # blocks the loop, on purpose
+
+        def look() -> None:
+            wait_for(blocked)
+            fake.deliver("unread")
+            fake.until(lambda: fake.released == ["j2"] and fake.held_while_blocked == ["j1"])
+            go.set()
+
+        async with running(p):
+            looking = asyncio.create_task(asyncio.to_thread(look))
+            fake.deliver("j1", "j2")
+            await looking
+
+
+async def test_server_that_did_not_answer_a_release_learns_of_the_blocked_event_loop_from_the_next(
+    fake: FakePulsed, running: Running
+) -> None:
+    """Else it would go on sending jobs to a worker that cannot read them."""
+    blocked, go = threading.Event(), threading.Event()
+    async with pulse.Pulse(fake.address, concurrency=4) as p:
+
+        @p.job("work")
+        async def handle(ctx: pulse.Context) -> None:
+            blocked.set()
+            wait_for(go)  # blocks the loop, on purpose
+
+        def look() -> None:
+            wait_for(blocked)
+            fake.says_its_database_is_away = True
+            fake.until(lambda: fake.releases_refused > 1)
+            fake.says_its_database_is_away = False
+            fake.until(lambda: fake.released == ["j2"] and fake.capacities[-1:] == [1])
+            go.set()
+
+        async with running(p):
+            looking = asyncio.create_task(asyncio.to_thread(look))
+            fake.deliver("j1", "j2")
+            await looking
+
+
 async def test_recall_releases_what_has_not_started_of_its_topics(fake: FakePulsed, running: Running) -> None:
     begun: list[str] = []
     go = asyncio.Event()

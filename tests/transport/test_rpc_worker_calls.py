@@ -208,3 +208,26 @@ async def test_release_of_a_claim_that_is_gone_changes_nothing(server: ServerUnd
         stale = pb.ReleaseRequest(worker_id="w1", claims=[pb.Claim(job_id=job.job_id, attempt=2)])
         assert (await server.stub.Release(stale)).released == 0
         assert await server.table.everything() == before
+
+
+async def test_what_a_worker_with_a_blocked_event_loop_was_sent_and_has_not_read_is_released(
+    server: ServerUnderTest,
+) -> None:
+    """It names all that it holds. What it has started is beaten, and what is young may be on its way."""
+    ids = [await server.submit() for _ in range(4)]
+    async with server.worker("w1", capacity=4) as worker:
+        jobs = {job.job_id: job for job in await worker.take(4)}
+        named, beaten, unread, young = ids
+        await server.stub.Heartbeats(
+            pb.HeartbeatsRequest(worker_id="w1", claims=[claim_of(jobs[beaten])]), timeout=10
+        )
+        await server.table.connection.execute(
+            "UPDATE pulse.jobs SET started_at = started_at - interval '2 s' WHERE id <> $1", young
+        )
+        blocked = pb.ReleaseRequest(worker_id="w1", capacity=1, is_blocked=True, held=[claim_of(jobs[named])])
+        await server.stub.Release(blocked)
+
+        async with server.worker("w2", capacity=4) as other:
+            again = await other.take_one()
+            assert (again.job_id, again.attempt) == (unread, 1)
+            assert await server.table.count("locked_by = 'w1'") == 3

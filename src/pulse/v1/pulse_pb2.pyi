@@ -2546,23 +2546,34 @@ class ReleaseRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    IS_BLOCKED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     """0: as before; else what the worker can hold from now on"""
+    is_blocked: _builtins.bool
+    """The worker's event loop does not answer: it reads nothing that it is sent, and `held` is all that it has. What it
+    was sent beyond that is released too, once its claim is two seconds old. A worker that reads such a job later has to
+    beat it before it starts it.
+    """
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """released unstarted: their attempts are given back"""
 
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
         capacity: _builtins.int = ...,
+        is_blocked: _builtins.bool = ...,
+        held: _abc.Iterable[Global___Claim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "claims", b"claims", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "claims", b"claims", "held", b"held", "is_blocked", b"is_blocked", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,6 +47,8 @@ class Returns:
         self._waiting: deque[HeldJob] = deque()
         # The server was given a capacity below the window, until the event loop answers.
         self._is_stalled = False
+        # That capacity, until the server has answered.
+        self._capacity = 0
         self._asked_loop_at: float | None = None
 
     def take(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
@@ -70,17 +72,19 @@ class Returns:
         # list() of a set is one step for the interpreter: the event loop cannot change it midway.
         overdue = self.take([job for job in list(self._unstarted) if now >= job.return_by])
         self._waiting.extend(overdue)
-        is_stalling = bool(overdue) or (self._is_blocked(now) and not self._is_stalled)
-        capacity = self._stall(len(overdue)) if is_stalling else 0
-        while self._waiting or capacity:
+        is_blocked = self._is_blocked(now)
+        if overdue or (is_blocked and not self._is_stalled):
+            self._capacity = self._stall(len(overdue))
+        while self._waiting or self._capacity or is_blocked:
             size = min(len(self._waiting), tuning.CLAIMS_PER_RELEASE)
             jobs = [self._waiting.popleft() for _ in range(size)]
-            if again := self._release(call, jobs, capacity):
-                # Until the server has answered, whatever its lease says: a confirmation of the job may have
-                # been stored, and then only the release gives its attempt back.
-                self._waiting.extendleft(job for job in reversed(again) if not job.stop_reason)
+            is_answered, again = self._release(call, jobs, is_blocked)
+            # Until the server has answered, whatever its lease says: a confirmation of the job may have been
+            # stored, and then only the release gives its attempt back.
+            self._waiting.extendleft(job for job in reversed(again) if not job.stop_reason)
+            if again or not is_answered:
                 return False
-            capacity = 0
+            is_blocked = False
         return True
 
     def _is_blocked(self, now: float) -> bool:
@@ -95,28 +99,33 @@ class Returns:
     def _loop_answers(self) -> None:
         self._asked_loop_at = None
         if self._is_stalled:
-            self._is_stalled = False
+            self._is_stalled, self._capacity = False, 0
             self._announce()
 
     @failpoints.before("worker.returning")
     def _release(
-        self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse], jobs: list[HeldJob], capacity: int
-    ) -> list[HeldJob]:
-        """Release the jobs. Returns those that have to be released again."""
+        self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse], jobs: list[HeldJob], is_blocked: bool
+    ) -> tuple[bool, list[HeldJob]]:
+        """Release the jobs. Returns whether the server answered, and the jobs to release again."""
         request = pb.ReleaseRequest(
-            worker_id=self._worker_id, claims=[job.claim() for job in jobs], capacity=capacity
+            worker_id=self._worker_id, claims=[job.claim() for job in jobs], capacity=self._capacity
         )
+        if is_blocked:
+            # What the server has sent since is not among these, and nothing here can read it.
+            request.is_blocked = True
+            request.held.extend(job.claim() for job in list(self._held.values()) if not job.stop_reason)
         try:
             response = call(request)
         except grpc.RpcError:
-            return jobs
+            return False, jobs
+        self._capacity = 0
         # Another session of the database has these rows locked.
         locked = {claim.job_id for claim in response.locked}
         released = [job for job in jobs if job.job_id not in locked]
         for job in released:
             job.stop_reason = "it was released"
         self._call_in_loop(self._released, released)
-        return [job for job in jobs if job.job_id in locked]
+        return True, [job for job in jobs if job.job_id in locked]
 
     def _stall(self, overdue: int) -> int:
         """Take no more than what runs already, until the event loop answers. Returns that capacity."""

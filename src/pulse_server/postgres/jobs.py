@@ -104,9 +104,11 @@ class PostgresJobRepo:
 
     @failpoints.before("jobs.releasing", Unavailable)
     @failpoints.after("jobs.released", Unavailable)
-    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
+    async def release_jobs(
+        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+    ) -> dict[str, str]:
         rows = await self._rows.fetch(
-            self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims))
+            self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims)), unread_for
         )
         return {str(row["id"]): row["topic"] for row in rows}
 

@@ -88,8 +88,13 @@ class JobRepo(Protocol):
         """Extend the leases that still hold. Returns their claims."""
         ...
 
-    async def release_jobs(self, claims: Sequence[Claim]) -> dict[str, str]:
-        """Give the jobs back with their attempts. Returns the ids that were released, with their topics."""
+    async def release_jobs(
+        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+    ) -> dict[str, str]:
+        """Give the jobs back with their attempts. Returns the ids that were released, with their topics.
+
+        With `unread_for` only those that were claimed longer ago, and never beaten.
+        """
         ...
 
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:

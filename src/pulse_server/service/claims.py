@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
@@ -20,6 +20,10 @@ from pulse_server.service.spared_workers import SparedWorkers
 from pulse_server.service.transitions import Transitions, changed
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
+
+# A worker starts a job within a second of its claim, or beats it first. So one that is this old and was never
+# beaten has not started, and will not before its worker has asked. ADR-0043
+_UNREAD_FOR = timedelta(seconds=2)
 
 
 class _Lease(Enum):
@@ -119,6 +123,24 @@ class Claims:
         except PulseError:
             self._spare(claims)
             raise
+        self._note_released(claims, released)
+        missing = [claim for claim in claims if claim.job_id not in released]
+        locked = await self._repo.current_claims(missing) if missing else set()
+        self._spare(locked)
+        return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
+
+    async def release_unread(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Give back what was sent to a worker that does not read, as far as no handler can have started.
+
+        Returns those that were given back. The others are too young, or were beaten.
+        """
+        if not claims:
+            return []
+        released = await self._repo.release_jobs(claims, unread_for=_UNREAD_FOR)
+        self._note_released(claims, released)
+        return [claim for claim in claims if claim.job_id in released]
+
+    def _note_released(self, claims: Sequence[Claim], released: Mapping[str, str]) -> None:
         self._metrics.count_topics(self._metrics.released, released.values())
         self._transitions.tell(
             lambda: [
@@ -130,10 +152,6 @@ class Claims:
             ]
         )
         self._signals.ready(set(released.values()))
-        missing = [claim for claim in claims if claim.job_id not in released]
-        locked = await self._repo.current_claims(missing) if missing else set()
-        self._spare(locked)
-        return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
 
     async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
         return await self._repo.current_claims(claims)

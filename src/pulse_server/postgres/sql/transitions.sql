@@ -254,6 +254,7 @@ RETURNING claim.id, claim.worker_id, claim.attempt;
 -- worker has not started it. The attempt is given back, and a job that was never tried looks so again: its
 -- next claim needs no confirmation. One that was lost with a worker, which its history shows, keeps its start, or it
 -- could kill a worker for free after each release. RETRYING, since RUNNING leads to no other waiting state.
+-- With $4 only what was claimed longer ago than that and was never beaten: its worker has not read it. ADR-0043
 UPDATE pulse.jobs AS job
 SET status = 'RETRYING',
     ready = true,
@@ -266,6 +267,7 @@ FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 WHERE job.id = claim.id
   AND job.locked_by = claim.worker_id
   AND job.attempts = claim.attempt
+  AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
 RETURNING job.id, job.topic;
 
 -- name: reap_expired

@@ -174,11 +174,20 @@ class Consumer:
     @binds_worker_id
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = await each_in_turns(convert.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES)
+        limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
+        read = convert.claims(request.worker_id)
+        claims = await each_in_turns(read, request.claims, tuning.TURN_ENTRIES)
+        held = await each_in_turns(read, request.held, tuning.TURN_ENTRIES)
         if request.capacity:
             self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
-        self._hub.answered(request.worker_id, claims)
+        if request.is_blocked:
+            self._hub.settle(claims)
+        else:
+            self._hub.answered(request.worker_id, claims)
         released, locked = await self._claims.release(claims)
+        if request.is_blocked:
+            unread = await self._claims.release_unread(self._hub.roster.not_among(held, request.worker_id))
+            self._hub.settle(unread)
         return pb.ReleaseResponse(released=released, locked=[convert.wire_claim(claim) for claim in locked])
 
     async def _own_holder(self, job_id: str) -> str:

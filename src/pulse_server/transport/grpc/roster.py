@@ -92,6 +92,16 @@ class Roster:
             for job_id, attempt in session.held.items()
         )
 
+    def not_among(self, held: Collection[Claim], worker_id: str) -> list[Claim]:
+        """The claims that are on this worker's streams and that it does not say it holds."""
+        named = {claim.job_id for claim in held}
+        return [
+            Claim(job_id, worker_id, attempt)
+            for session in self.sessions_of(worker_id)
+            for job_id, attempt in session.held.items()
+            if session.speaks_batches and job_id not in named
+        ]
+
     def census(self) -> Census:
         """Who is connected to this replica, and with how much."""
         sessions = self.sessions
