@@ -17,7 +17,7 @@ from pulse_ui.settings import BadSettings, Settings, read_settings
 log = logging.getLogger("pulse_ui")
 
 # What the extra `ui` brings, by the names that are imported.
-_NEEDED = ("jinja2", "js_lib_htmx", "markupsafe", "starlette", "uvicorn")
+_NEEDED = ("cronsim", "jinja2", "js_lib_htmx", "markupsafe", "starlette", "uvicorn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

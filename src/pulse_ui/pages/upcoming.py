@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.cron_fields import read_interval
+from pulse_ui.views.cron_words import read_interval
 from pulse_ui.web.visits import Visit
 
 # What an expression comes to is the same for everybody who asks before its next fire.

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pulse
 from pulse_text.durations import format_exact
-from pulse_ui.views.cron_fields import own_zone
+from pulse_ui.views.cron_words import own_zone
 from pulse_ui.views.schedule_fields import (
     Mistyped,
     metadata_text,
