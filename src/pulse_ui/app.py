@@ -12,27 +12,24 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pulse_ui.pages import (
-    confirmations,
-    dead_letters,
     dispatch,
-    job,
     jobs,
-    operations,
+    jobs_actions,
+    jobs_operations,
     overview,
-    schedule_editing,
+    overview_dead_letters,
     schedules,
-    selections,
-    workers,
+    schedules_editing,
 )
-from pulse_ui.pages.doorway import Doorway
+from pulse_ui.pages.access import LoginPages
 from pulse_ui.pages.events import Events
 from pulse_ui.settings import Settings
 from pulse_ui.web import failures
 from pulse_ui.web.accounts import OpenAccount
 from pulse_ui.web.assets import Assets
-from pulse_ui.web.doors import Doors
+from pulse_ui.web.endpoints import Endpoints
+from pulse_ui.web.failures import Refused
 from pulse_ui.web.headers import SecurityHeaders
-from pulse_ui.web.refusals import Refused
 from pulse_ui.web.rendering import Rendering
 from pulse_ui.web.sessions import Sessions
 
@@ -45,7 +42,7 @@ class Dashboard:
         self.sessions = Sessions(settings.session_idle)
         self._open_account = OpenAccount(settings.server)
         self._rendering = Rendering(settings)
-        self._doors = Doors(settings, self._rendering, self.sessions, self._open_account)
+        self._endpoints = Endpoints(settings, self._rendering, self.sessions, self._open_account)
         self.app = Starlette(
             routes=self._routes(),
             middleware=[Middleware(SecurityHeaders)],
@@ -61,8 +58,8 @@ class Dashboard:
         await self._open_account.close()
 
     def _routes(self) -> list[Route]:
-        shown, changed, stranger = self._doors.shown, self._doors.changed, self._doors.stranger
-        doorway = Doorway(self._doors)
+        page, change, public = self._endpoints.page, self._endpoints.change, self._endpoints.public
+        login_pages = LoginPages(self._endpoints)
         events = Events(self.sessions)
 
         def get(path: str, endpoint: object) -> Route:
@@ -74,51 +71,51 @@ class Dashboard:
         return [
             get("/static/{name}", Assets().serve),
             get("/healthz", _alive),
-            get("/login", stranger(doorway.show_login)),
-            post("/login", stranger(doorway.log_in, is_change=True)),
-            post("/logout", changed(doorway.log_out, needs=None)),
-            post("/theme", changed(doorway.choose_theme, needs=None)),
-            get("/events", shown(events.stream)),
-            # --- the whole at a glance
-            get("/", shown(overview.show)),
-            get("/workers", shown(workers.show, needs="ListWorkers")),
+            get("/login", public(login_pages.show_login)),
+            post("/login", public(login_pages.log_in, is_change=True)),
+            post("/logout", change(login_pages.log_out, needs=None)),
+            post("/theme", change(login_pages.choose_theme, needs=None)),
+            get("/events", page(events.stream)),
+            # --- the whole at a choice
+            get("/", page(overview.show)),
+            get("/workers", page(overview.show_workers, needs="ListWorkers")),
             # --- jobs
-            get("/jobs", shown(jobs.show, needs="ListJobs")),
-            get("/find", shown(jobs.find, needs="FindJobs")),
-            get("/jobs/confirm", shown(confirmations.show, needs="ListJobs")),
-            post("/jobs/cancel", changed(selections.cancel, needs="CancelJobs")),
-            post("/jobs/retry", changed(selections.retry, needs="RetryJobs")),
-            post("/jobs/delete", changed(selections.delete, needs="DeleteJobs")),
-            post("/jobs/prioritize", changed(selections.prioritize, needs="PrioritizeJobs")),
-            get("/jobs/{job_id}", shown(job.show, needs="GetJob")),
-            get("/jobs/{job_id}/payload", shown(job.payload, needs="GetJob")),
-            post("/jobs/{job_id}/cancel", changed(job.cancel, needs="CancelJob")),
-            post("/jobs/{job_id}/retry", changed(job.retry, needs="RetryJob")),
-            post("/jobs/{job_id}/delete", changed(job.delete, needs="DeleteJob")),
-            post("/jobs/{job_id}/prioritize", changed(job.prioritize, needs="PrioritizeJob")),
-            get("/operations/{number}", shown(operations.show)),
-            post("/operations/{number}/stop", changed(operations.stop, needs=None)),
+            get("/jobs", page(jobs.show_list, needs="ListJobs")),
+            get("/find", page(jobs.find, needs="FindJobs")),
+            get("/jobs/confirm", page(jobs_actions.confirm, needs="ListJobs")),
+            post("/jobs/cancel", change(jobs_actions.cancel, needs="CancelJobs")),
+            post("/jobs/retry", change(jobs_actions.retry, needs="RetryJobs")),
+            post("/jobs/delete", change(jobs_actions.delete, needs="DeleteJobs")),
+            post("/jobs/prioritize", change(jobs_actions.prioritize, needs="PrioritizeJobs")),
+            get("/jobs/{job_id}", page(jobs.show_one, needs="GetJob")),
+            get("/jobs/{job_id}/payload", page(jobs.payload, needs="GetJob")),
+            post("/jobs/{job_id}/cancel", change(jobs.cancel, needs="CancelJob")),
+            post("/jobs/{job_id}/retry", change(jobs.retry, needs="RetryJob")),
+            post("/jobs/{job_id}/delete", change(jobs.delete, needs="DeleteJob")),
+            post("/jobs/{job_id}/prioritize", change(jobs.prioritize, needs="PrioritizeJob")),
+            get("/operations/{number}", page(jobs_operations.show)),
+            post("/operations/{number}/stop", change(jobs_operations.stop, needs=None)),
             # --- dead letters
-            get("/dead-letters", shown(dead_letters.show, needs="ListDeadLetterGroups")),
-            post("/dead-letters/retry-one", changed(dead_letters.retry_one, needs="RetryJob")),
-            post("/dead-letters/retry-all", changed(dead_letters.retry_all, needs="RetryJobs")),
-            post("/dead-letters/delete-all", changed(dead_letters.delete_all, needs="DeleteJobs")),
+            get("/dead-letters", page(overview_dead_letters.show, needs="ListDeadLetterGroups")),
+            post("/dead-letters/retry-one", change(overview_dead_letters.retry_one, needs="RetryJob")),
+            post("/dead-letters/retry-all", change(overview_dead_letters.retry_all, needs="RetryJobs")),
+            post("/dead-letters/delete-all", change(overview_dead_letters.delete_all, needs="DeleteJobs")),
             # --- schedules
-            get("/schedules", shown(schedules.show_all, needs="ListSchedules")),
-            get("/schedules/new", shown(schedule_editing.show_new, needs="CreateSchedule")),
-            get("/schedules/preview", shown(schedule_editing.preview, needs="PreviewSchedule")),
-            post("/schedules/new", changed(schedule_editing.create, needs="CreateSchedule")),
-            get("/schedules/{schedule_id}", shown(schedules.show, needs="GetSchedule")),
-            get("/schedules/{schedule_id}/edit", shown(schedule_editing.show_edit, needs="UpdateSchedule")),
-            post("/schedules/{schedule_id}/edit", changed(schedule_editing.update, needs="UpdateSchedule")),
-            post("/schedules/{schedule_id}/pause", changed(schedules.pause, needs="PauseSchedule")),
-            post("/schedules/{schedule_id}/resume", changed(schedules.resume, needs="ResumeSchedule")),
-            post("/schedules/{schedule_id}/fire", changed(schedules.fire, needs="FireSchedule")),
-            post("/schedules/{schedule_id}/delete", changed(schedules.delete, needs="DeleteSchedule")),
+            get("/schedules", page(schedules.show_all, needs="ListSchedules")),
+            get("/schedules/new", page(schedules_editing.show_new, needs="CreateSchedule")),
+            get("/schedules/preview", page(schedules_editing.preview, needs="PreviewSchedule")),
+            post("/schedules/new", change(schedules_editing.create, needs="CreateSchedule")),
+            get("/schedules/{schedule_id}", page(schedules.show, needs="GetSchedule")),
+            get("/schedules/{schedule_id}/edit", page(schedules_editing.show_edit, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/edit", change(schedules_editing.update, needs="UpdateSchedule")),
+            post("/schedules/{schedule_id}/pause", change(schedules.pause, needs="PauseSchedule")),
+            post("/schedules/{schedule_id}/resume", change(schedules.resume, needs="ResumeSchedule")),
+            post("/schedules/{schedule_id}/fire", change(schedules.fire, needs="FireSchedule")),
+            post("/schedules/{schedule_id}/delete", change(schedules.delete, needs="DeleteSchedule")),
             # --- the pause switch
-            get("/dispatch", shown(dispatch.show, needs="GetDispatchStatus")),
-            post("/dispatch/pause", changed(dispatch.pause, needs="PauseDispatch")),
-            post("/dispatch/resume", changed(dispatch.resume, needs="ResumeDispatch")),
+            get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
+            post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
+            post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),
         ]
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:

@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Take no more visitors and end the streams of the open pages. Asked twice, it does not wait."""
+        """Take no more visitors and end the streams of the open pages. JobQuery twice, it does not wait."""
         self.force_exit = self.should_exit
         self.should_exit = True
         if self._closing is None:

@@ -19,9 +19,9 @@ IDENTITY_AGE = timedelta(seconds=10)
 """A user who was removed, or whose role changed, notices within that time; pulsed itself refuses at once."""
 
 # --- actions on several jobs
-SETTLED_AT_ONCE = 8
+CALLS_AT_ONCE = 8
 """Calls for single jobs that are under way at a time: fast enough for a page of them, and no burden."""
-OPERATION_SETTLES = 0.4
+OPERATION_WAIT_SECONDS = 0.4
 """Seconds. A few jobs are done in no time: then the page of the operation begins with how it ended."""
 OPERATION_REFRESH_SECONDS = 1
 """A bar that moves every five seconds looks stuck."""
@@ -64,17 +64,17 @@ TOPICS_SHOWN = 50
 """On the overview; more when a visitor asks for them."""
 TOPICS_ASKED = 1_000
 """The busiest: what pulsed puts on one page. All others are found by search, or page by page."""
-SWITCHES_SHOWN = 200
+DISPATCH_TOPICS_SHOWN = 200
 """Of the busiest topics, besides all that are paused. A topic that is not listed is paused by its name."""
 TOPICS_PAGE = 200
 """Of a list by name, where there are more than that."""
 REFRESH_SECONDS = 5
 """How often an open page is brought up to date when nothing tells it to."""
-NEWS_PAUSE = timedelta(seconds=1)
+CHANGE_PAUSE = timedelta(seconds=1)
 """Between two pieces of news to one page: a busy queue changes all the time, and nobody reads faster."""
-NEWS_HEARTBEAT = timedelta(seconds=15)
+STREAM_HEARTBEAT = timedelta(seconds=15)
 """So that proxies do not take a quiet stream for a dead one."""
-NEWS_RETRY = timedelta(seconds=2)
+WATCH_RETRY = timedelta(seconds=2)
 HELD_SHOWN = 8
 HELD_SHOWN_AT_LEAST = 3
 HELD_ROWS = 160

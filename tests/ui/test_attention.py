@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from pulse import DispatchStatus, Rates, SchedulerStatus, TopicInfo, TopicPause, WorkerInfo
-from pulse_ui.views.attention import (
+from pulse_ui.views.overview.attention import (
     ENOUGH_ATTEMPTS,
     OLD_READY,
     SCHEDULER_LATE,
@@ -15,7 +15,7 @@ from pulse_ui.views.attention import (
     WORKERS_AWAY,
     findings,
 )
-from pulse_ui.views.findings import MOST_OF_A_KIND, Finding, Severity, summed_up
+from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Finding, Severity, summarized
 from tests.ui.topics import NOW, ON_TIME, OPEN, connected_worker, gone_worker, topic
 
 SECOND = timedelta(seconds=1)
@@ -182,7 +182,7 @@ def test_too_many_of_a_kind_become_one_and_hide_no_other_kind() -> None:
     starving = [topic(f"t{number:02}", ready=1, workers=0, age=timedelta(minutes=1)) for number in range(50)]
     dying = topic("dying", last_hour=Rates(0, 0, 1, 1), last_minute=Rates(0, 0, 1, 1))
 
-    told = summed_up(found(*starving, dying))
+    told = summarized(found(*starving, dying))
 
     assert len(told) == MOST_OF_A_KIND + 1
     assert told[MOST_OF_A_KIND - 1].sentence == "47 more topics have ready jobs and no worker."
@@ -192,4 +192,4 @@ def test_too_many_of_a_kind_become_one_and_hide_no_other_kind() -> None:
 def test_a_few_of_a_kind_are_told_one_by_one() -> None:
     few = found(*(topic(name, ready=1, age=OLD_READY) for name in "abcd"))
 
-    assert summed_up(few) == few
+    assert summarized(few) == few

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
-from pulse_ui.views.cron_words import cron_words, read_interval
+from pulse_ui.views.schedules.cron import cron_words, read_interval
 from pulse_ui.views.words import interval_words
 
 SAID = [

@@ -9,14 +9,14 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pulse import JobStatus
-from pulse_ui.views.job_filters import Asked, fields_of, in_words, read_filter
+from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, read_filter
 
 NOW = datetime(2030, 6, 1, 12, 0, tzinfo=UTC)
 PARIS = ZoneInfo("Europe/Paris")
 SCHEDULE = "018f3c2a-1b2c-7d3e-8f40-112233445566"
 
 
-def read(*fields: tuple[str, str], now: datetime = NOW) -> Asked:
+def read(*fields: tuple[str, str], now: datetime = NOW) -> JobQuery:
     return read_filter(fields, now=now, zone=PARIS)
 
 

@@ -12,9 +12,9 @@ from pulse_server.domain import limits as of_pulsed
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
 from pulse_ui.views import limits
-from pulse_ui.views.attempts import OUTCOMES
-from pulse_ui.views.job_actions import ACTIONS
-from pulse_ui.views.schedule_fields import CATCH_UPS
+from pulse_ui.views.jobs.actions import ACTIONS
+from pulse_ui.views.jobs.attempts import OUTCOMES
+from pulse_ui.views.schedules.fields import CATCH_UPS
 
 
 def test_limits_are_those_of_pulsed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pulse
-from pulse_ui.views.outlook import outlook
+from pulse_ui.views.jobs.outlook import outlook
 from tests.ui.jobs_to_show import at, job, past
 
 NOW = at(100)

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from playwright.async_api import Page, expect
 
-from pulse_ui.views import attention
+from pulse_ui.views.overview import attention
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest

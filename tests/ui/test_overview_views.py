@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from pulse import Latency, Rates
-from pulse_ui.views.attention import findings
-from pulse_ui.views.figures import crew_of, depth_of, pace_of
-from pulse_ui.views.findings import Severity
-from pulse_ui.views.glances import Glance, glance_of
-from pulse_ui.views.topic_table import COLUMNS, topic_table
+from pulse_ui.views.overview.attention import findings
+from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
+from pulse_ui.views.overview.findings import Severity
+from pulse_ui.views.overview.query import OverviewQuery, read_overview_query
+from pulse_ui.views.overview.topics import COLUMNS, topic_table
 from tests.ui.test_charts import minute
 from tests.ui.topics import NOW, OPEN, connected_worker, gone_worker, topic
 
@@ -48,8 +48,8 @@ def test_the_crew_of_a_topic_is_who_asks_for_it() -> None:
         gone_worker("c", 1, timedelta(0)),
     ]
 
-    assert (crew_of(workers).connected, crew_of(workers).gone) == (2, 1)
-    assert (crew_of(workers, "email").connected, crew_of(workers, "email").capacity) == (1, 5)
+    assert (worker_totals(workers).connected, worker_totals(workers).gone) == (2, 1)
+    assert (worker_totals(workers, "email").connected, worker_totals(workers, "email").capacity) == (1, 5)
 
 
 # ---------------------------------------------------------------- topics
@@ -107,16 +107,16 @@ def test_the_bar_of_the_busiest_topic_is_full() -> None:
 
 
 def test_a_choice_keeps_the_others() -> None:
-    glance = Glance(360, "a&b", "ready", True)
+    choice = OverviewQuery(360, "a&b", "ready", True)
 
-    assert glance.span_path(1_440) == "/?minutes=1440&topic=a%26b&sort=ready&all=1"
-    assert glance.topic_path(None) == "/?minutes=360&sort=ready&all=1"
+    assert choice.span_path(1_440) == "/?minutes=1440&topic=a%26b&sort=ready&all=1"
+    assert choice.topic_path(None) == "/?minutes=360&sort=ready&all=1"
 
 
 def test_what_nobody_chose_is_not_in_the_address() -> None:
-    assert Glance().span_path(60) == "/"
+    assert OverviewQuery().span_path(60) == "/"
 
 
 @pytest.mark.parametrize("minutes", ["", "7", "-60", "60.0", "٦٠", "9" * 5_000])
 def test_a_span_that_is_not_offered_is_the_last_hour(minutes: str) -> None:
-    assert glance_of(minutes, "", "", False) == Glance()
+    assert read_overview_query(minutes, "", "", False) == OverviewQuery()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_ui.views import scales
+from pulse_ui.views.overview import scales
 
 NINE = datetime(2024, 5, 6, 9, 0, tzinfo=UTC)
 

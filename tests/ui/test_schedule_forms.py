@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import pulse
 from pulse_text.durations import format_exact
-from pulse_ui.views.schedule_fields import (
+from pulse_ui.views.schedules.fields import (
     EDITED_PAYLOAD,
-    Mistyped,
+    InvalidField,
     metadata_text,
     payload_text,
     read_metadata,
     read_payload,
     read_span,
 )
-from pulse_ui.views.schedule_forms import (
+from pulse_ui.views.schedules.forms import (
     ScheduleForm,
     form_of_schedule,
     read_changes,
@@ -163,7 +163,7 @@ def test_span_is_read(text: str, span: timedelta) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 parsecs", "-5m", "1,5h", "٥m", "999999999w999999999w"])
 def test_what_is_no_span_is_told(text: str) -> None:
-    with pytest.raises(Mistyped) as told:
+    with pytest.raises(InvalidField) as told:
         read_span(text)
     assert told.value.field == "every"
 
@@ -191,7 +191,7 @@ def test_moment_is_read_in_its_zone() -> None:
     ],
 )
 def test_moment_that_cannot_be_is_told(at: str, time_zone: str, field: str, words: str) -> None:
-    with pytest.raises(Mistyped) as told:
+    with pytest.raises(InvalidField) as told:
         read_spec(ScheduleForm(kind="once", at=at, time_zone=time_zone), NOW)
     assert told.value.field == field
     assert words in told.value.sentence

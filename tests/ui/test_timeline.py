@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulse_ui.views.timeline import Timeline, timeline
+from pulse_ui.views.jobs.timeline import Timeline, timeline
 from tests.ui.jobs_to_show import at, job, past
 
 
@@ -60,7 +60,7 @@ def test_attempts_go_on_after_somebody_brought_the_job_back() -> None:
     line = timeline(job("PENDING", attempts=2, history=history, next_run_at=at(90)), now=at(95))
 
     assert outcomes(line) == [(1, "discarded"), (2, "canceled"), (3, "waiting")]
-    assert [attempt.was_brought_back for attempt in line.attempts] == [False, True, True]
+    assert [attempt.was_retried for attempt in line.attempts] == [False, True, True]
 
 
 def test_early_attempts_that_are_no_longer_kept_are_told() -> None:

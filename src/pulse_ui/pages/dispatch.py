@@ -8,21 +8,21 @@ from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.views.switches import switches
+from pulse_ui.views.dispatch import dispatch_view
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
 
 async def show(visit: Visit) -> Response:
     status, topics = await asyncio.gather(
-        visit.client.dispatch_status(), visit.topics(limit=tuning.SWITCHES_SHOWN)
+        visit.client.dispatch_status(), visit.topics(limit=tuning.DISPATCH_TOPICS_SHOWN)
     )
     return await visit.page(
         "dispatch.html",
         title="Dispatch",
         live="jobs",
         state=status,
-        board=switches(status, topics.topics, topics.sum),
+        board=dispatch_view(status, topics.topics, topics.sum),
     )
 
 

@@ -19,16 +19,16 @@ class Events:
     async def stream(self, visit: Visit) -> Response:
         """Server-sent events: `changed` when jobs did, `ended` when the session has."""
         return StreamingResponse(
-            self._told(visit, visit.query.text("job") or None),
+            self._events(visit, visit.query.text("job") or None),
             media_type="text/event-stream",
             headers=_HEADERS,
         )
 
-    async def _told(self, visit: Visit, job_id: str | None) -> AsyncIterator[str]:
+    async def _events(self, visit: Visit, job_id: str | None) -> AsyncIterator[str]:
         yield "retry: 3000\n: watching\n\n"
         if not visit.may("WatchJobs"):
             return
-        with visit.account.news.listening(job_id) as listener:
+        with visit.account.changes.listening(job_id) as listener:
             async for has_changed in listener.changes():
                 if not self._sessions.is_open(visit.session):
                     yield "event: ended\ndata:\n\n"

@@ -1,4 +1,4 @@
-"""The list of jobs, and finding one by its id."""
+"""The list of jobs, finding one by its id, and the page of one job with its actions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 import pulse
+from pulse_text import printable, statuses
 from pulse_ui import tuning
-from pulse_ui.views.job_actions import ACTIONS
-from pulse_ui.views.job_filters import jobs_path, read_filter
-from pulse_ui.views.job_rows import job_rows, status_tabs
-from pulse_ui.web.doors import LIVE_HEADER
+from pulse_ui.views import words
+from pulse_ui.views.jobs.actions import ACTIONS
+from pulse_ui.views.jobs.filters import jobs_path, read_filter
+from pulse_ui.views.jobs.outlook import outlook
+from pulse_ui.views.jobs.rows import job_rows, status_tabs
+from pulse_ui.views.jobs.timeline import timeline
+from pulse_ui.views.metadata import metadata_view
+from pulse_ui.views.payloads import SHOWN_AT_MOST, payload_view
+from pulse_ui.web.endpoints import LIVE_HEADER
+from pulse_ui.web.forms import Form, required_number, whole_number
 from pulse_ui.web.visits import Visit
 
 _ID = re.compile(r"[0-9a-f]{1,32}")
 _SINCE_CHOICES = ("15m", "1h", "24h", "7d")
 
 
-async def show(visit: Visit) -> Response:
+async def show_list(visit: Visit) -> Response:
     """The jobs that match, newest first, a page at a time."""
     query = visit.query
     if LIVE_HEADER not in visit.request.headers and any(not value.strip() for _, value in query.items()):
@@ -107,3 +114,73 @@ async def _found(
         problem=problem,
         rows=job_rows(jobs, datetime.now(UTC)),
     )
+
+
+async def show_one(visit: Visit) -> Response:
+    job = await visit.client.get_job(_id_of(visit))
+    topic, dispatch = None, None
+    if job.status in statuses.WAITING:
+        topic, dispatch = await asyncio.gather(
+            _topic_of(visit, job), visit.ask("GetDispatchStatus", visit.client.dispatch_status, None)
+        )
+    now = datetime.now(UTC)
+    wants_all = visit.query.text("payload") == "all"
+    return await visit.page(
+        "job.html",
+        title=f"{printable.one_line(job.topic)} …{job.id[-12:]}",
+        # A large payload is not sent again every few seconds.
+        live=None if wants_all else f"job:{job.id}",
+        job=job,
+        topic_name=printable.one_line(job.topic),
+        outlook=outlook(job, topic, dispatch, now),
+        timeline=timeline(job, now),
+        payload=payload_view(job.payload, whole=wants_all),
+        payload_at_most=SHOWN_AT_MOST,
+        wants_all=wants_all,
+        metadata=metadata_view(job.metadata),
+        can_cancel=job.status in ACTIONS["cancel"].statuses and visit.may("CancelJob"),
+        can_prioritize=job.status in ACTIONS["prioritize"].statuses and visit.may("PrioritizeJob"),
+        can_retry=job.status in ACTIONS["retry"].statuses and visit.may("RetryJob"),
+        can_delete=job.status in ACTIONS["delete"].statuses and visit.may("DeleteJob"),
+    )
+
+
+async def payload(visit: Visit) -> Response:
+    """The payload as a file. Never shown by the browser: it may be anybody's page."""
+    job = await visit.client.get_job(_id_of(visit))
+    return Response(
+        job.payload,
+        media_type="text/plain" if payload_view(job.payload).kind != "binary" else "application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="job-{job.id}-payload"'},
+    )
+
+
+async def cancel(visit: Visit, form: Form) -> Response:
+    await visit.client.cancel(_id_of(visit), form.text("reason"))
+    return visit.back(form, "The job was canceled.")
+
+
+async def retry(visit: Visit, form: Form) -> Response:
+    job = await visit.client.retry(_id_of(visit), whole_number(form, "attempts", "Further attempts"))
+    left = job.max_attempts - job.attempts
+    return visit.back(form, f"The job runs again, with up to {words.plural(left, 'further attempt')}.")
+
+
+async def delete(visit: Visit, form: Form) -> Response:
+    job_id = _id_of(visit)
+    await visit.client.delete(job_id)
+    return visit.go("/jobs", f"Job {job_id} was deleted.")
+
+
+async def prioritize(visit: Visit, form: Form) -> Response:
+    priority = required_number(form, "priority", "Priority")
+    job = await visit.client.prioritize(_id_of(visit), priority, form.text("reason"))
+    return visit.back(form, f"The priority is {job.priority} now.")
+
+
+def _id_of(visit: Visit) -> str:
+    return str(visit.request.path_params["job_id"])
+
+
+async def _topic_of(visit: Visit, job: pulse.JobInfo) -> pulse.TopicInfo | None:
+    return next(iter(await visit.topics(names=[job.topic])), None)

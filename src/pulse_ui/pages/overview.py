@@ -1,4 +1,4 @@
-"""The whole at a glance: what needs somebody, the figures, the last hour, and the topics."""
+"""The overview (findings, figures, charts, topics) and the page of workers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from starlette.responses import Response
 
 from pulse import ServerInfo, Statistics, TopicPage, WorkerInfo
 from pulse_ui import tuning
-from pulse_ui.views.attention import findings
-from pulse_ui.views.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
-from pulse_ui.views.charts import charts_of, latency_words
-from pulse_ui.views.drawing import HEIGHT, LINE_WIDTH, moment
-from pulse_ui.views.figures import crew_of, depth_of, pace_of
-from pulse_ui.views.findings import summed_up
-from pulse_ui.views.glances import SPANS, Glance, glance_of
-from pulse_ui.views.topic_table import topic_table
+from pulse_ui.views.overview.attention import findings
+from pulse_ui.views.overview.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
+from pulse_ui.views.overview.charts import charts_of, latency_words
+from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
+from pulse_ui.views.overview.figures import depth_of, pace_of, worker_totals
+from pulse_ui.views.overview.findings import summarized
+from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query
+from pulse_ui.views.overview.topics import topic_table
+from pulse_ui.views.overview.workers import topics_of, workers_view
 from pulse_ui.web.visits import Visit
 
 _NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
@@ -28,18 +29,18 @@ async def show(visit: Visit) -> Response:
     if not visit.may("ListTopics"):
         return await visit.page("overview_closed.html", title="Overview")
     query, client = visit.query, visit.client
-    glance = glance_of(
+    choice = read_overview_query(
         *(query.text("minutes"), query.text("topic"), query.text("sort"), "all" in query),
         *(query.text("search"), query.text("cursor")),
     )
 
     page, workers, servers, statistics, scheduler, dispatch = await asyncio.gather(
-        visit.topics(search=glance.search),
+        visit.topics(search=choice.search),
         visit.ask("ListWorkers", client.workers, _NO_WORKERS),
         visit.ask("ListServers", client.servers, _NO_SERVERS),
         visit.ask(
             "GetStatistics",
-            lambda: client.statistics(topic=glance.topic, minutes=glance.minutes),
+            lambda: client.statistics(topic=choice.topic, minutes=choice.minutes),
             _NO_STATISTICS,
         ),
         visit.ask("GetSchedulerStatus", client.schedules.status, None),
@@ -47,48 +48,67 @@ async def show(visit: Visit) -> Response:
     )
     topics = page.topics
     found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC))
-    buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[glance.minutes])
+    buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
     # As the charts: two numbers for one thing on one page would be one too many.
     shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
-    by_name = await _by_name(visit, glance, page)
-    chosen = (page.sum,) if glance.topic is None else (await visit.topics(names=[glance.topic])).topics
+    by_name = await _by_name(visit, choice, page)
+    chosen = (page.sum,) if choice.topic is None else (await visit.topics(names=[choice.topic])).topics
     return await visit.page(
         "overview.html",
         title="Overview",
         live="jobs",
-        glance=glance,
+        choice=choice,
         spans=SPANS,
-        findings=summed_up(found),
+        findings=summarized(found),
         findings_shown=tuning.FINDINGS_SHOWN,
         depth=depth_of(chosen),
         pace=pace_of(shown),
         wait=statistics.wait,
         run=statistics.run,
-        crew=crew_of(workers, glance.topic),
+        workers=worker_totals(workers, choice.topic),
         servers=servers,
         scheduler=scheduler,
-        is_empty=not page.total and not glance.search,
+        is_empty=not page.total and not choice.search,
         has_happened=any(bucket.attempts or bucket.submitted for bucket in buckets),
         buckets=buckets,
-        charts=charts_of(buckets, glance.minutes, statistics.wait, statistics.run, visit.zone),
+        charts=charts_of(buckets, choice.minutes, statistics.wait, statistics.run, visit.zone),
         chart_height=HEIGHT,
         line_width=LINE_WIDTH,
         moment=lambda bucket: moment(bucket, visit.zone),
         latency_words=latency_words,
         table=topic_table(by_name.topics, found, "topic")
         if by_name
-        else topic_table(topics, found, glance.sort, None if glance.shows_all else tuning.TOPICS_SHOWN),
+        else topic_table(topics, found, choice.sort, None if choice.shows_all else tuning.TOPICS_SHOWN),
         topic_count=page.total,
         busiest_of=len(topics) if page.total > len(topics) else None,
-        next_topics=glance.page_path(by_name.next_cursor) if by_name and by_name.next_cursor else None,
+        next_topics=choice.page_path(by_name.next_cursor) if by_name and by_name.next_cursor else None,
         server=client.address,
     )
 
 
-async def _by_name(visit: Visit, glance: Glance, busiest: TopicPage) -> TopicPage | None:
+async def _by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> TopicPage | None:
     """Return a page of the topics by name, where all were asked for and are too many for one."""
-    if not glance.shows_all or busiest.total <= len(busiest):
+    if not choice.shows_all or busiest.total <= len(busiest):
         return None
     return await visit.topics(
-        search=glance.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=glance.cursor
+        search=choice.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=choice.cursor
+    )
+
+
+async def show_workers(visit: Visit) -> Response:
+    workers, servers = await asyncio.gather(
+        visit.client.workers(), visit.ask("ListServers", visit.client.servers, _NO_SERVERS)
+    )
+    topic = visit.query.text("topic")
+    topics = topics_of(workers)
+    return await visit.page(
+        "workers.html",
+        title="Workers",
+        live="jobs",
+        servers=servers,
+        has_workers=bool(workers),
+        force=workers_view(workers, topic),
+        topic=topic,
+        # A topic that a link names is chosen even while nobody asks for it.
+        topics=topics if topic in topics or not topic else sorted([*topics, topic]),
     )

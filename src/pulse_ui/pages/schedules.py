@@ -1,21 +1,21 @@
-"""Schedules: all of them, one of them, and what can be done to one."""
+"""The list of schedules, one schedule, its next fires, and its actions."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from starlette.responses import Response
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.pages.upcoming import upcoming
-from pulse_ui.views.attention import SCHEDULER_VERY_LATE
 from pulse_ui.views.metadata import metadata_view
+from pulse_ui.views.overview.attention import SCHEDULER_VERY_LATE
 from pulse_ui.views.payloads import payload_view
-from pulse_ui.views.schedule_words import ScheduleWords, called, schedule_words
+from pulse_ui.views.schedules.cron import read_interval
+from pulse_ui.views.schedules.words import ScheduleWords, called, schedule_words
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
@@ -129,3 +129,39 @@ async def _fires(visit: Visit, schedule_id: str, limit: int) -> tuple[pulse.Sche
 def _named(visit: Visit) -> str:
     named: str = visit.request.path_params["schedule_id"]
     return named
+
+
+# What an expression comes to is the same for everybody who asks before its next fire.
+_previews: dict[tuple[str, str, int], list[datetime]] = {}
+
+
+async def upcoming(visit: Visit, schedule: pulse.ScheduleInfo, count: int) -> list[datetime]:
+    """Return the next fires of a schedule, the first one first; none while it is paused."""
+    first = schedule.next_run_at
+    if schedule.paused or first is None:
+        return []
+    match schedule.spec:
+        case pulse.Every(interval):
+            # Where it stands, not where one made now would.
+            return [first + number * interval for number in range(count)]
+        case pulse.Cron(expression=expression) if every := read_interval(expression):
+            return [first + number * every for number in range(count)]
+        case pulse.Cron() as cron if visit.may("PreviewSchedule"):
+            later = [fire for fire in await _preview(visit.client, cron, count) if fire > first]
+            return [first, *later][:count]
+    return [first]
+
+
+async def _preview(client: pulse.Pulse, cron: pulse.Cron, count: int) -> list[datetime]:
+    key = (cron.expression, cron.tz, count)
+    known = _previews.get(key)
+    if known and known[0] > datetime.now(UTC):
+        return known
+    try:
+        fires = await client.schedules.preview(cron, count)
+    except pulse.InvalidArgument:
+        return []  # it was stored when the server still knew its zone; the rest of the page stands
+    while len(_previews) >= tuning.PREVIEWS:
+        del _previews[next(iter(_previews))]
+    _previews[key] = fires
+    return fires

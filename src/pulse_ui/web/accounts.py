@@ -7,7 +7,7 @@ import time
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.web.news import Newsroom
+from pulse_ui.web.changes import ChangeFeed
 from pulse_ui.web.operations import Operations
 from pulse_ui.web.sessions import Account
 
@@ -21,7 +21,7 @@ async def connect(server: str | None, user: str = "", password: str = "") -> Acc
     except BaseException:
         await client.close()
         raise
-    return Account(client, identity, time.monotonic(), Newsroom(client), Operations())
+    return Account(client, identity, time.monotonic(), ChangeFeed(client), Operations())
 
 
 async def refresh_identity(account: Account) -> None:

@@ -1,4 +1,4 @@
-"""What a visitor sees when something goes wrong: one sentence, and what to do next."""
+"""Errors as pages: one sentence, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,8 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pulse
-from pulse_ui.web.refusals import Refused
 from pulse_ui.web.rendering import Rendering
+
+
+class Refused(Exception):
+    """The request is not served: an HTTP status, and a sentence that says why and what to do."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+class LoginNeeded(Exception):
+    """Nobody is logged in, or the session has ended."""
+
 
 log = logging.getLogger(__name__)
 

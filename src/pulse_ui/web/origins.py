@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from pulse_ui.settings import LOOPBACK_NAMES, Settings
-from pulse_ui.web.refusals import Refused
+from pulse_ui.web.failures import Refused
 
 OPEN_TO_NETWORK = (
     "pulsed asks for no password, and this dashboard can be reached from other machines: everyone who "

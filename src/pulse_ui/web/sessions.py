@@ -16,7 +16,7 @@ from datetime import timedelta
 
 import pulse
 from pulse_ui import tuning
-from pulse_ui.web.news import Newsroom
+from pulse_ui.web.changes import ChangeFeed
 from pulse_ui.web.operations import Operations
 
 
@@ -38,12 +38,12 @@ class Account:
     client: pulse.Pulse
     identity: pulse.Identity
     identity_checked_at: float
-    news: Newsroom
+    changes: ChangeFeed
     operations: Operations
 
     async def close(self) -> None:
         await self.operations.close()
-        await self.news.close()
+        await self.changes.close()
         await self.client.close()
 
 
@@ -59,7 +59,7 @@ class Session:
     """False: on an open pulsed everybody shares one."""
     notices: list[Notice] = field(default_factory=list)
 
-    def tell(self, notice: Notice) -> None:
+    def add_notice(self, notice: Notice) -> None:
         self.notices = [*self.notices, notice][-tuning.NOTICES :]
 
     def take_notices(self) -> list[Notice]:

@@ -14,8 +14,8 @@ import pulse
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views.zones import zone_named
+from pulse_ui.web.failures import Refused
 from pulse_ui.web.forms import Form, local_path, query_of
-from pulse_ui.web.refusals import Refused
 from pulse_ui.web.sessions import Account, Notice, Session
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Visit:
     ) -> Response:
         """Send the browser to a page, which will show the notice. `link` is (path, text)."""
         if notice:
-            self.session.tell(Notice(notice, kind, *(link or ())))
+            self.session.add_notice(Notice(notice, kind, *(link or ())))
         # 303: the browser gets the page, and a reload does not repeat the change.
         return RedirectResponse(local_path(path), status_code=303)
 

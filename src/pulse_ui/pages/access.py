@@ -1,0 +1,104 @@
+"""Logging in and out, and the colors."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+import pulse
+from pulse_ui.views import words
+from pulse_ui.web.accounts import connect
+from pulse_ui.web.endpoints import Endpoints
+from pulse_ui.web.forms import Form, form_of, local_path, query_of
+from pulse_ui.web.origins import check_token, is_secure
+from pulse_ui.web.rendering import THEMES
+from pulse_ui.web.sessions import Session
+from pulse_ui.web.throttle import LoginThrottle
+from pulse_ui.web.visits import Visit
+
+_THEME_SECONDS = 365 * 86_400
+_ENDED = "Your session had ended, so nothing was changed. Log in and repeat it."
+_INCOMPLETE = "Give both a user and a password."
+_WRONG = "pulsed does not know this user with this password."
+_BUSY = "pulsed takes no more logins from this machine for a while. Wait a few seconds, then try again."
+
+
+class LoginPages:
+    def __init__(self, doors: Endpoints) -> None:
+        self._endpoints = doors
+        self._throttle = LoginThrottle()
+
+    async def show_login(self, request: Request, session: Session) -> Response:
+        query = query_of(request)
+        target = local_path(query.raw("next"))
+        if session.owns_account or await self._endpoints.open_account.get() is not None:
+            return RedirectResponse(target, status_code=303)
+        return self._login_page(request, session, target, _ENDED if "ended" in query else "")
+
+    async def log_in(self, request: Request, session: Session) -> Response:
+        form = await form_of(request)
+        check_token(session.csrf_token, form.raw("csrf"))
+        target = local_path(form.raw("next"))
+        user, password = form.text("user"), form.raw("password")
+        address = request.client.host if request.client is not None else ""
+        if not user or not password:
+            return self._login_page(request, session, target, _INCOMPLETE, user, status=400)
+        if wait := self._throttle.take(address):
+            sentence = f"Too many wrong passwords. Wait {words.span(max(1.0, wait))}, then try again."
+            return self._login_page(request, session, target, sentence, user, status=429)
+        try:
+            account = await connect(self._endpoints.settings.server, user, password)
+        except (pulse.Unauthenticated, pulse.InvalidArgument):
+            return self._login_page(request, session, target, _WRONG, user, status=403)
+        except pulse.ResourceExhausted:
+            return self._login_page(request, session, target, _BUSY, user, status=429)
+        except (pulse.Unavailable, pulse.DeadlineExceeded) as error:
+            self._throttle.give_back(address)
+            return self._login_page(request, session, target, str(error), user, status=503)
+        self._throttle.give_back(address)
+        response = RedirectResponse(target, status_code=303)
+        self._endpoints.log_in(request, response, session, account)
+        return response
+
+    async def log_out(self, visit: Visit, _form: Form) -> Response:
+        response = RedirectResponse("/login", status_code=303)
+        self._endpoints.log_out(visit.request, response, visit.session)
+        return response
+
+    async def choose_theme(self, visit: Visit, form: Form) -> Response:
+        theme = form.text("theme")
+        response = visit.back(form)
+        if theme in THEMES:
+            response.set_cookie(
+                "pulse_theme",
+                theme,
+                max_age=_THEME_SECONDS,
+                path="/",
+                samesite="lax",
+                secure=is_secure(visit.request, visit.settings),
+            )
+        return response
+
+    def _login_page(
+        self,
+        request: Request,
+        session: Session,
+        target: str,
+        sentence: str,
+        user: str = "",
+        *,
+        status: int = 200,
+    ) -> Response:
+        return self._endpoints.rendering.page(
+            "login.html",
+            {
+                "title": "Log in",
+                "csrf": session.csrf_token,
+                "next": target,
+                "sentence": sentence,
+                "user": user,
+                "server": self._endpoints.settings.server or "localhost:50051",
+            },
+            request=request,
+            status=status,
+        )

@@ -1,0 +1,247 @@
+"""Actions on several jobs, selected or matching a filter: the confirmation, then the action."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+import pulse
+from pulse_text.moments import iso
+from pulse_ui import tuning
+from pulse_ui.pages import jobs_operations
+from pulse_ui.views import limits
+from pulse_ui.views.jobs.actions import ACTIONS, JobAction
+from pulse_ui.views.jobs.filters import JobQuery, fields_of, in_words, past_moment, read_filter
+from pulse_ui.views.jobs.rows import job_rows
+from pulse_ui.views.words import count, plural
+from pulse_ui.web.failures import Refused
+from pulse_ui.web.forms import Form, further_attempts, local_path, required_number, whole_number
+from pulse_ui.web.one_by_one import Act, act_on_each, each
+from pulse_ui.web.visits import Visit
+
+_NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+async def confirm(visit: Visit) -> Response:
+    """Show what would happen to which jobs. Changes nothing."""
+    query = visit.query
+    action = ACTIONS.get(query.text("action"))
+    if action is None:
+        raise Refused(400, f"Nothing like that can be done to jobs: {', '.join(ACTIONS)} can.")
+    visit.require(action.needs)
+    asked = read_filter(query.items(), now=datetime.now(UTC), zone=visit.zone)
+    if query.text("all"):
+        return await _confirm_all(visit, action, asked)
+    return await _confirm_ticked(visit, action, asked, ticked(query))
+
+
+async def _confirm_all(visit: Visit, action: JobAction, asked: JobQuery) -> Response:
+    check_filter(action, asked)
+    try:
+        (total, counted_at), sample = await asyncio.gather(
+            _count(visit, asked), _sample(visit, action, asked.which)
+        )
+    except pulse.DeadlineExceeded:
+        raise pulse.InvalidArgument(
+            "Counting takes too long: narrow the filter by topic, status or time."
+        ) from None
+    return await visit.page(
+        "confirm.html",
+        title=f"{action.label} jobs",
+        action=action,
+        total=total,
+        is_all=True,
+        said=in_words(asked.which, visit.zone, number=total),
+        counted_at=counted_at,
+        fields=[
+            *fields_of(asked.which),
+            ("all", "1"),
+            ("counted_at", iso(counted_at)),
+            ("total", "" if total is None else str(total)),
+        ],
+        able=job_rows(sample, datetime.now(UTC)),
+        unable=[],
+        gone=[],
+        shown=tuning.JOBS_CONFIRMED,
+        list_path=asked.path(),
+    )
+
+
+async def _confirm_ticked(visit: Visit, action: JobAction, asked: JobQuery, ids: list[str]) -> Response:
+    jobs, gone = await _look_at(visit, ids, asked, visit.query.text("cursor") or None)
+    able = [job for job in jobs if job.status in action.statuses]
+    now = datetime.now(UTC)
+    return await visit.page(
+        "confirm.html",
+        title=f"{action.label} jobs",
+        action=action,
+        total=len(able),
+        is_all=False,
+        said=plural(len(able), "job"),
+        counted_at=None,
+        fields=[("id", job.id) for job in able],
+        able=job_rows(able[: tuning.JOBS_CONFIRMED], now),
+        unable=job_rows([job for job in jobs if job.status not in action.statuses], now),
+        gone=gone,
+        shown=tuning.JOBS_CONFIRMED,
+        list_path=asked.path(cursor=visit.query.text("cursor")),
+    )
+
+
+async def _count(visit: Visit, asked: JobQuery) -> tuple[int | None, datetime]:
+    """Return how many match and when that was, by the clock of the database. Completed are not counted."""
+    if asked.status is pulse.JobStatus.COMPLETED:
+        # Counts nothing, and tells the time: what is submitted from here on is not part of it.
+        counted = await visit.client.count_jobs(status=pulse.JobStatus.CANCELED, before=_NO_JOBS_BEFORE)
+        return None, counted.counted_at or datetime.now(UTC)
+    counted = await visit.client.count_jobs(**asked.which)
+    return counted.count, counted.counted_at or datetime.now(UTC)
+
+
+async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> list[pulse.JobInfo]:
+    """Return the newest few that match. Without a status: of each that the action takes."""
+    statuses = [which["status"]] if which.get("status") else action.statuses
+    filters = [pulse.JobFilter(**{**which, "status": status}) for status in statuses]
+    pages = await asyncio.gather(
+        *(visit.client.list_jobs(limit=tuning.JOBS_CONFIRMED, **one) for one in filters)
+    )
+    found = [job for page in pages for job in page]
+    found.sort(key=lambda job: (job.submitted_at or _NO_JOBS_BEFORE, job.id), reverse=True)
+    return found[: tuning.JOBS_CONFIRMED]
+
+
+async def _look_at(
+    visit: Visit, ids: list[str], asked: JobQuery, cursor: str | None
+) -> tuple[list[pulse.JobInfo], list[str]]:
+    """Return the jobs with these ids, and the ids of those that are gone."""
+    known: dict[str, pulse.JobInfo] = {}
+    if len(ids) > 1 and not asked.problems:
+        # The page that they were ticked on still has most of them, in one answer and without payloads.
+        try:
+            page = await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **asked.which)
+        except pulse.InvalidArgument:
+            page = pulse.Page((), None)
+        known = {job.id: job for job in page}
+    gone: list[str] = []
+
+    async def look(job_id: str) -> None:
+        try:
+            known[job_id] = await visit.client.get_job(job_id)
+        except (pulse.NotFound, pulse.InvalidArgument):
+            gone.append(job_id)
+
+    await each([job_id for job_id in ids if job_id not in known], look)
+    return [known[job_id] for job_id in ids if job_id in known], gone
+
+
+Steps = Callable[[pulse.JobFilter], AsyncGenerator[int, None]]
+
+
+async def cancel(visit: Visit, form: Form) -> Response:
+    reason = form.text("reason")
+    return await _act(
+        visit,
+        form,
+        ACTIONS["cancel"],
+        lambda job_id: visit.client.cancel(job_id, reason),
+        lambda which: visit.client.cancel_matching(reason=reason, timeout=tuning.STEP_TIMEOUT, **which),
+    )
+
+
+async def retry(visit: Visit, form: Form) -> Response:
+    attempts = further_attempts(form)
+    return await _act(
+        visit,
+        form,
+        ACTIONS["retry"],
+        lambda job_id: visit.client.retry(job_id, attempts),
+        lambda which: visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which),
+    )
+
+
+async def delete(visit: Visit, form: Form) -> Response:
+    return await _act(
+        visit,
+        form,
+        ACTIONS["delete"],
+        visit.client.delete,
+        lambda which: visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **which),
+    )
+
+
+async def prioritize(visit: Visit, form: Form) -> Response:
+    priority = required_number(form, "priority", "Priority", between=limits.PRIORITIES)
+    reason = form.text("reason")
+    return await _act(
+        visit,
+        form,
+        ACTIONS["prioritize"],
+        lambda job_id: visit.client.prioritize(job_id, priority, reason),
+        lambda which: visit.client.prioritize_matching(
+            priority, reason=reason, timeout=tuning.STEP_TIMEOUT, **which
+        ),
+    )
+
+
+async def _act(visit: Visit, form: Form, action: JobAction, settle: Act, steps: Steps) -> Response:
+    list_path = form.raw("list")
+    if form.text("all"):
+        return await _act_on_all(visit, form, action, steps)
+    ids = ticked(form)
+    if not ids:
+        return visit.go(list_path, "No job was selected, so nothing happened.", kind="bad")
+    outcome = await act_on_each(ids, settle)
+    return visit.go(list_path, outcome.sentence(action.done), kind="good" if outcome.is_good else "bad")
+
+
+async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps) -> Response:
+    now = datetime.now(UTC)
+    asked = read_filter(form.items(), now=now, zone=visit.zone)
+    check_filter(action, asked)
+    try:
+        counted_at = past_moment(form.text("counted_at"), now=now, zone=visit.zone)
+    except ValueError:
+        raise pulse.InvalidArgument("The form does not say when was counted: begin again.") from None
+    total = whole_number(form, "total", "The count")
+    title = action.sentence(in_words(asked.which, visit.zone, number=total))
+    which = asked.which
+    # What is submitted after the count was not shown, and is not what was agreed to.
+    which["before"] = min(which.get("before") or counted_at, counted_at)
+    return await jobs_operations.begin(
+        visit,
+        steps(which),
+        title=title,
+        done_word=action.done,
+        total=total,
+        back=local_path(form.raw("list"), "/jobs"),
+        again=local_path(form.raw("back"), "/jobs"),
+    )
+
+
+# ------------------------------------------------------------ what was sent
+
+
+def ticked(form: Form) -> list[str]:
+    """Return the ids of the jobs that were ticked. Raises Refused if they are too many."""
+    ids = [job_id for job_id in form.texts("id") if job_id]
+    if len(ids) > tuning.SELECTED_JOBS:
+        raise Refused(
+            400,
+            f"{count(tuning.SELECTED_JOBS)} jobs at once are the most. Filter, and act on all that match.",
+        )
+    return ids
+
+
+def check_filter(action: JobAction, asked: JobQuery) -> None:
+    """Refuse what would act on other jobs than its user has in mind. Raises InvalidArgument."""
+    if asked.problems:
+        raise pulse.InvalidArgument(f"Nothing was changed: {next(iter(asked.problems.values()))}")
+    if asked.is_any:
+        raise pulse.InvalidArgument("That would be every job there is: filter by topic, status and so on.")
+    if not action.takes(asked.status):
+        raise pulse.InvalidArgument(
+            f"Choose one status of which all jobs can be {action.done}: only {action.able} jobs can."
+        )

@@ -1,0 +1,63 @@
+"""An action on many jobs while it goes on, and how it ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+from starlette.responses import Response
+
+from pulse_ui import tuning
+from pulse_ui.web.failures import Refused
+from pulse_ui.web.forms import Form
+from pulse_ui.web.operations import Operation
+from pulse_ui.web.visits import Visit
+
+_NUMBER = re.compile(r"[0-9]{1,12}")
+
+
+async def begin(
+    visit: Visit,
+    steps: AsyncGenerator[int, None],
+    *,
+    title: str,
+    done_word: str,
+    total: int | None,
+    back: str,
+    again: str,
+) -> Response:
+    """Begin an operation and go to its page, which starts with the end of one that is done in no time."""
+    operation = visit.account.operations.begin(
+        steps, title=title, done_word=done_word, total=total, back=back, again=again
+    )
+    await operation.settle(tuning.OPERATION_WAIT_SECONDS)
+    return visit.go(f"/operations/{operation.number}")
+
+
+async def show(visit: Visit) -> Response:
+    operation = _wanted(visit)
+    return await visit.page(
+        "operation.html",
+        title=operation.title,
+        live="jobs" if operation.is_running else None,
+        refresh_seconds=tuning.OPERATION_REFRESH_SECONDS,
+        operation=operation,
+    )
+
+
+async def stop(visit: Visit, form: Form) -> Response:
+    operation = _wanted(visit)
+    operation.stop()
+    return visit.go(f"/operations/{operation.number}")
+
+
+def _wanted(visit: Visit) -> Operation:
+    number: str = visit.request.path_params["number"]
+    operation = visit.account.operations.get(int(number)) if _NUMBER.fullmatch(number) else None
+    if operation is None:
+        raise Refused(
+            404,
+            f"There is no operation {number[:20]}: it ended long ago, or the dashboard was restarted since. "
+            "The list of jobs tells how things are.",
+        )
+    return operation

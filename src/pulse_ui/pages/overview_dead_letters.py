@@ -1,0 +1,100 @@
+"""The jobs that failed for the last time, in groups that died alike, and what to do with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import datetime
+
+from starlette.responses import Response
+
+import pulse
+from pulse_text import printable
+from pulse_ui import tuning
+from pulse_ui.pages import jobs_operations
+from pulse_ui.views import words
+from pulse_ui.views.overview.dead_letters import dead_letters_view
+from pulse_ui.web.forms import Form, further_attempts, local_path, whole_number
+from pulse_ui.web.visits import Visit
+
+_PATH = "/dead-letters"
+
+
+async def show(visit: Visit) -> Response:
+    chosen = visit.query.raw("topic") or None
+    letters, topics = await asyncio.gather(
+        visit.client.dead_letters(topic=chosen), visit.topics(names=[chosen] if chosen else ())
+    )
+    return await visit.page(
+        "dead_letters.html",
+        title="Dead letters",
+        live="jobs",
+        letters=dead_letters_view(letters, topics.topics, chosen, topics.sum.dead_lettered),
+        chosen=chosen or "",
+    )
+
+
+async def retry_one(visit: Visit, form: Form) -> Response:
+    job = await _retry_some(visit, form)
+    return visit.go(
+        local_path(form.raw("back"), _PATH),
+        f"One dead letter of {printable.one_line(job.topic)} runs again.",
+        link=(f"/jobs/{job.id}", "Watch it"),
+    )
+
+
+async def retry_all(visit: Visit, form: Form) -> Response:
+    which = _group_of(form)
+    attempts = further_attempts(form)
+    steps = visit.client.retry_matching(attempts=attempts, timeout=tuning.STEP_TIMEOUT, **which)
+    return await _begin(visit, form, steps, verb="Retry", done_word="retried")
+
+
+async def delete_all(visit: Visit, form: Form) -> Response:
+    steps = visit.client.delete_matching(timeout=tuning.STEP_TIMEOUT, **_group_of(form))
+    return await _begin(visit, form, steps, verb="Delete", done_word="deleted")
+
+
+async def _retry_some(visit: Visit, form: Form) -> pulse.JobInfo:
+    """Retry the one that the page showed or, if that is no longer there, another of its group."""
+    try:
+        return await visit.client.retry(form.text("job"))
+    except (pulse.InvalidTransition, pulse.NotFound):
+        if not visit.may("ListJobs"):
+            raise
+        for other in await visit.client.list_jobs(limit=1, **_group_of(form)):
+            return await visit.client.retry(other.id)
+        raise
+
+
+def _group_of(form: Form) -> pulse.JobFilter:
+    """Return the filter that the form names. Raises InvalidArgument unless it is one group with its count.
+
+    Half a filter would match more than what was asked about.
+    """
+    topic, group, counted_at = form.raw("topic"), form.text("error_group"), form.text("before")
+    try:
+        before = datetime.fromisoformat(counted_at)
+    except ValueError:
+        before = None
+    if not topic or not group or before is None or before.utcoffset() is None:
+        raise pulse.InvalidArgument("The form does not say which dead letters, so nothing was changed.")
+    # What is submitted after the count was not asked about.
+    return {"topic": topic, "status": "DEAD_LETTERED", "error_group": group, "before": before}
+
+
+async def _begin(
+    visit: Visit, form: Form, steps: AsyncGenerator[int, None], *, verb: str, done_word: str
+) -> Response:
+    count = whole_number(form, "count", "The count")
+    back = local_path(form.raw("back"), _PATH)
+    how_many = "dead letters" if count is None else words.plural(count, "dead letter")
+    return await jobs_operations.begin(
+        visit,
+        steps,
+        title=f"{verb} {how_many} of {printable.one_line(form.raw('topic'))}",
+        done_word=done_word,
+        total=count,
+        back=back,
+        again=back,
+    )

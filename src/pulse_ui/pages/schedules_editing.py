@@ -1,0 +1,161 @@
+"""Making and editing schedules: one form, which comes back with what was typed when something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from starlette.responses import Response
+
+import pulse
+from pulse_ui import tuning
+from pulse_ui.views.schedules.fields import InvalidField, metadata_text, payload_text
+from pulse_ui.views.schedules.forms import (
+    ScheduleForm,
+    form_of_schedule,
+    read_changes,
+    read_form,
+    read_spec,
+    refused,
+    says_when,
+)
+from pulse_ui.views.schedules.words import called, spec_words
+from pulse_ui.views.words import brief
+from pulse_ui.views.zones import zone_named, zone_names
+from pulse_ui.web.forms import Form
+from pulse_ui.web.visits import Visit
+
+# What the server says about the form, and not about itself.
+_ABOUT_THE_FORM = (pulse.InvalidArgument, pulse.AlreadyExists)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """When the schedule would fire, or why it would not."""
+
+    words: str = ""
+    problem: str = ""
+    fires: tuple[tuple[datetime, str], ...] = ()
+    """Each with its time in the schedule's own zone, which is empty where that is the visitor's."""
+    time_zone: str = ""
+
+
+async def show_new(visit: Visit) -> Response:
+    # A link may fill the form in: /schedules/new?topic=send-email
+    form = ScheduleForm(time_zone=visit.zone.key).typed(dict(visit.query.items()))
+    return await _page(visit, form)
+
+
+async def show_edit(visit: Visit) -> Response:
+    schedule = await _schedule(visit)
+    return await _page(visit, form_of_schedule(schedule, visit.zone), schedule)
+
+
+async def preview(visit: Visit) -> Response:
+    form = ScheduleForm(time_zone=visit.zone.key).typed(dict(visit.query.items()))
+    return visit.fragment("schedule_preview.html", preview=await _preview(visit, form))
+
+
+async def create(visit: Visit, form: Form) -> Response:
+    typed = ScheduleForm().typed(dict(form.items()))
+    if "preview" in form:
+        return await _page(visit, typed)
+    wanted, problems = read_form(typed, datetime.now(UTC))
+    if wanted is None:
+        return await _page(visit, typed, problems=problems)
+    try:
+        made = await visit.client.schedule(
+            wanted.topic,
+            wanted.args,
+            wanted.spec,
+            name=wanted.name,
+            priority=wanted.priority,
+            max_attempts=wanted.max_attempts,
+            metadata=wanted.metadata,
+            catch_up=wanted.catch_up,
+        )
+    except _ABOUT_THE_FORM as error:
+        return await _page(visit, typed, problems=dict([refused(error)]))
+    return visit.go(f"/schedules/{made.id}", f"The schedule {called(made)} is stored.")
+
+
+async def update(visit: Visit, form: Form) -> Response:
+    schedule = await _schedule(visit)
+    before = form_of_schedule(schedule, visit.zone)
+    # Neither changes: the form shows them, and what a browser sends for them means nothing.
+    fixed = {"name": before.name, "kind": before.kind}
+    typed = before.typed(dict(form.items()) | fixed)
+    if "preview" in form:
+        return await _page(visit, typed, schedule)
+    said, problems = read_changes(typed, before, datetime.now(UTC))
+    if problems:
+        return await _page(visit, typed, schedule, problems=problems)
+    if not said:
+        sentence = "Nothing was changed: the form said what was there already."
+        return visit.go(f"/schedules/{schedule.id}", sentence)
+    try:
+        changed = await visit.client.schedules.update(schedule, **said)
+    except _ABOUT_THE_FORM as error:
+        return await _page(visit, typed, schedule, problems=dict([refused(error)]))
+    return visit.go(f"/schedules/{changed.id}", f"Changed the schedule {called(changed)}.")
+
+
+async def _page(
+    visit: Visit,
+    form: ScheduleForm,
+    schedule: pulse.ScheduleInfo | None = None,
+    *,
+    problems: dict[str, str] | None = None,
+) -> Response:
+    title = "New schedule" if schedule is None else f"Edit {called(schedule)}"
+    return await visit.page(
+        "schedule_form.html",
+        title=title,
+        status=400 if problems else 200,
+        heading=title,
+        form=form,
+        schedule=schedule,
+        problems=problems or {},
+        preview=await _preview(visit, form),
+        zone_names=zone_names(),
+        topics=await _topics(visit),
+        # What a text field cannot hold stays as it is.
+        keeps_payload=schedule is not None and payload_text(schedule.payload) is None,
+        keeps_metadata=schedule is not None and metadata_text(schedule.metadata) is None,
+    )
+
+
+async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
+    if not visit.may("PreviewSchedule") or not says_when(form):
+        return Preview()
+    try:
+        spec = read_spec(form, datetime.now(UTC))
+        fires = await visit.client.schedules.preview(spec, tuning.NEXT_FIRES_LISTED)
+    except InvalidField as invalid:
+        return Preview(problem=invalid.sentence)
+    except _ABOUT_THE_FORM as error:
+        return Preview(problem=refused(error)[1])
+    except pulse.PulseError as error:
+        # The form stands whatever happens to its preview: nothing that was typed may be lost.
+        return Preview(problem=str(error))
+    words, _, _, _ = spec_words(spec)
+    time_zone = "" if form.kind == "interval" else form.time_zone.strip()
+    zone = zone_named(time_zone)
+    # A zone that only the server knows is not shown beside the visitor's.
+    is_apart = time_zone == zone.key != visit.zone.key
+    return Preview(
+        words=words or "once",
+        fires=tuple(
+            (fire, f"{brief(fire, zone)} {fire.astimezone(zone):%Z}" if is_apart else "") for fire in fires
+        ),
+        time_zone=time_zone if is_apart else "",
+    )
+
+
+async def _topics(visit: Visit) -> list[str]:
+    """Return the topics that there are, to choose from; any other may be typed."""
+    return [topic.topic for topic in (await visit.topics()).topics[: tuning.TOPICS_SUGGESTED]]
+
+
+async def _schedule(visit: Visit) -> pulse.ScheduleInfo:
+    return await visit.client.schedules.get(visit.request.path_params["schedule_id"])

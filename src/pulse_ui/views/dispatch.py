@@ -1,0 +1,74 @@
+"""The pause switches as a page shows them: one for everything, and one for each topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pulse
+from pulse_text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDispatch:
+    """One topic's switch."""
+
+    topic: str
+    is_paused: bool
+    """By its own name; it may also be held back with everything."""
+    paused_at: datetime | None
+    paused_by: str
+    """The user who paused; empty if the server asks for none."""
+    reason: str
+    ready: int
+    """So many jobs wait behind it, or will be handed out next."""
+    oldest_ready_at: datetime | None
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchView:
+    """All switches, those that are off before the others."""
+
+    topics: tuple[TopicDispatch, ...]
+    paused_by: str
+    """The user who paused everything."""
+    reason: str
+    """Why everything is paused."""
+    ready: int
+    held_back: int
+    """So many jobs could be handed out if nothing were paused."""
+
+
+def dispatch_view(
+    status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo], total: pulse.TopicInfo | None = None
+) -> DispatchView:
+    """Return the switches of these topics, and of those that are paused and not among them.
+
+    `total` stands for all topics, where these are only some of them.
+    """
+    known = {topic.topic: topic for topic in topics}
+    rows = [_switch(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
+    rows.sort(key=lambda row: (not row.is_paused, row.topic))
+    ready = sum(row.ready for row in rows) if total is None else total.ready
+    return DispatchView(
+        topics=tuple(rows),
+        paused_by=printable.one_line(status.paused_by),
+        reason=printable.one_line(status.reason),
+        ready=ready,
+        held_back=ready if status.paused else sum(row.ready for row in rows if row.is_paused),
+    )
+
+
+def _switch(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | None) -> TopicDispatch:
+    return TopicDispatch(
+        topic=name,
+        is_paused=pause is not None,
+        paused_at=pause.paused_at if pause else None,
+        paused_by=printable.one_line(pause.paused_by) if pause else "",
+        reason=printable.one_line(pause.reason) if pause else "",
+        ready=topic.ready if topic else 0,
+        oldest_ready_at=topic.oldest_ready_at if topic else None,
+        workers=topic.workers if topic else 0,
+    )

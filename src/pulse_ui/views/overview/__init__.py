@@ -1,0 +1,1 @@
+"""The overview, the workers and the dead letters as pages show them."""

@@ -1,0 +1,184 @@
+"""Looks for what needs somebody, most urgent first. From when on something does is settled here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from math import inf
+from urllib.parse import quote
+
+from pulse import DispatchStatus, SchedulerStatus, TopicInfo, WorkerInfo
+from pulse_ui.views import words
+from pulse_ui.views.overview.findings import WORKERS, Finding, Severity, about_all, about_topic, about_worker
+
+OLD_READY = timedelta(minutes=2)
+"""A free worker takes a job within milliseconds. So long means that there are too few of them."""
+VERY_OLD_READY = timedelta(minutes=15)
+"""No burst: at this pace the queue does not recover by itself."""
+WORKERS_AWAY = timedelta(seconds=15)
+"""A worker that was restarted or lost its connection is back within seconds; before, nothing is missing."""
+FAILING = 0.10
+"""One attempt in ten. Retries hide less than that from everybody but the logs."""
+MOSTLY_FAILING = 0.50
+ENOUGH_ATTEMPTS = 20
+"""In an hour. Of fewer, two unlucky ones would be an alarm."""
+SCHEDULER_LATE = timedelta(seconds=10)
+"""Due schedules are looked for every second, by every server: ten rounds in a row came to nothing."""
+SCHEDULER_VERY_LATE = timedelta(minutes=1)
+
+_DISPATCH = ("/dispatch", "Details", "GetDispatchStatus")
+_SCHEDULES = ("/schedules", "See the schedules", "ListSchedules")
+
+
+def findings(
+    topics: Sequence[TopicInfo],
+    workers: Sequence[WorkerInfo],
+    dispatch: DispatchStatus | None,
+    scheduler: SchedulerStatus | None,
+    now: datetime,
+) -> list[Finding]:
+    """Return what needs somebody. What the visitor may not see is empty or None; nothing is said of it."""
+    # A pause explains what waits, and is a finding of its own.
+    handed_out = [topic for topic in topics if not (topic.paused or (dispatch and dispatch.paused))]
+    kinds = (
+        _pauses(topics, dispatch, now),
+        _lateness(scheduler),
+        (finding for topic in handed_out for finding in _waiting(topic, now)),
+        (finding for topic in topics for finding in _dead_letters(topic)),
+        (finding for topic in topics for finding in _failures(topic)),
+        _gone_workers(workers, now),
+        _silent_workers(workers, now),
+    )
+    ordered = [finding for kind in kinds for finding in sorted(kind, key=lambda one: -one.weight)]
+    return sorted(ordered, key=lambda finding: -finding.severity)
+
+
+# ------------------------------------------------------------ the whole
+
+
+def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: datetime) -> Iterator[Finding]:
+    if dispatch is None:
+        return
+    ready = {topic.topic: topic.ready for topic in topics}
+    if dispatch.paused:
+        sentence = f"Everything {_paused(dispatch.paused_at, now)}; {_held_back(sum(ready.values()))}."
+        yield about_all("paused", Severity.PROBLEM, sentence, _DISPATCH, inf)
+    for name, pause in dispatch.topics.items():
+        held = ready.get(name, 0)
+        sentence = f"{_paused(pause.paused_at, now)}; {_held_back(held)}."
+        yield about_topic("paused", name, Severity.WARNING, sentence, _DISPATCH, float(held))
+
+
+def _paused(paused_at: datetime | None, now: datetime) -> str:
+    if paused_at is None:
+        return "is paused"
+    return f"has been paused for {words.span(max(1, int((now - paused_at).total_seconds())))}"
+
+
+def _held_back(ready: int) -> str:
+    if not ready:
+        return "nothing waits behind it"
+    return f"{words.plural(ready, 'ready job waits', 'ready jobs wait')} behind it"
+
+
+def _lateness(scheduler: SchedulerStatus | None) -> Iterator[Finding]:
+    if scheduler is None or scheduler.late_seconds < SCHEDULER_LATE.total_seconds():
+        return
+    is_very_late = scheduler.late_seconds >= SCHEDULER_VERY_LATE.total_seconds()
+    late = words.span(scheduler.late_seconds)
+    yield about_all(
+        "scheduler",
+        Severity.PROBLEM if is_very_late else Severity.WARNING,
+        f"The scheduler is late: a schedule has been due for {late} and did not fire.",
+        _SCHEDULES,
+        scheduler.late_seconds,
+    )
+
+
+# ------------------------------------------------------------ topics
+
+
+def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
+    if not topic.ready or topic.oldest_ready_at is None:
+        return
+    age = now - topic.oldest_ready_at
+    seconds = age.total_seconds()
+    if not topic.workers:
+        if age >= WORKERS_AWAY:
+            ready = words.plural(topic.ready, "ready job")
+            sentence = f"has {ready} and no worker, for {words.span(seconds)}."
+            yield about_topic("starving", topic.topic, Severity.PROBLEM, sentence, WORKERS, seconds)
+    elif age >= OLD_READY:
+        yield about_topic(
+            "old",
+            topic.topic,
+            Severity.PROBLEM if age >= VERY_OLD_READY else Severity.WARNING,
+            f"falls behind: its oldest ready job has waited {words.span(seconds)}, "
+            f"and {words.plural(topic.ready, 'job is', 'jobs are')} ready.",
+            (f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING", "See what waits", "ListJobs"),
+            seconds,
+        )
+
+
+def _dead_letters(topic: TopicInfo) -> Iterator[Finding]:
+    hour, minute = topic.last_hour.dead_lettered, topic.last_minute.dead_lettered
+    died = max(hour, minute)
+    if not died:
+        return
+    lately = f", {words.count(minute)} of them in the last minute" if minute else ""
+    yield about_topic(
+        "dead",
+        topic.topic,
+        # In the last minute: it goes on while you read this.
+        Severity.PROBLEM if minute else Severity.WARNING,
+        f"lost {words.plural(died, 'job')} to the dead letters in the last hour{lately}.",
+        (f"/dead-letters?topic={quote(topic.topic, safe='')}", "See why", "ListDeadLetterGroups"),
+        float(died),
+    )
+
+
+def _failures(topic: TopicInfo) -> Iterator[Finding]:
+    failed = topic.last_hour.failed
+    attempts = topic.last_hour.completed + failed
+    if attempts < ENOUGH_ATTEMPTS or failed < FAILING * attempts:
+        return
+    rate = failed / attempts
+    yield about_topic(
+        "failing",
+        topic.topic,
+        Severity.PROBLEM if rate >= MOSTLY_FAILING else Severity.WARNING,
+        f"fails {words.percent(rate)} of its attempts: "
+        f"{words.count(failed)} of {words.count(attempts)} in the last hour.",
+        (f"/jobs?topic={quote(topic.topic, safe='')}&status=RETRYING", "See what is retried", "ListJobs"),
+        rate * 100,
+    )
+
+
+# ------------------------------------------------------------ workers
+
+
+def _gone_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    for worker in workers:
+        if worker.connected_at is not None or not worker.held_count:
+            continue
+        until = max((job.lease_until for job in worker.held if job.lease_until), default=None)
+        if until is None:
+            freed = "They are freed when their leases end"
+        elif until > now:
+            freed = f"They are freed within {words.span((until - now).total_seconds())}"
+        else:
+            freed = "Their leases are over, so they are freed at the next round of the watchdog"
+        held = words.plural(worker.held_count, "job")
+        sentence = f"holds {held} but is connected to no server. {freed}, unless it comes back."
+        yield about_worker("worker", worker.worker_id, Severity.WARNING, sentence, float(worker.held_count))
+
+
+def _silent_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
+    """Workers that are connected, and have not beaten what they hold: frozen, or cut off in one direction."""
+    for worker in workers:
+        lapsed = sum(1 for job in worker.held if job.lease_until is not None and job.lease_until < now)
+        if worker.connected_at is None or not lapsed:
+            continue
+        ended = words.plural(lapsed, "lease")
+        sentence = f"gives no sign of life: {ended} ended. Others will run what it held."
+        yield about_worker("silent", worker.worker_id, Severity.WARNING, sentence, float(lapsed))

@@ -1,0 +1,101 @@
+"""The workers as a page shows them: those that somebody should look at first, each with what it holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulse
+from pulse_text import printable
+from pulse_ui import tuning
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One worker's place on the page."""
+
+    anchor: str
+    """The id of its element, to which other pages lead."""
+    name: str
+    worker: pulse.WorkerInfo
+    held: tuple[pulse.HeldJob, ...]
+    held_left_out: int
+    percent_used: int
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it holds jobs and is connected to no server."""
+        return self.worker.connected_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersView:
+    members: tuple[Member, ...]
+    members_left_out: int
+    connected: int
+    capacity: int
+    held: int
+    """By those that are connected."""
+    gone: int
+    held_by_gone: int
+
+    @property
+    def percent_used(self) -> int:
+        return _percent(self.held, self.capacity)
+
+
+def workers_view(workers: Sequence[pulse.WorkerInfo], topic: str = "") -> WorkersView:
+    """Return the workers that ask for a topic or hold a job of it; without one, all of them."""
+    chosen = [worker for worker in workers if not topic or _concerns(worker, topic)]
+    chosen.sort(key=lambda worker: worker.connected_at is not None)
+    shown = chosen[: tuning.WORKERS_SHOWN]
+    # So that the page does not grow with workers times jobs: it is made anew every second.
+    each = min(tuning.HELD_SHOWN, max(tuning.HELD_SHOWN_AT_LEAST, tuning.HELD_ROWS // max(1, len(shown))))
+    connected = [worker for worker in chosen if worker.connected_at is not None]
+    gone = [worker for worker in chosen if worker.connected_at is None]
+    # What a worker holds is told with each of its connections, and counts once.
+    held_by = {worker.worker_id: worker.held_count for worker in connected}
+    return WorkersView(
+        members=tuple(_members(shown, each)),
+        members_left_out=len(chosen) - len(shown),
+        connected=len(connected),
+        capacity=sum(worker.capacity for worker in connected),
+        held=sum(held_by.values()),
+        gone=len(gone),
+        held_by_gone=sum(worker.held_count for worker in gone),
+    )
+
+
+def topics_of(workers: Sequence[pulse.WorkerInfo]) -> list[str]:
+    """Return what any of them asks for or holds, in order."""
+    asked = {topic for worker in workers for topic in worker.topics}
+    return sorted(asked | {job.topic for worker in workers for job in worker.held})
+
+
+def _members(workers: Sequence[pulse.WorkerInfo], each: int) -> list[Member]:
+    seen: Counter[str] = Counter()
+    members = []
+    for worker in workers:
+        seen[worker.worker_id] += 1
+        again = seen[worker.worker_id]
+        held = worker.held[:each]
+        members.append(
+            Member(
+                anchor=f"worker-{worker.worker_id}" + (f"--{again}" if again > 1 else ""),
+                name=printable.one_line(worker.worker_id),
+                worker=worker,
+                held=held,
+                held_left_out=worker.held_count - len(held),
+                percent_used=_percent(worker.held_count, worker.capacity),
+            )
+        )
+    return members
+
+
+def _concerns(worker: pulse.WorkerInfo, topic: str) -> bool:
+    return topic in worker.topics or any(job.topic == topic for job in worker.held)
+
+
+def _percent(part: int, whole: int) -> int:
+    return min(100, round(100 * part / whole)) if whole else 0

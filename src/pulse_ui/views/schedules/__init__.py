@@ -1,0 +1,1 @@
+"""Schedules as pages show them, and the form that makes one."""
