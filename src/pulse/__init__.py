@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pulse.api import *  # noqa: F403
     from pulse.api import __all__ as __all__
 else:
-    # The SDK is imported with the first of its names: pulsed needs but the stubs in here, and starts sooner.
+    # The SDK is imported on first use of a name: pulsed only needs the stubs, and starts faster.
 
     def __getattr__(name: str) -> object:
         if find_spec(f"pulse.{name}") is not None:

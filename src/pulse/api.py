@@ -1,4 +1,4 @@
-"""Every name that `pulse` has for applications."""
+"""The public names of `pulse`."""
 
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob

@@ -1,4 +1,4 @@
-"""Everything that pulse raises, as one tree.
+"""All errors of pulse, as one tree.
 
 PulseError
 ├── InvalidArgument        a value that cannot be used; the sentence names it
@@ -11,12 +11,12 @@ PulseError
 ├── ResourceExhausted      too large, or too much at once
 ├── Unavailable            pulsed, or its database, cannot be reached
 │   └── DeadlineExceeded   no answer in time: it may or may not have happened
-├── InternalError          the server failed; its log tells more
+├── InternalError          the server failed; see its log
 ├── PartialFailure         some jobs of an enqueue_many were refused
 └── ClientClosed           the client was closed, or is used where it cannot work
 
-`Retry`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and stand apart
-(in `pulse.outcomes`): `except PulseError` around an enqueue must not swallow them.
+`Retry`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
+`pulse.outcomes`: `except PulseError` around an enqueue must not catch them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class PulseError(Exception):
 
 
 class InvalidArgument(PulseError):
-    """A value cannot be used; the message names it and says what is expected."""
+    """A value cannot be used; the message names it and what is expected."""
 
     code = "INVALID_ARGUMENT"
 
 
 class InvalidHandler(InvalidArgument):
-    """A function cannot serve as a handler; the message says what about its signature is in the way."""
+    """A function cannot serve as a handler; the message names what is wrong with its signature."""
 
 
 class NotFound(PulseError):
@@ -79,31 +79,31 @@ class PermissionDenied(PulseError):
 
 
 class ResourceExhausted(PulseError):
-    """The request is too large, or the server has too much to do."""
+    """The request is too large, or the server is overloaded."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class Unavailable(PulseError):
-    """pulsed, or the database behind it, cannot be reached. Trying again later may help."""
+    """pulsed, or its database, cannot be reached. A later try may succeed."""
 
     code = "UNAVAILABLE"
 
 
 class DeadlineExceeded(Unavailable):
-    """No answer came in time, so what was asked may or may not have happened."""
+    """No answer came in time. The request may or may not have taken effect."""
 
     code = "DEADLINE_EXCEEDED"
 
 
 class InternalError(PulseError):
-    """The server failed in a way it did not expect; its log tells more."""
+    """The server failed unexpectedly. See its log."""
 
     code = "INTERNAL"
 
 
 class ClientClosed(PulseError):
-    """The client was closed, or is used from a place where it cannot work."""
+    """The client was closed, or is used where it cannot work."""
 
     code = "CANCELLED"
 
@@ -148,5 +148,5 @@ _BY_CODE: dict[int, type[PulseError]] = {
 
 
 def error_for_code(code: int, message: str) -> PulseError:
-    """Return the error that stands for a gRPC status code, with the server's sentence."""
+    """Return the error for a gRPC status code, with the server's message."""
     return _BY_CODE.get(code, PulseError)(message)

@@ -36,7 +36,7 @@ SEED_VARIABLE = "PULSE_FAILPOINTS_SEED"
 
 _SERVER = {
     "jobs.inserting": "before new jobs are stored",
-    "jobs.inserted": "new jobs are stored; nobody is woken, no caller answered",
+    "jobs.inserted": "new jobs are stored; no wake-up and no answer is sent",
     "submit.answered": "jobs are stored and dispatch is woken; the answer has not left",
     "handover.storing": "before new jobs are stored as a waiting worker's own",
     "handover.stored": "new jobs are stored, some as a worker's own; none is on its way to it",
@@ -51,17 +51,17 @@ _SERVER = {
     "report.answered": "all results of a report are stored; the answer has not left",
     "leases.extending": "before leases are extended",
     "leases.extended": "leases are extended; the worker is not answered",
-    "jobs.releasing": "before jobs are given back",
-    "jobs.released": "jobs are given back; nobody is woken",
-    "jobs.reaping": "before lapsed leases are looked for",
-    "jobs.reaped": "lapsed jobs are taken back; nobody is told",
+    "jobs.releasing": "before jobs are released",
+    "jobs.released": "jobs are released; no wake-up is sent",
+    "jobs.reaping": "before expired leases are reaped",
+    "jobs.reaped": "expired leases are reaped; no worker is notified",
     "jobs.promoting": "before due jobs are looked for",
-    "jobs.promoted": "due jobs are ready; nobody is woken",
-    "jobs.cancelled": "jobs are cancelled; their workers are not told",
-    "jobs.retried": "jobs are redriven; nobody is woken",
+    "jobs.promoted": "due jobs are ready; no wake-up is sent",
+    "jobs.cancelled": "jobs are canceled; their workers are not notified",
+    "jobs.retried": "jobs are retried; no wake-up is sent",
     "jobs.forgotten": "finished jobs are deleted",
     "schedules.firing": "before the steps of due schedules are taken",
-    "schedules.fired": "occurrences have their jobs and cursors are moved; nobody is woken",
+    "schedules.fired": "occurrences have their jobs and cursors are moved; no wake-up is sent",
     "switch.turning": "before dispatch is paused or resumed",
     "switch.turned": "dispatch is paused or resumed in the database; no server has heard of it",
     "gate.reading": "before the pause switches are read; at the start, too",
@@ -151,7 +151,7 @@ def read(text: str, seed: str = "") -> dict[str, Armed]:
             )
         name = match["name"]
         if name not in names():
-            from difflib import get_close_matches  # here: nobody else who imports this needs it
+            from difflib import get_close_matches  # imported here: only this message needs it
 
             close = get_close_matches(name, names(), n=1)
             meant = f"Did you mean {close[0]}?" if close else "pulse.failpoints.names() has those there are."

@@ -1,4 +1,4 @@
-"""UUIDv7 from the standard library: job ids that sort by the time they were made."""
+"""UUIDv7 by the standard library: job ids that sort by time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from random import getrandbits
 
-# An id is a head, which is new in each millisecond, and twelve hexadecimal digits that are counted up.
+# An id is a head, which changes each millisecond, and a counter of twelve hexadecimal digits.
 _COUNTER_BITS = 48
 
 _lock = threading.Lock()
@@ -17,10 +17,10 @@ _counter = 0
 
 
 def uuid7() -> str:
-    """Return a new UUIDv7 that sorts after every other one made in this process.
+    """Return a new UUIDv7 that sorts after all earlier ones of this process.
 
-    Within one millisecond its last digits are counted up by random steps; a clock that was set back is
-    ignored until it has caught up.
+    Within one millisecond the counter grows by random steps. If the clock is set back, the time of the
+    latest id is used until the clock has caught up.
     """
     with _lock:
         _keep_up()
@@ -28,7 +28,7 @@ def uuid7() -> str:
 
 
 def uuid7s(count: int) -> list[str]:
-    """Return so many new ids, in order. For many it takes half the time."""
+    """Return new ids, in order. Takes half the time of as many calls of `uuid7`."""
     with _lock:
         _keep_up()
         return [_next() for _ in range(count)]
@@ -48,7 +48,7 @@ def _keep_up() -> None:
 
 
 def _begin(milliseconds: int) -> None:
-    """Draw everything that is neither time, version nor variant anew."""
+    """Draw new random bits for everything but time, version and variant."""
     global _milliseconds, _head, _counter
     drawn = int.from_bytes(os.urandom(10), "big")
     _milliseconds = milliseconds
@@ -56,12 +56,12 @@ def _begin(milliseconds: int) -> None:
         f"{milliseconds >> 16:08x}-{milliseconds & 0xFFFF:04x}"
         f"-{0x7000 | drawn & 0xFFF:04x}-{0x8000 | drawn >> 12 & 0x3FFF:04x}-"
     )
-    # The top bit stays free: tens of thousands of steps fit before it runs over.
+    # The top bit is free: tens of thousands of steps fit before the counter overflows.
     _counter = drawn >> 33
 
 
 def _forget_counter() -> None:
-    # Without this a forked child would count on from its parent's number within the same millisecond.
+    # Otherwise a forked child would continue its parent's counter within the same millisecond.
     global _lock
     _lock = threading.Lock()
     _begin(_milliseconds)

@@ -1,4 +1,4 @@
-"""What an enqueue answers with."""
+"""The result of an enqueue."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class JobHandle:
-    """A job that is stored."""
+    """A stored job."""
 
     id: str
     topic: str
     duplicate: bool = False
-    """True when the job had been there before: the same key or the same `job_id` was used earlier.
+    """True if the job existed before: the same key or the same `job_id` was used earlier.
 
-    A repeat that the SDK itself sent after a lost answer is not a duplicate.
+    A repeat that the SDK sent after a lost answer is not a duplicate.
     """

@@ -1,4 +1,4 @@
-"""How an attempt can end, and what a handler may raise to choose it."""
+"""The outcomes of an attempt, and the exceptions by which a handler chooses one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HERE = str(Path(__file__).parent)
 
 
 class Retry(Exception):
-    """Raise it in a handler to run the job again later, after a wait of your choice.
+    """Raise it in a handler to retry the job after a delay of your choice.
 
-    It counts as an attempt, like any failure: the last attempt goes to the dead letters. Without
-    `after` the server's usual backoff applies.
+    It counts as an attempt, like any failure: on its last attempt the job becomes a dead letter. Without
+    `after` the server's backoff applies.
     """
 
     def __init__(self, after: timedelta | None = None, reason: str = "") -> None:
@@ -29,7 +29,7 @@ class Retry(Exception):
 
 
 class Discard(Exception):
-    """Raise it in a handler to send the job to the dead letters now, whatever attempts it has left."""
+    """Raise it in a handler to make the job a dead letter now, even if it has attempts left."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "The handler discarded the job.")
@@ -37,7 +37,7 @@ class Discard(Exception):
 
 
 class Cancelled(Exception):
-    """Raised by `ctx.raise_if_cancelled()` once the job was cancelled or is no longer this worker's."""
+    """Raised by `ctx.raise_if_cancelled()` once the job was canceled or its lease was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed; the server decides between another attempt and the dead letters."""
+    """The attempt failed. The server retries the job or makes it a dead letter."""
 
     error: str
     retry_after: timedelta | None = None
@@ -59,7 +59,7 @@ Outcome = Succeeded | Failed
 
 
 def failure(error: BaseException) -> Failed:
-    """Return the outcome that stands for what the handler raised."""
+    """Return the outcome for an exception of the handler."""
     if isinstance(error, Retry):
         return Failed(clean(_reason(error)), retry_after=error.after)
     if isinstance(error, Discard):
@@ -68,14 +68,14 @@ def failure(error: BaseException) -> Failed:
 
 
 def describe(error: BaseException) -> str:
-    """Return type, message and the last lines of the traceback, fit to be stored."""
+    """Return type, message and the last frames of the traceback, in a form that can be stored."""
     try:
         text = str(error)
     except Exception:
         text = "(its message cannot be printed)"
     name = type(error).__qualname__
     lines = [f"{name}: {text}" if text else name]
-    # The frames of the SDK itself tell a user nothing, and they always come first.
+    # Without the frames of the SDK: they are no help to a user, and always come first.
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)
     ]
@@ -86,7 +86,7 @@ def describe(error: BaseException) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text without NUL (Postgres refuses it), as valid UTF-8, cut at 8 KiB."""
+    """Return the text without NUL, which Postgres refuses, as valid UTF-8 of at most 8 KiB."""
     text = text.replace("\x00", "")
     if len(text) * 4 <= tuning.ERROR_BYTES and text.isascii():
         return text

@@ -1,7 +1,7 @@
-"""Arguments to bytes and back: JSON by msgspec, with room for pydantic models and raw bytes.
+"""Encodes arguments to bytes and back: JSON by msgspec, including pydantic models, and raw bytes.
 
-None is the empty payload, and the empty payload means "no arguments". bytes travel as they are.
-pydantic is never imported here: a value can only be one of its models if somebody else imported it.
+None is the empty payload, which means "no arguments". bytes are not changed. pydantic is never imported
+here: a value can only be a pydantic model if the application has imported it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pulse.errors import InvalidArgument, InvalidHandler
 
 
 class UndecodableArgs(Exception):
-    """The payload does not fit the handler; the message names the field. The handler did not run."""
+    """The payload does not fit the handler. The message names the field. The handler did not run."""
 
 
 Decode = Callable[[bytes], Any]
 
 
 def encode(args: object) -> bytes:
-    """Return the payload for these arguments. Raises InvalidArgument for what JSON cannot hold."""
+    """Return the payload for these arguments. Raises InvalidArgument for values that JSON cannot hold."""
     if args is None:
         return b""
     if isinstance(args, bytes):
@@ -38,7 +38,7 @@ def encode(args: object) -> bytes:
 
 
 def decode_json(payload: bytes) -> Any:
-    """Return what the JSON says, or None for an empty payload."""
+    """Return the decoded JSON, or None for an empty payload."""
     if not payload:
         return None
     try:
@@ -50,7 +50,7 @@ def decode_json(payload: bytes) -> Any:
 def decoder_for(annotation: Any) -> Decode:
     """Return a function from payload to a value of this type. It raises UndecodableArgs.
 
-    Raises InvalidHandler at once if no JSON could ever become such a value.
+    Raises InvalidHandler if no JSON can be decoded to the type.
     """
     if annotation is bytes:
         return _as_they_are
@@ -66,7 +66,7 @@ def decoder_for(annotation: Any) -> Decode:
             f"JSON cannot be read as {annotation!r}: make it a dataclass, a msgspec.Struct, a pydantic model "
             "or a TypedDict, or take a dict."
         )
-    # "No arguments" is an object without fields to a type that is an object, and null to every other.
+    # An empty payload is an empty object for a type that is an object, and null for any other.
     nothing = b"{}" if isinstance(info, _OBJECTS) else b"null"
 
     def decode(payload: bytes) -> Any:
@@ -116,7 +116,7 @@ def _as_they_are(payload: bytes) -> bytes:
 def _to_plain(value: Any) -> Any:
     if is_pydantic_model(type(value)):
         return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is not a type that JSON knows")
+    raise TypeError(f"{type(value).__name__} is not a type that JSON supports")
 
 
 def _from_plain(wanted: type[Any], value: Any) -> Any:

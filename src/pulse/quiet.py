@@ -1,10 +1,10 @@
-"""Imported before grpc is: keeps grpc's core from writing to standard error, where the SDK's own words go.
+"""Imported before grpc: keeps the core of grpc from writing to standard error.
 
-It prints a line for every handshake that fails, many a second. The SDK logs that once, in words. Whoever sets
-GRPC_VERBOSITY is not overruled.
+It would print a line for every failed handshake, many per second. The SDK logs the failure once. A
+GRPC_VERBOSITY that is set takes precedence.
 """
 
 import os
 
-# Read once, when grpc is first imported; later it changes nothing.
+# grpc reads it once, when it is first imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

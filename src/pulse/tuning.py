@@ -1,4 +1,4 @@
-"""Every interval, batch size and limit of the SDK, each with its reason. Durations are in seconds."""
+"""Intervals, batch sizes and limits of the SDK, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ MIB = 1024 * 1024
 
 # ---------------------------------------------------------------- calls
 
-# Long enough to ride out a restart of pulsed, short enough that a web request does not hang for ever.
+# Long enough for a restart of pulsed, short enough for a web request.
 DEFAULT_TIMEOUT_SECONDS = 10.0
-# One try on the wire. A server that accepts and never answers must leave time for a second try.
+# One try. A server that accepts a call and never answers must leave time for a second try.
 TRY_TIMEOUT_SECONDS = 5.0
 RETRY_FIRST_SECONDS = 0.05
 RETRY_LONGEST_SECONDS = 1.0
 
-# What a list answers with when nobody says how much.
+# The default page size of lists.
 PAGE_SIZE = 50
 # A page of 1,000 jobs with long errors fits; gRPC's own default of 4 MiB would not always hold it.
 MAX_RECEIVE_BYTES = 16 * MIB
-# A peer that vanished without a FIN is noticed after 30 s at most. The server has to allow pings this often.
+# A peer that vanished without a FIN is detected within 30 s. The server has to allow pings this often.
 KEEPALIVE_MILLISECONDS = 20_000
 KEEPALIVE_TIMEOUT_MILLISECONDS = 10_000
-# gRPC waits up to two minutes between its own dials by default: far longer than a server takes to restart.
+# By default gRPC waits up to two minutes before it reconnects: far longer than a server takes to restart.
 REDIAL_FIRST_MILLISECONDS = 100
 REDIAL_LONGEST_MILLISECONDS = 1_000
-# What a look at a handshake that failed may take: it comes on top of the caller's timeout if that is short.
+# The timeout of the diagnosis of a failed handshake. It may exceed the timeout of the caller.
 DIAGNOSIS_SECONDS = 2.0
-# And how long its answer holds: a fleet that cannot connect must not double its attempts by asking why.
+# How long its result is kept: the diagnosis must not double the connection attempts of a fleet.
 DIAGNOSIS_GOOD_FOR_SECONDS = 10.0
 
 # ---------------------------------------------------------------- lines
 
-# A call that follows the answer to the last one this soon is one of many: it opens a line. (docs/adr/0031)
+# A call this soon after the answer to the last one opens a line. (docs/adr/0031)
 LINE_OPENS_WITHIN_SECONDS = 1.0
-# And who says nothing for this long keeps no stream open.
+# An idle line is closed after this long.
 LINE_SILENT_SECONDS = 10.0
-# A line that ends before it has answered anything is not tried again at once: calls go alone meanwhile. An
-# older server is asked again now and then, because one day it is a newer one.
+# A line that ends without any answer is not opened again at once; calls are made without it. Older servers
+# are tried again from time to time, since they may have been upgraded.
 LINE_REST_FIRST_SECONDS = 1.0
 LINE_REST_LONGEST_SECONDS = 600.0
 
 # ---------------------------------------------------------------- enqueueing
 
-# Batches stay far below the 4 MiB that a gRPC server receives by default, even with one job too many.
+# Batches stay far below the 4 MiB that a gRPC server accepts by default, even with one job too many.
 ENQUEUE_BATCH_JOBS = 1_000
 ENQUEUE_BATCH_BYTES = 1 * MIB
-# One call on its way to the server while the answer to the other comes back.
+# One call is on its way to the server while the answer to the other comes back.
 ENQUEUES_IN_FLIGHT = 2
-# Of enqueue_many: one more than the server commits at a time, so that the next is there when one is done.
+# Of enqueue_many: one more than the server commits at a time, so that it never waits for the next.
 BULK_BATCHES_IN_FLIGHT = 3
-# What the server takes as a job's metadata: a trace context that would not fit is left out.
+# The server's limits for metadata. A trace context that does not fit is left out.
 METADATA_ENTRIES = 64
 METADATA_BYTES = 16 * 1024
 

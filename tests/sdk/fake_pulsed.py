@@ -19,7 +19,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
-from pulse.wire.failures import SAID_BY_PULSED
+from pulse.wire.failures import FROM_PULSED
 
 PATIENCE_SECONDS = 20.0
 
@@ -268,7 +268,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
 
     def _refuse_without_database(self, context: grpc.ServicerContext) -> None:
         if self.says_its_database_is_away:
-            context.set_trailing_metadata(((SAID_BY_PULSED, "1"),))
+            context.set_trailing_metadata(((FROM_PULSED, "1"),))
             context.abort(grpc.StatusCode.UNAVAILABLE, "The database did not answer. Try again.")
 
     # It has no lines: the SDK makes calls instead. tests/sdk/line_server.py has them.

@@ -134,7 +134,7 @@ async def test_partly_refused_many_tells_which(fake: FakePulsed, p: pulse.Pulse)
         ({"metadata": {"a": 1}}, "metadata has to map strings to strings"),
         ({"key": 5}, "key has to be"),
         ({"args": object()}, "cannot be written as JSON"),
-        ({"timeout": timedelta(0)}, "timeout has to be longer"),
+        ({"timeout": timedelta(0)}, "timeout has to be positive"),
     ],
 )
 async def test_what_cannot_be_sent_is_refused_before_it_is(

@@ -184,7 +184,7 @@ async def test_client_certificate_is_shown_where_it_is_asked_for(
             async with pulse.Pulse(server.address, ca=authority.file, cert=cert) as p:
                 assert await p.enqueue("mail")
         reason = await _reason(server.address, ca=authority.file)
-        assert "wants a client certificate" in reason
+        assert "requires a client certificate" in reason
         assert "PULSE_TLS_CLIENT_CERT" in reason
         foreign = stranger.client()
         reason = await _reason(server.address, ca=authority.file, cert=foreign)
@@ -322,7 +322,7 @@ def _no_certificate(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (_passphrase, "wants a passphrase"),
+        (_passphrase, "needs a passphrase"),
         (_edwards, "is an Edwards curve key"),
         (_mismatch, "does not belong to the certificate"),
         (_key_missing, "holds no private key"),
@@ -363,7 +363,7 @@ def test_variables_that_cannot_be_used_are_named(
 async def test_password_in_plain_text_is_warned_of_once_per_address(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "_warned_of", set())
+    monkeypatch.setattr(channels, "_warned_about", set())
     known = {"user": "ann", "password": "canary-secret"}
     for address, options in (
         ("192.0.2.1:1", known),

@@ -106,7 +106,7 @@ def test_environment_fills_in_what_is_not_given(monkeypatch: pytest.MonkeyPatch)
         ({"user": "a:b", "password": "x"}, "colon"),
         ({"concurrency": 0}, "concurrency has to be between"),
         ({"timeout": 5}, "timeout has to be a timedelta"),
-        ({"drain_timeout": timedelta(seconds=-1)}, "drain_timeout has to be longer"),
+        ({"drain_timeout": timedelta(seconds=-1)}, "drain_timeout has to be positive"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, object], sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""How every verb of a blocking client reaches the async one: through an event loop in a thread."""
+"""Runs the async verbs of a blocking client, in an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 
 
 class Bridge:
-    """Runs the async verbs for other threads. No thread starts before the first call."""
+    """Runs async verbs for other threads. The thread starts with the first call."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -36,7 +36,7 @@ class Bridge:
         return self._open_thread().run(verb(*args, **kwargs))
 
     def iterate(self, items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
-        """Yield what an async generator yields, blocking for each. Closing this one closes that one."""
+        """Yield the items of an async generator, blocking for each. Closing this generator closes it."""
         thread = self._open_thread()
         try:
             while (item := thread.run(_next(items))) is not None:
@@ -72,7 +72,7 @@ class Bridge:
             return self._thread
 
     def _forget_thread(self) -> None:
-        # The lock too: in a forked child it may be held by a thread that does not exist there.
+        # A new lock too: in a forked child the old one may be held by a thread of the parent.
         self._lock = threading.Lock()
         self._thread = None
 
@@ -83,7 +83,7 @@ async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
 
 def _close(thread: LoopThread, caller: Caller) -> None:
     if thread.is_over:
-        return  # the finalizer comes again at exit, after a close() by hand
+        return  # the finalizer also runs at exit, after close()
     with contextlib.suppress(Exception):
         thread.run(caller.close_session(), tuning.EXIT_TIMEOUT_SECONDS)
     thread.stop()

@@ -1,4 +1,4 @@
-"""The blocking client, for Django, Flask and scripts: the verbs of `Pulse` without a trace of asyncio."""
+"""The blocking client, for Django, Flask and scripts: the verbs of `Pulse` without asyncio."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pulse.wire.tls import ClientCertificate, File
 class SyncPulse(SyncVerbs):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
-    Nothing connects, and no thread starts, before the first call. Make it before a fork if you like
-    (gunicorn's preload), but call it only after: gRPC does not survive a fork that it was used before.
-    Close it with `p.close()`, or use `with`.
+    The first call connects and starts a thread. A client may be created before a fork (gunicorn's preload),
+    but must only be called after it: gRPC does not survive a fork once it was used. Close it with
+    `p.close()`, or use `with`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SyncPulse(SyncVerbs):
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
     ) -> None:
-        """Check the settings; connect to nothing yet. The parameters are those of `Pulse`."""
+        """Validate the settings. Does not connect. The parameters are those of `Pulse`."""
         self._async = Pulse(
             address,
             user=user,
@@ -63,19 +63,19 @@ class SyncPulse(SyncVerbs):
 
     @property
     def address(self) -> str:
-        """Where pulsed is, as host:port."""
+        """The address of pulsed, as host:port."""
         return self._async.address
 
     # ------------------------------------------------------------ handlers
 
     def job(self, topic: str, /) -> SyncJobDecorator:
-        """Make the decorated function the handler of a topic. It becomes a `SyncJob`, which can enqueue."""
+        """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
         if not isinstance(topic, str):
             raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
         return SyncJobDecorator(lambda function: self._register(topic, function, sys._getframe(2).f_locals))
 
     def register(self, topic: str, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:
-        """Make a function the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
         return self._register(topic, function, sys._getframe(1).f_locals)
 
     def _register(
@@ -87,7 +87,7 @@ class SyncPulse(SyncVerbs):
 
     @property
     def handled_topics(self) -> tuple[str, ...]:
-        """The topics that have a handler here."""
+        """The topics that have a handler."""
         return self._async.handled_topics
 
     def run(
@@ -97,25 +97,25 @@ class SyncPulse(SyncVerbs):
         concurrency: int | None = None,
         handle_signals: bool = True,
     ) -> None:
-        """Take jobs and run their handlers until SIGTERM or SIGINT, or until `close()`; drain, then return.
+        """Take jobs and run their handlers until SIGTERM, SIGINT or `close()`. Drain, then return.
 
-        Blocks this thread. See `Pulse.run` for the parameters, for declared schedules, and for how it drains.
+        Blocks this thread. See `Pulse.run` for the parameters, declared schedules and draining.
         """
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
-            raise ClientClosed("SyncPulse.run() would block the event loop that runs here. Use pulse.Pulse.")
+            raise ClientClosed("SyncPulse.run() would block the running event loop. Use pulse.Pulse.")
         asyncio.run(self._run(topics, concurrency, handle_signals))
 
     async def _run(self, topics: Iterable[str] | None, concurrency: int | None, handle_signals: bool) -> None:
-        # A loop and a connection of its own, in the caller's thread: only the main thread sees signals, and
-        # a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
+        # In the caller's thread, with a loop and a connection of its own: only the main thread receives
+        # signals, and a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
         pulse = self._async
         connection = Connection(pulse._caller.endpoint)
         worker = pulse._worker(connection, topics, concurrency)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
-            # After that: a close() that comes earlier is seen here, one that comes later stops the worker.
+            # Checked after _stop_worker is set: an earlier close() raises here, a later one stops the worker.
             self._bridge.check_open()
             await worker.run(handle_signals)
         finally:
@@ -125,7 +125,7 @@ class SyncPulse(SyncVerbs):
     # ------------------------------------------------------------ lifetime
 
     def close(self) -> None:
-        """Close the connection and end its thread. A `run()` in another thread drains and returns."""
+        """Close the connection and stop its thread. A `run()` in another thread drains and returns."""
         if (stop_worker := self._stop_worker) is not None:
             stop_worker()
         self._bridge.close()

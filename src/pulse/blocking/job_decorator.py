@@ -1,4 +1,4 @@
-"""What `@p.job(…)` of a `SyncPulse` makes of a function."""
+"""The result of `@p.job(…)` of a `SyncPulse`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse.job_handle import JobHandle
 
 
 class SyncJob(Registered[P, C, R]):
-    """A handler of a `SyncPulse`. `job.enqueue(…)` takes what the handler takes, without the context."""
+    """A handler of a `SyncPulse`. `job.enqueue(…)` takes the handler's parameters without the context."""
 
     def __init__(self, client: SyncVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers who want nothing to do with asyncio."""
+"""An event loop in its own thread, for callers without asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """Runs coroutines for other threads. A daemon, so that it never keeps a process alive."""
+    """Runs coroutines for other threads. A daemon thread, so that it does not keep the process alive."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -28,7 +28,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_seconds: float | None = None) -> Result:
-        """Run the coroutine there and block until it is done. Raises ClientClosed if the loop ends first."""
+        """Run the coroutine and block until it is done. Raises ClientClosed if the loop ends first."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise ClientClosed("A SyncPulse cannot be called from its own event loop. Use pulse.Pulse there.")
@@ -38,12 +38,12 @@ class LoopThread:
         except CancelledError:
             raise ClientClosed("The client was closed during the call.") from None
         except BaseException:
-            # A caller that was interrupted (Ctrl-C, a worker timeout) takes its call along.
+            # A caller that was interrupted (Ctrl-C, a worker timeout) cancels its call.
             future.cancel()
             raise
 
     def _begin(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        # Under the lock: a call that the loop takes no more would never be answered.
+        # Under the lock: a call added after the loop has ended would block forever.
         with self._lock:
             if self._is_ending:
                 coroutine.close()
@@ -55,11 +55,11 @@ class LoopThread:
 
     @property
     def is_over(self) -> bool:
-        """True once it was stopped, and in a process forked from its own, where its thread never was."""
+        """True once it was stopped, and in a forked child, which does not have the thread."""
         return self._process != os.getpid() or self._loop.is_closed()
 
     def stop(self) -> None:
-        """End the loop and its thread, in bounded time. Does nothing when that is over."""
+        """Stop the loop and its thread, in bounded time. Does nothing if `is_over`."""
         if self.is_over:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

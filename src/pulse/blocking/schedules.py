@@ -10,7 +10,7 @@ from pulse.client.stored_schedules import Schedules
 class SyncSchedules:
     """Manages schedules. Each is given by its id, by its name, or as a ScheduleInfo.
 
-    What looks like a UUID is taken for an id. A name costs one call more, to learn the id.
+    A string in the form of a UUID is an id. A name costs one more call, to look up the id.
     """
 
     def __init__(self, bridge: Bridge, schedules: Schedules) -> None:

@@ -15,5 +15,5 @@ class AccessVerbs:
     _caller: Caller
 
     async def whoami(self, *, timeout: timedelta | None = None) -> Identity:
-        """Return who the server takes this client for, and what it may do."""
+        """Return the user and the role that the server sees in this client."""
         return identity(await self._caller.call(lambda stub: stub.WhoAmI, pb.WhoAmIRequest(), timeout))

@@ -1,4 +1,4 @@
-"""Many jobs that share everything but their arguments, sent in batches."""
+"""Jobs that share all options and differ in their arguments, sent in batches."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Outcome = JobHandle | PulseError
 
 
 class Bulk:
-    """Jobs with the options of the template, one for each payload."""
+    """One job for each payload, with the options of the template."""
 
     def __init__(self, template: Submission, payloads: Sequence[bytes]) -> None:
         self._template = template.request
         self._payloads = payloads
         self._job_ids = uuid7s(len(payloads))
         if len(payloads) == 1:
-            self._template.job_id = self._job_ids[0]  # a trace names the job of a bulk that is only one
+            self._template.job_id = self._job_ids[0]  # the span of a single job carries its id
 
     async def submit(self, submitter: Submitter, timeout_seconds: float) -> list[Outcome]:
-        """Store the jobs. Returns a handle or the refusal for each, in their order.
+        """Store the jobs. Returns a handle or the error for each, in order.
 
-        `timeout_seconds` bounds each batch. A batch that gets no answer raises its PulseError; those after it
+        `timeout_seconds` bounds each batch. A batch that gets no answer raises a PulseError; later batches
         are not sent.
         """
         bounds = self._bounds()
@@ -38,7 +38,7 @@ class Bulk:
 
         async def send() -> None:
             for turn, (begin, end) in in_turn:
-                # Made when its turn comes, while those before it are on their way.
+                # Encoded only now, while earlier batches are in flight.
                 response = await submitter.submit_together(self._message(begin, end), timeout_seconds)
                 outcomes[turn] = self._settle(response, begin, end)
 
@@ -51,7 +51,7 @@ class Bulk:
         return [outcome for batch in outcomes for outcome in batch]
 
     def _bounds(self) -> list[tuple[int, int]]:
-        """Return where batches that one call can carry begin and end."""
+        """Return the begin and end of each batch. A batch fits into one call."""
         bounds: list[tuple[int, int]] = []
         fixed = self._template.ByteSize() + OVERHEAD_BYTES
         begin = size = 0
@@ -68,8 +68,8 @@ class Bulk:
     def _message(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
         message = pb.StreamSubmitsRequest()
         message.request.brief = True
-        # Filled in anew for each job and copied. A copy for each batch, because a message keeps the memory of
-        # every value that it ever had.
+        # One message is filled in for each job, and appending copies it. It is made anew for each batch: a
+        # message keeps the memory of every value that it ever held.
         job = pb.SubmitJobRequest()
         job.CopyFrom(self._template)
         append = message.request.jobs.append

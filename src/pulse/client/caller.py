@@ -1,4 +1,4 @@
-"""How every verb of a client reaches pulsed: one session, opened at the first call, and bounded calls."""
+"""Calls of one client: a session that opens with the first call, and a timeout for each call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Caller:
         *,
         repeatable: bool = True,
     ) -> Response:
-        """Call until an answer comes or the time is up; then raise a PulseError."""
+        """Call, and retry until the timeout. Raises a PulseError."""
         timeout_seconds = self.seconds(timeout)
         connection = self.session().connection
         return await connection.call(
@@ -45,11 +45,11 @@ class Caller:
         )
 
     def seconds(self, timeout: timedelta | None) -> float:
-        """Return how long a call may take: what the caller says, else what the client was made with."""
+        """Return the timeout of a call. The default is that of the client."""
         return self._timeout_seconds if timeout is None else seconds_of("timeout", timeout)
 
     def session(self) -> Session:
-        """Return the session of the running event loop, and open it if there is none."""
+        """Return the session of the running event loop. Opens one if there is none."""
         session = self._session
         if session is None or not session.is_here():
             if self._is_closed:
@@ -62,7 +62,7 @@ class Caller:
         self._is_closed = False
 
     async def close(self) -> None:
-        """Close the session. Calls that are under way fail; later ones raise ClientClosed."""
+        """Close the session. Calls in flight fail; later calls raise ClientClosed."""
         self._is_closed = True
         await self.close_session()
 
@@ -74,11 +74,11 @@ class Caller:
 
 
 def seconds_of(name: str, duration: timedelta) -> float:
-    """Return the seconds of a duration that has to be positive. Raises InvalidArgument."""
+    """Return a positive duration in seconds. Raises InvalidArgument for any other value."""
     if not isinstance(duration, timedelta):
         raise InvalidArgument(
             f"{name} has to be a timedelta, such as timedelta(seconds=10), not {duration!r}."
         )
     if duration <= timedelta(0):
-        raise InvalidArgument(f"{name} has to be longer than nothing, but {duration} was given.")
+        raise InvalidArgument(f"{name} has to be positive, but {duration} was given.")
     return duration.total_seconds()

@@ -23,7 +23,7 @@ from pulse.worker.settings import WorkerSettings
 
 
 class Pulse(WorkVerbs, JobVerbs, SelectionVerbs, ScheduleVerbs, DispatchVerbs, OverviewVerbs, AccessVerbs):
-    """A client of pulsed: enqueue jobs, look at them, schedule them, and run handlers.
+    """A client of pulsed: enqueue jobs, read them, schedule them, and run handlers.
 
     Nothing connects before the first call. One object serves any number of tasks; use it from one event
     loop at a time. Close it with `await p.close()`, or use `async with`.
@@ -44,18 +44,18 @@ class Pulse(WorkVerbs, JobVerbs, SelectionVerbs, ScheduleVerbs, DispatchVerbs, O
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
     ) -> None:
-        """Check the settings; connect to nothing yet.
+        """Validate the settings. Does not connect.
 
-        `address` is `host`, `host:port` or `:port`; without it PULSE_ADDR counts, then localhost:50051.
+        `address` is `host`, `host:port` or `:port`. It defaults to PULSE_ADDR, then to localhost:50051.
         `user` and `password` default to PULSE_USER and PULSE_PASSWORD. `timeout` bounds every call,
-        its retries included. `concurrency` is how many handlers `run()` runs at once; `drain_timeout`
-        is what they get to finish when it stops.
+        including its retries. `concurrency` is how many handlers `run()` runs at once. `drain_timeout`
+        is how long they may take to finish when it stops.
 
-        `tls=True` trusts the authorities that this machine trusts; `ca` is the PEM file of another one.
-        `cert` is what the client shows itself: the files (certificate, key), or one file with both. The
-        server's certificate has to be for the host of the address, or for `server_name`. Each of the three
-        turns TLS on. PULSE_TLS (on or off), PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY and
-        PULSE_TLS_SERVER_NAME count where nothing is given.
+        `tls=True` trusts the certificate authorities of this machine; `ca` is the PEM file of another one.
+        `cert` is the client's own certificate: the files (certificate, key), or one file with both. The
+        server's certificate has to name the host of the address, or `server_name`. Each of the three
+        turns TLS on. The defaults are PULSE_TLS (on or off), PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT,
+        PULSE_TLS_CLIENT_KEY and PULSE_TLS_SERVER_NAME.
         """
         endpoint = make_endpoint(address, user, password, tls=tls, ca=ca, cert=cert, server_name=server_name)
         self._caller = Caller(endpoint, timeout)
@@ -67,13 +67,13 @@ class Pulse(WorkVerbs, JobVerbs, SelectionVerbs, ScheduleVerbs, DispatchVerbs, O
 
     @property
     def address(self) -> str:
-        """Where pulsed is, as host:port."""
+        """The address of pulsed, as host:port."""
         return self._caller.endpoint.address
 
     async def close(self) -> None:
-        """Close the connection. What is under way, `watch` and `run` included, raises ClientClosed.
+        """Close the connection. Calls in flight, including `watch` and `run`, raise ClientClosed.
 
-        So do later calls. To drain a worker, cancel its `run` first.
+        Later calls raise it too. To drain a worker, cancel its `run` first.
         """
         await self._caller.close()
 

@@ -1,4 +1,4 @@
-"""The verbs of the pause switch."""
+"""The verbs for dispatch: pause and resume it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pulse.wire.messages import message
 
 
 class DispatchVerbs:
-    """What a `Pulse` can do with dispatch as a whole."""
+    """What a `Pulse` can do with dispatch."""
 
     _caller: Caller
 
     async def pause(
         self, reason: str = "", topic: str | None = None, *, timeout: timedelta | None = None
     ) -> None:
-        """Hand out no more jobs, of one topic or of all, until `resume`.
+        """Pause dispatch, of one topic or of all, until `resume`.
 
-        Running jobs finish, enqueues go on, and schedules fire: their jobs wait. It holds on every
-        replica of pulsed within about a second, and through restarts.
+        Running jobs finish. Jobs can still be enqueued and schedules still fire; these jobs wait. The pause
+        takes effect on every replica of pulsed within about a second, and survives restarts.
         """
         request = message(pb.PauseDispatchRequest, reason=reason, topic=_topic(topic))
         await self._caller.call(lambda stub: stub.PauseDispatch, request, timeout)
 
     async def resume(self, topic: str | None = None, *, timeout: timedelta | None = None) -> None:
-        """Lift the pause of one topic, or of everything; topics that are paused by name stay so."""
+        """Resume one topic, or dispatch as a whole. Topics that were paused by name stay paused."""
         request = message(pb.ResumeDispatchRequest, topic=_topic(topic))
         await self._caller.call(lambda stub: stub.ResumeDispatch, request, timeout)
 
@@ -39,7 +39,7 @@ class DispatchVerbs:
 
 
 def _topic(topic: str | None) -> str:
-    # On the wire the empty topic is everything. Whoever computed a topic and got nothing did not mean that.
+    # On the wire an empty topic means every topic. A caller that computed an empty one did not mean that.
     if topic == "":
         raise InvalidArgument("topic is empty: name one, or leave it out to mean every topic.")
     return topic or ""

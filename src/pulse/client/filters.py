@@ -1,4 +1,4 @@
-"""Which jobs: the filter that lists, counts and acts on many take."""
+"""The filter of the verbs that list, count or change many jobs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pulse.wire.messages import message
 
 
 class JobFilter(TypedDict, total=False):
-    """What jobs have to be like. Leave out, or give None for, what does not matter."""
+    """The conditions that jobs have to meet. A key that is absent or None is no condition."""
 
     topic: str | None
     status: JobStatus | str | None
     since: datetime | None
-    """Submitted then or later."""
+    """Submitted at this time or later."""
     before: datetime | None
-    """Submitted earlier than that."""
+    """Submitted before this time."""
     schedule_id: str | None
-    """Made by this schedule."""
+    """Created by this schedule."""
     error_contains: str | None
-    """This text is in the last error, in upper or lower case."""
+    """The last error contains this text. Case is ignored."""
     metadata: Mapping[str, str] | None
-    """Each of these entries is among the job's."""
+    """The job's metadata contains each of these entries."""
     error_group: str | None
-    """Dead letters that died alike, as `dead_letters` tells it."""
+    """Dead letters of this group. `dead_letters` lists the groups."""
 
 
 def filter_fields(
@@ -42,7 +42,7 @@ def filter_fields(
     metadata: Mapping[str, str] | None = None,
     error_group: str | None = None,
 ) -> dict[str, Any]:
-    """Return the filter by the names that it has on the wire. Raises InvalidArgument if it has a gap."""
+    """Return the filter by its names on the wire. Raises InvalidArgument for a value that is empty."""
     return {
         "topic": not_empty("topic", topic),
         "status": not_empty("status", status),
@@ -56,13 +56,13 @@ def filter_fields(
 
 
 def job_filter(**which: Unpack[JobFilter]) -> pb.JobFilter:
-    """Return the filter as a message. Raises InvalidArgument naming what cannot be sent."""
+    """Return the filter as a message. Raises InvalidArgument with the name of what cannot be sent."""
     return message(pb.JobFilter, **filter_fields(**which))
 
 
 def not_empty(name: str, value: str | None) -> str:
-    """Return the value as it goes on the wire. Raises InvalidArgument if it is there, but empty."""
-    # On the wire empty is anything. Whoever computed a value and got nothing did not mean that.
+    """Return the value for the wire. Raises InvalidArgument if it is given but empty."""
+    # On the wire an empty value is no condition. A caller that computed an empty one did not mean that.
     if value == "":
         raise InvalidArgument(f"{name} is empty: give one, or leave it out if any will do.")
     return value or ""

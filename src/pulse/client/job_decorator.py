@@ -1,4 +1,4 @@
-"""What `@p.job(…)` makes of a function: still callable as it was, and able to enqueue itself, typed."""
+"""The result of `@p.job(…)`: callable like the function, with a typed `enqueue`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pulse.handlers.handler import Handler
 from pulse.job_handle import JobHandle
 
 P = ParamSpec("P")
-"""What a job is enqueued with: the handler's parameters without its context."""
+"""The parameters of `enqueue`: those of the handler without its context."""
 C = ParamSpec("C")
-"""What the function is called with."""
+"""The parameters of the function."""
 R = TypeVar("R", covariant=True)
 A = TypeVar("A")
 
 
 class Registered(Generic[P, C, R]):
-    """A registered handler: `topic`, `function`, and callable like the function, for unit tests."""
+    """A registered handler: its `topic` and `function`. Call it like the function in unit tests."""
 
     def __init__(self, handler: Handler, options: EnqueueOptions | None = None) -> None:
         self._handler = handler
@@ -32,7 +32,7 @@ class Registered(Generic[P, C, R]):
         functools.update_wrapper(self, handler.function, updated=())
 
     def __call__(self, *args: C.args, **kwargs: C.kwargs) -> R:
-        """Call the function itself, here and now."""
+        """Call the function directly."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ class Registered(Generic[P, C, R]):
 
 
 class Job(Registered[P, C, R]):
-    """A handler of a `Pulse`. `await job.enqueue(…)` takes what the handler takes, without the context."""
+    """A handler of a `Pulse`. `await job.enqueue(…)` takes the handler's parameters without the context."""
 
     def __init__(self, client: JobVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
@@ -68,9 +68,9 @@ class Job(Registered[P, C, R]):
 
 
 class JobDecorator:
-    """What `p.job("topic")` returns. Typed so that the job is enqueued without the context.
+    """What `p.job("topic")` returns. The types of `enqueue` leave out the context.
 
-    A type checker sees the context when it stands first, or second after one document.
+    A type checker recognizes the context as the first parameter, or as the second after one document.
     """
 
     def __init__(self, register: Callable[[Callable[..., Any]], Job[..., ..., Any]]) -> None:

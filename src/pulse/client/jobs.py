@@ -39,13 +39,13 @@ class JobVerbs:
         job_id: str | None = None,
         timeout: timedelta | None = None,
     ) -> JobHandle:
-        """Store a job and return its handle once it is safe in the database.
+        """Store a job. Returns its handle once the job is committed to the database.
 
-        A higher `priority` is run first, strictly, over all topics that a worker serves.
+        Jobs with a higher `priority` always run first, over all topics that a worker serves.
 
-        Calls that run at the same time share a batch. When an answer is lost the same job is sent again
-        until `timeout`; it is stored once. With `key`, a later enqueue on the topic with the same key and
-        arguments answers with this job (`.duplicate`); with other arguments it raises AlreadyExists.
+        Concurrent calls share a batch. If an answer is lost, the job is sent again until `timeout`; it is
+        stored once. With `key`, a later enqueue on the topic with the same key and arguments returns this
+        job (`.duplicate`); with other arguments it raises AlreadyExists.
         """
         submission = make_submission(
             topic,
@@ -73,14 +73,14 @@ class JobVerbs:
         metadata: Mapping[str, str] | None = None,
         timeout: timedelta | None = None,
     ) -> list[JobHandle]:
-        """Store a job for each item, in batches, and return their handles in the same order.
+        """Store a job for each item, in batches. Returns their handles in the same order.
 
-        The items share the options. `timeout` bounds each batch. If the server refuses some, the others
-        are stored, and PartialFailure tells which is which.
+        All jobs share the options. `timeout` bounds each batch. If the server refuses some items, the others
+        are stored, and PartialFailure lists both.
         """
-        # All of them before any is sent: one that cannot be written leaves nothing behind.
+        # Encode all items before sending any: if one cannot be encoded, no job is stored.
         if not isinstance(items, Iterable):
-            raise InvalidArgument(f"items has to be a list of what the jobs carry, but {items!r} was given.")
+            raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
         encoded = [payloads.encode(item) for item in items]
         template = make_submission(
             topic,
@@ -96,7 +96,7 @@ class JobVerbs:
         return await in_enqueue_span(template.request, len(encoded), sending)
 
     async def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
-        """Return everything about a job, its attempt history included. Raises NotFound."""
+        """Return a job with its attempt history. Raises NotFound."""
         request = message(pb.GetJobRequest, job_id=job_id)
         response = await self._caller.call(lambda stub: stub.GetJob, request, timeout)
         return job_info(response.job)
@@ -109,7 +109,7 @@ class JobVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Page:
-        """Return one page of the jobs that match, newest first, without their payloads and histories."""
+        """Return one page of the matching jobs, newest first, without their payloads and histories."""
         request = message(pb.ListJobsRequest, **filter_fields(**which), limit=limit, page_token=cursor or "")
         response = await self._caller.call(lambda stub: stub.ListJobs, request, timeout)
         return Page(tuple(map(job_info, response.jobs)), response.next_page_token or None)
@@ -121,7 +121,7 @@ class JobVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> AsyncIterator[JobInfo]:
-        """Yield all jobs that match, newest first, page by page. `timeout` bounds each page."""
+        """Yield all matching jobs, newest first, page by page. `timeout` bounds each page."""
         cursor: str | None = None
         while True:
             page = await self.list_jobs(limit=page_size, cursor=cursor, timeout=timeout, **which)
@@ -132,13 +132,13 @@ class JobVerbs:
                 return
 
     async def find_jobs(self, prefix: str, *, timeout: timedelta | None = None) -> list[str]:
-        """Return the ids that begin like this, ten at the most; dashes may be left out."""
+        """Return at most ten job ids that begin with the prefix. Its dashes may be left out."""
         request = message(pb.FindJobsRequest, prefix=prefix)
         response = await self._caller.call(lambda stub: stub.FindJobs, request, timeout)
         return list(response.job_ids)
 
     async def cancel(self, job_id: str, reason: str = "", *, timeout: timedelta | None = None) -> JobInfo:
-        """Cancel a job; a running handler is told to stop. Raises InvalidTransition if it has finished."""
+        """Cancel a job; a running handler is asked to stop. Raises InvalidTransition if it has finished."""
         request = message(pb.CancelJobRequest, job_id=job_id, reason=reason)
         response = await self._caller.call(lambda stub: stub.CancelJob, request, timeout)
         return job_info(response.job)
@@ -146,7 +146,7 @@ class JobVerbs:
     async def retry(
         self, job_id: str, attempts: int | None = None, *, timeout: timedelta | None = None
     ) -> JobInfo:
-        """Bring back a job that was dead-lettered or cancelled, with this many further attempts."""
+        """Retry a job that was dead-lettered or canceled, with this many more attempts."""
         request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts)
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
@@ -154,18 +154,18 @@ class JobVerbs:
     async def prioritize(
         self, job_id: str, priority: int, reason: str = "", *, timeout: timedelta | None = None
     ) -> JobInfo:
-        """Give a job another priority. Raises InvalidTransition if it has finished.
+        """Change the priority of a job. Raises InvalidTransition if the job has finished.
 
-        The server logs the reason, with who gave it.
+        The server logs the reason and the user.
         """
         request = message(pb.PrioritizeJobRequest, job_id=job_id, priority=priority, reason=reason)
         response = await self._caller.call(lambda stub: stub.PrioritizeJob, request, timeout)
         return job_info(response.job)
 
     async def delete(self, job_id: str, *, timeout: timedelta | None = None) -> None:
-        """Delete a finished job, with its idempotency key. Raises InvalidTransition if it is not finished."""
+        """Delete a finished job and its idempotency key. Raises InvalidTransition if it has not finished."""
         request = message(pb.DeleteJobRequest, job_id=job_id)
-        # Not repeatable: a repeat after a lost answer would find nothing and say so.
+        # Not repeatable: a repeat after a lost answer would raise NotFound.
         await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)
 
     async def _submit_all(self, bulk: Bulk, timeout_seconds: float) -> list[JobHandle]:

@@ -1,4 +1,4 @@
-"""The options of an enqueue, as types."""
+"""The types of the options of an enqueue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypedDict
 
 
 class ManyOptions(TypedDict, total=False):
-    """What can be said about many jobs at once."""
+    """The options of `enqueue_many`."""
 
     priority: int
     delay: timedelta | None
@@ -19,7 +19,7 @@ class ManyOptions(TypedDict, total=False):
 
 
 class EnqueueOptions(ManyOptions, total=False):
-    """What can be said about one job."""
+    """The options of `enqueue`."""
 
     key: str | None
     job_id: str | None

@@ -1,4 +1,4 @@
-"""The verbs that see the whole at a glance."""
+"""The verbs for the overview: topics, workers, servers, dead letters, statistics and changes."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pulse.wire.messages import message
 
 
 class OverviewVerbs:
-    """What a `Pulse` sees of topics, workers, servers, dead letters, and of itself."""
+    """What a `Pulse` can read about topics, workers, servers and dead letters."""
 
     _caller: Caller
 
     async def topics(self, *, search: str | None = None, timeout: timedelta | None = None) -> list[TopicInfo]:
-        """Return the topics that have jobs, had some lately, or have workers, by name.
+        """Return the topics that have jobs, had jobs recently, or have workers, by name.
 
-        All of them, or those whose name contains `search`, in as many calls as it takes: `timeout` bounds
-        each. Of 100,000 topics take a page with `list_topics`.
+        `search` selects topics whose name contains it. `timeout` bounds each of the calls that this takes.
+        With many thousands of topics, read pages with `list_topics`.
         """
         found: list[TopicInfo] = []
         cursor: str | None = None
@@ -49,11 +49,11 @@ class OverviewVerbs:
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> TopicPage:
-        """Return a page of the topics, by name, with the sum over all of them.
+        """Return a page of the topics, by name, with the totals over all topics.
 
-        `search` is what their names have to contain. `names` asks for these alone, whether they have jobs or
-        not. `busiest` returns those with the most ready and running jobs first; there is no next page then.
-        `limit` is 1,000 at the most.
+        `search` selects topics whose name contains it. `names` selects these topics, with or without jobs.
+        `busiest` sorts by the number of ready and running jobs; there is no next page then. `limit` is at
+        most 1,000.
         """
         return await self._topics(
             timeout,
@@ -71,9 +71,9 @@ class OverviewVerbs:
         return topic_page(await self._caller.call(lambda stub: stub.ListTopics, request, timeout))
 
     async def workers(self, *, timeout: timedelta | None = None) -> list[WorkerInfo]:
-        """Return who is connected, to any server, and who holds jobs without being so; by name.
+        """Return the workers that are connected to any server, or hold jobs, by name.
 
-        In as many calls as it takes: `timeout` bounds each.
+        `timeout` bounds each of the calls that this takes.
         """
         found: list[WorkerInfo] = []
         request = pb.ListWorkersRequest()
@@ -85,7 +85,7 @@ class OverviewVerbs:
             request = pb.ListWorkersRequest(page_token=response.next_page_token)
 
     async def servers(self, *, timeout: timedelta | None = None) -> list[ServerInfo]:
-        """Return the servers that share this database and were heard of lately, by name."""
+        """Return the servers that share this database and were seen recently, by name."""
         request = pb.ListServersRequest()
         response = await self._caller.call(lambda stub: stub.ListServers, request, timeout)
         return [server_info(view) for view in response.servers]
@@ -93,10 +93,10 @@ class OverviewVerbs:
     async def dead_letters(
         self, *, topic: str | None = None, limit: int | None = None, timeout: timedelta | None = None
     ) -> DeadLetters:
-        """Return the dead letters in groups: those of one topic that died of the same error.
+        """Return the dead letters in groups of the same topic and the same error.
 
-        Errors are the same when they differ in numbers, ids and quoted values only. Give a group's
-        `error_group` to `list_jobs` or `retry_matching` to see or retry its jobs.
+        Errors are the same if they differ only in numbers, ids and quoted values. Pass a group's
+        `error_group` to `list_jobs` or `retry_matching` to list or retry its jobs.
         """
         request = message(pb.ListDeadLetterGroupsRequest, topic=not_empty("topic", topic), limit=limit or 0)
         return dead_letters(await self._caller.call(lambda stub: stub.ListDeadLetterGroups, request, timeout))
@@ -104,7 +104,7 @@ class OverviewVerbs:
     async def statistics(
         self, *, topic: str | None = None, minutes: int | None = None, timeout: timedelta | None = None
     ) -> Statistics:
-        """Return what happened minute by minute, of one topic or of all; the last hour unless said."""
+        """Return counts for each minute, of one topic or of all. The default is the last hour."""
         request = message(pb.GetStatisticsRequest, topic=not_empty("topic", topic), minutes=minutes or 0)
         return statistics(await self._caller.call(lambda stub: stub.GetStatistics, request, timeout))
 
@@ -115,11 +115,11 @@ class OverviewVerbs:
         job_ids: Iterable[str] = (),
         timeout: timedelta | None = None,
     ) -> AsyncGenerator[Transitions, None]:
-        """Yield changes of jobs as they happen: of all jobs, or of these topics, or these jobs.
+        """Yield changes of jobs as they happen: of all jobs, of these topics, or of these jobs.
 
-        The first one is empty: what happens from then on is seen. When the server goes away this waits until
-        one is back and goes on; that one is marked as `interrupted`, since what happened meanwhile is lost.
-        `timeout` bounds the first welcome. Leave the loop, or close the iterator, to stop watching.
+        The first item is empty: changes from then on are seen. If the connection is lost, this reconnects
+        and yields an item marked `interrupted`; changes in between are lost. `timeout` bounds the first
+        connection. Leave the loop, or close the iterator, to stop watching.
         """
         request = message(
             pb.WatchJobsRequest, topics=_names("topics", topics), job_ids=_names("job_ids", job_ids)
@@ -132,7 +132,7 @@ class OverviewVerbs:
 
 def _names(field: str, names: Iterable[str]) -> list[str]:
     if isinstance(names, str):
-        raise InvalidArgument(f"{field}={names!r} is one text: give a list, such as {field}=[{names!r}].")
+        raise InvalidArgument(f"{field}={names!r} is a string: give a list, such as {field}=[{names!r}].")
     if not isinstance(names, Iterable):
-        raise InvalidArgument(f"{field} has to be a list of texts, but {names!r} was given.")
+        raise InvalidArgument(f"{field} has to be a list of strings, but {names!r} was given.")
     return list(names)

@@ -1,4 +1,4 @@
-"""Schedules that an application declares in its code, as it declares its handlers."""
+"""Schedules that an application declares in its code, next to its handlers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from pulse.wire.connection import Connection
 
 logger = logging.getLogger("pulse.worker")
 
-# What a later try may mend. NotFound: somebody deleted the schedule while it was being retuned.
-# ResourceExhausted: too many logins at once, or no room in the database.
-_PASSING = (Unavailable, InternalError, NotFound, ResourceExhausted)
+# Errors that a later try may not meet. NotFound: the schedule was deleted while it was being updated.
+# ResourceExhausted: too many logins at once, or no space in the database.
+_TEMPORARY = (Unavailable, InternalError, NotFound, ResourceExhausted)
 
 
 class Declaration:
-    """A schedule that the server is told of when `run()` starts, or by `declare()`.
+    """A schedule that `run()` creates when it starts, or `declare()`.
 
-    `await p.every(…)` tells it at once, and gives the ScheduleInfo. Telling it again changes nothing.
+    `await p.every(…)` creates it at once and returns the ScheduleInfo. A repeat changes nothing.
     """
 
     def __init__(self, caller: Caller, definition: pb.CreateScheduleRequest) -> None:
@@ -45,36 +45,36 @@ class Declaration:
 
     @property
     def name(self) -> str:
-        """What the server knows the schedule by."""
+        """The name of the schedule."""
         return self._definition.name
 
     @property
     def topic(self) -> str:
-        """Of the jobs that it makes."""
+        """The topic of its jobs."""
         return self._definition.topic
 
     def __await__(self) -> Generator[Any, Any, ScheduleInfo]:
         return self.declare().__await__()
 
     async def declare(self, *, timeout: timedelta | None = None) -> ScheduleInfo:
-        """Make the schedule, or retune it if it is there and differs."""
+        """Create the schedule, or update it if it exists and differs."""
         try:
             return await create_schedule(self._caller, self._definition, timeout)
         except PulseError as error:
-            raise self._told(error) from None
+            raise self._named(error) from None
 
     async def _try_through(self, connection: Connection) -> PulseError | None:
-        """Declare once. Returns the error if a later try may help, and raises it if none can."""
+        """Declare once. Returns an error that a later try may not meet, and raises any other."""
         try:
             await connection.try_once(connection.stub.CreateSchedule, self._definition)
         except grpc.aio.AioRpcError as failed:
-            error = self._told(connection.translate(failed))
-            if isinstance(error, _PASSING):
+            error = self._named(connection.translate(failed))
+            if isinstance(error, _TEMPORARY):
                 return error
             raise error from None
         return None
 
-    def _told(self, error: PulseError) -> PulseError:
+    def _named(self, error: PulseError) -> PulseError:
         """Return the error with the name of the schedule, if it is about the schedule."""
         if isinstance(error, Unavailable | ClientClosed):
             return error
@@ -91,7 +91,7 @@ class Declarations:
         self._by_name: dict[str, Declaration] = {}
 
     def add(self, declaration: Declaration) -> Declaration:
-        """Remember a schedule. Raises InvalidArgument if its name stands for another one already."""
+        """Add a schedule. Raises InvalidArgument if another one has its name."""
         known = self._by_name.setdefault(declaration.name, declaration)
         if known._definition != declaration._definition:
             raise InvalidArgument(
@@ -101,7 +101,7 @@ class Declarations:
         return known
 
     async def declare_through(self, connection: Connection) -> None:
-        """Declare all, however long the server is away. Raises a PulseError if it refuses one."""
+        """Declare all schedules; retry until the server answers. Raises a PulseError if it refuses one."""
         is_logged = False
         for declaration in self:
             async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):

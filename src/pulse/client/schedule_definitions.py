@@ -1,4 +1,4 @@
-"""Schedules on their way to the server: what is sent, and when it may be sent again."""
+"""The request that creates a schedule, and whether it may be repeated."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def make_definition(
     replace: bool,
     strict: bool = False,
 ) -> pb.CreateScheduleRequest:
-    """Return the schedule as it will be sent. Raises InvalidArgument for what cannot be said on the wire."""
+    """Return the request for a schedule. Raises InvalidArgument for values that cannot be sent."""
     if not isinstance(topic, str) or not topic:
         raise InvalidArgument(f"A schedule needs the topic of its jobs, such as 'send-email', not {topic!r}.")
     if name == "":
         raise InvalidArgument("name is empty: give the schedule a name, or leave it out.")
     if replace and name is None:
-        raise InvalidArgument("replace needs a name: it says which schedule to retune.")
+        raise InvalidArgument("replace needs a name: that of the schedule to update.")
     return message(
         pb.CreateScheduleRequest,
         topic=topic,
@@ -52,7 +52,7 @@ def make_definition(
 async def create_schedule(
     caller: Caller, definition: pb.CreateScheduleRequest, timeout: timedelta | None
 ) -> ScheduleInfo:
-    """Store the schedule. A lost answer is only asked for again where that cannot make a second one."""
+    """Store the schedule. A call without an answer is repeated only if that cannot create a second one."""
     response = await caller.call(
         lambda stub: stub.CreateSchedule, definition, timeout, repeatable=_is_repeatable(definition)
     )
@@ -60,6 +60,6 @@ async def create_schedule(
 
 
 def _is_repeatable(definition: pb.CreateScheduleRequest) -> bool:
-    # Only a name tells the server that it has this schedule already; and one that fires once may have fired
-    # by the time of the repeat, and be gone together with its name.
+    # The server recognizes a repeat by the name. A schedule that fires once may have fired before the repeat;
+    # it is deleted then, and its name with it.
     return bool(definition.name) and not definition.HasField("at")

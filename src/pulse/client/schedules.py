@@ -1,4 +1,4 @@
-"""The verbs that make schedules; `p.schedules` has those that manage them."""
+"""The verbs for schedules: create and declare them. `p.schedules` manages them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class ScheduleVerbs:
-    """What a `Pulse` can do to make schedules."""
+    """What a `Pulse` can do to create schedules."""
 
     _caller: Caller
     _declarations: Declarations
 
     @property
     def schedules(self) -> Schedules:
-        """The verbs for schedules that are there: list them, retune them, pause, fire and delete them."""
+        """The verbs for stored schedules: list, update, pause, fire and delete them."""
         return Schedules(self._caller)
 
     async def schedule(
@@ -43,14 +43,14 @@ class ScheduleVerbs:
         strict: bool = False,
         timeout: timedelta | None = None,
     ) -> ScheduleInfo:
-        """Store a schedule that enqueues a job on the topic, with these arguments, whenever `spec` says.
+        """Store a schedule that enqueues a job on the topic, with these arguments, at the times of `spec`.
 
-        A name makes this repeatable: the same definition again answers with the same schedule; another
-        one raises AlreadyExists, or retunes the schedule if `replace` is true. Without a name each call
-        makes a schedule, so when an answer is lost this is not sent again by itself: it raises
-        Unavailable, and `schedules.list` tells whether the schedule is there. The same holds for `At` and
-        `After`, whose schedule is gone once it has fired. `catch_up` says what becomes of occurrences that
-        no server was there to fire. `strict` refuses an `At` that has passed, which else fires at once.
+        A name makes the call repeatable: the same definition returns the same schedule; another one raises
+        AlreadyExists, or updates the schedule if `replace` is true. Without a name each call creates a
+        schedule. Such a call is not retried after a lost answer: it raises Unavailable, and
+        `schedules.list` shows whether the schedule exists. The same holds for `At` and `After`, whose
+        schedule is deleted once it has fired. `catch_up` is the policy for occurrences that were missed
+        while no server ran. `strict` refuses an `At` in the past, which otherwise fires at once.
         """
         definition = make_definition(
             topic,
@@ -82,9 +82,9 @@ class ScheduleVerbs:
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at every interval. Sends nothing yet.
 
-        `run()` makes sure of the schedule when it starts, and so do `await p.declare()` and awaiting what
-        this returns. It has one name, the topic unless you give another, so that starting the application
-        again makes no second one; where the code has changed, the schedule is retuned.
+        `run()` creates the schedule when it starts; so does `declare()`, and so does awaiting the returned
+        Declaration. The name defaults to the topic. A restart of the application therefore finds the
+        schedule again, and updates it if the code has changed.
         """
         return self._declare(topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up)
 
@@ -101,15 +101,15 @@ class ScheduleVerbs:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
     ) -> Declaration:
-        """Declare that a job is enqueued on the topic whenever the cron expression says, as `every` does."""
+        """Declare that a job is enqueued on the topic at the times of a cron expression. See `every`."""
         return self._declare(
             topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up
         )
 
     async def declare(self, *, timeout: timedelta | None = None) -> list[ScheduleInfo]:
-        """Make sure of every declared schedule, and return them. `timeout` bounds each of them.
+        """Create or update all declared schedules, and return them. `timeout` bounds each of them.
 
-        For programs that declare and do not `run()`.
+        For programs that declare schedules and do not `run()`.
         """
         return [await declaration.declare(timeout=timeout) for declaration in self._declarations]
 

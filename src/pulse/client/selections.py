@@ -1,4 +1,4 @@
-"""The verbs that count many jobs and act on them, batch by batch."""
+"""The verbs for selections: count the jobs that match a filter, and change them batch by batch."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from pulse.wire.messages import message
 
 Request = TypeVar("Request")
 
-# No batch is repeatable: what a lost answer had counted would not be counted again.
+# No batch is repeatable: the count of a lost answer would be missing from the total.
 
 
 class SelectionVerbs:
     """What a `Pulse` can do with many jobs at once.
 
-    The `…_batch` verbs take one step, of 500 jobs at the most and the newest first; the `…_matching` verbs
-    take all of them and yield how many it were so far. Whoever stops in between leaves the rest as it is.
-    `timeout` bounds each step.
+    The `…_batch` verbs change one batch of at most 500 jobs, the newest first. The `…_matching` verbs change
+    all matching jobs and yield the running total after each batch; stop iterating to leave the rest as it is.
+    `timeout` bounds each batch.
     """
 
     _caller: Caller
 
     async def count_jobs(self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]) -> JobCount:
-        """Count the jobs that match; without a status, those that are not finished.
+        """Count the matching jobs. Without a status, count those that have not finished.
 
-        Completed jobs are not counted: there may be millions. Give `counted_at` as `before` to act on what
-        was counted, and on nothing that came later.
+        Completed jobs are not counted: there may be millions. Pass `counted_at` as `before` to change the
+        jobs that were counted and no later ones.
         """
         request = pb.CountJobsRequest(filter=job_filter(**which))
         response = await self._caller.call(lambda stub: stub.CountJobs, request, timeout)
@@ -47,7 +47,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Cancel the newest jobs that match; without a status, whatever is not finished."""
+        """Cancel the newest matching jobs. Without a status, those that have not finished."""
         request = _step(pb.CancelJobsRequest, which, cursor, limit, reason=reason)
         response = await self._caller.call(lambda stub: stub.CancelJobs, request, timeout, repeatable=False)
         return Batch(response.canceled, response.next_page_token or None, response.locked)
@@ -61,7 +61,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Bring back the newest jobs that match. Status: DEAD_LETTERED or CANCELED."""
+        """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED."""
         request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
         return Batch(response.retried, response.next_page_token or None, response.locked)
@@ -76,9 +76,9 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Give the newest jobs that match another priority; without a status, whatever is not finished.
+        """Change the priority of the newest matching jobs. Without a status, of those that have not finished.
 
-        The server logs the reason, with who gave it.
+        The server logs the reason and the user.
         """
         request = _step(pb.PrioritizeJobsRequest, which, cursor, limit, priority=priority, reason=reason)
         response = await self._caller.call(
@@ -94,7 +94,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Delete the newest jobs that match. Status: COMPLETED, DEAD_LETTERED or CANCELED."""
+        """Delete the newest matching jobs. Status: COMPLETED, DEAD_LETTERED or CANCELED."""
         request = _step(pb.DeleteJobsRequest, which, cursor, limit)
         response = await self._caller.call(lambda stub: stub.DeleteJobs, request, timeout, repeatable=False)
         return Batch(response.deleted, response.next_page_token or None, response.locked)
@@ -102,7 +102,7 @@ class SelectionVerbs:
     def cancel_matching(
         self, *, reason: str = "", timeout: timedelta | None = None, **which: Unpack[JobFilter]
     ) -> AsyncGenerator[int, None]:
-        """Cancel all jobs that match, batch by batch. Yields how many it were so far."""
+        """Cancel all matching jobs, batch by batch. Yields the running total."""
         return _all_of(
             lambda cursor: self.cancel_batch(reason=reason, cursor=cursor, timeout=timeout, **which)
         )
@@ -110,7 +110,7 @@ class SelectionVerbs:
     def retry_matching(
         self, *, attempts: int | None = None, timeout: timedelta | None = None, **which: Unpack[JobFilter]
     ) -> AsyncGenerator[int, None]:
-        """Bring back all jobs that match, batch by batch. Yields how many it were so far."""
+        """Retry all matching jobs, batch by batch. Yields the running total."""
         return _all_of(
             lambda cursor: self.retry_batch(attempts=attempts, cursor=cursor, timeout=timeout, **which)
         )
@@ -123,7 +123,7 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
-        """Give all jobs that match another priority, batch by batch. Yields how many it were so far."""
+        """Change the priority of all matching jobs, batch by batch. Yields the running total."""
         return _all_of(
             lambda cursor: self.prioritize_batch(
                 priority, reason=reason, cursor=cursor, timeout=timeout, **which
@@ -133,7 +133,7 @@ class SelectionVerbs:
     def delete_matching(
         self, *, timeout: timedelta | None = None, **which: Unpack[JobFilter]
     ) -> AsyncGenerator[int, None]:
-        """Delete all jobs that match, batch by batch. Yields how many it were so far."""
+        """Delete all matching jobs, batch by batch. Yields the running total."""
         return _all_of(lambda cursor: self.delete_batch(cursor=cursor, timeout=timeout, **which))
 
 

@@ -1,4 +1,4 @@
-"""What a client has open in one event loop of one process: gRPC channels cannot move between either."""
+"""The connection of a client in one event loop. gRPC channels cannot move to another loop or process."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ class Session:
     def __init__(self, endpoint: Endpoint, before: Session | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        # In a forked child, collecting the parent's channel could wait for threads that do not exist there.
+        # Kept alive: in a forked child, collecting the parent's channel could wait for threads that only the
+        # parent has.
         self._of_parent = before if before is not None and before._process != self._process else None
         self.connection = Connection(endpoint)
         self.submitter = Submitter(self.connection)
 
     def is_here(self) -> bool:
-        """True in the event loop and process that the session belongs to."""
+        """True in the event loop and the process of the session."""
         return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
 
     def is_abandoned(self) -> bool:
-        """True when nobody can use the session any more."""
+        """True when the session can no longer be used."""
         return self._loop.is_closed() or self._process != os.getpid()
 
     async def close(self) -> None:
-        """Fail what was not sent yet, and close the connection."""
+        """Fail jobs that were not sent, and close the connection."""
         await self.submitter.close()
         await self.connection.close()
 

@@ -1,4 +1,4 @@
-"""`p.schedules`: the verbs for schedules that are there."""
+"""`p.schedules`: the verbs for stored schedules."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class _Unchanged:
 
 
 UNCHANGED = _Unchanged()
-"""Stands for arguments that `update` leaves alone; None is an argument."""
+"""The default of `update`'s `args`: None is a value there."""
 
 
 class Schedules:
     """Manages schedules. Each is given by its id, by its name, or as a ScheduleInfo.
 
-    What looks like a UUID is taken for an id. A name costs one call more, to learn the id.
+    A string in the form of a UUID is an id. A name costs one more call, to look up the id.
     """
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
 
     async def get(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> ScheduleInfo:
-        """Return everything about a schedule, its arguments included. Raises NotFound."""
+        """Return a schedule with its arguments. Raises NotFound."""
         request = message(pb.GetScheduleRequest, **_reference(schedule))
         response = await self._caller.call(lambda stub: stub.GetSchedule, request, timeout)
         return schedule_info(response.schedule)
@@ -94,9 +94,9 @@ class Schedules:
         catch_up: CatchUp | None = None,
         timeout: timedelta | None = None,
     ) -> ScheduleInfo:
-        """Change what is given and leave the rest; only occurrences to come are affected.
+        """Change the given fields. Only future occurrences are affected.
 
-        The kind stays: an interval cannot become a cron. A new spec counts from now.
+        The kind cannot change: an interval cannot become a cron. A new spec counts from now.
         """
         request = message(
             pb.UpdateScheduleRequest,
@@ -113,25 +113,27 @@ class Schedules:
         return schedule_info(response.schedule)
 
     async def pause(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
-        """Let the schedule fire no more, until it is resumed."""
+        """Pause the schedule until `resume`."""
         request = message(pb.PauseScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
         await self._caller.call(lambda stub: stub.PauseSchedule, request, timeout)
 
     async def resume(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
-        """Let the schedule go on with its next occurrence. What it missed while paused stays missed,
-        except by a schedule that fires once: that fires now."""
+        """Resume the schedule with its next occurrence.
+
+        Occurrences that it missed while paused are skipped. A schedule that fires once fires now.
+        """
         request = message(pb.ResumeScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
         await self._caller.call(lambda stub: stub.ResumeSchedule, request, timeout)
 
     async def delete(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:
-        """Remove the schedule. Its jobs stay, and `jobs` and `fires` still list them by its id."""
+        """Delete the schedule. Its jobs stay; `jobs` and `fires` still list them by its id."""
         request = message(pb.DeleteScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
         await self._caller.call(lambda stub: stub.DeleteSchedule, request, timeout, repeatable=False)
 
     async def fire(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> JobHandle:
-        """Enqueue the schedule's job now, beside its timetable, which goes on as before.
+        """Enqueue the schedule's job now. Its next occurrence does not change.
 
-        When an answer is lost the same job is asked for again; it is made once.
+        If an answer is lost, the call is repeated; the job is stored once.
         """
         known = await self.get(schedule, timeout=timeout)
         request = pb.FireScheduleRequest(schedule_id=known.id, job_id=uuid7())
@@ -141,19 +143,19 @@ class Schedules:
     async def preview(
         self, spec: Spec, count: int = PREVIEWED, *, timeout: timedelta | None = None
     ) -> builtins.list[datetime]:
-        """Return when a schedule made now would fire next, in UTC. Nothing is stored."""
+        """Return the next fire times of a schedule created now, in UTC. Stores nothing."""
         request = message(pb.PreviewScheduleRequest, count=count, **spec_fields(spec))
         response = await self._caller.call(lambda stub: stub.PreviewSchedule, request, timeout)
         return [fire.ToDatetime(tzinfo=UTC) for fire in response.fires]
 
     async def status(self, *, timeout: timedelta | None = None) -> SchedulerStatus:
-        """Return how many schedules there are, which fires next, and whether they fire in time."""
+        """Return the number of schedules, the next one to fire, and whether they fire on time."""
         request = pb.GetSchedulerStatusRequest()
         return scheduler_status(
             await self._caller.call(lambda stub: stub.GetSchedulerStatus, request, timeout)
         )
 
-    # ------------------------------------------------------------ what it has done
+    # ------------------------------------------------------------ history
 
     async def jobs(
         self,
@@ -163,7 +165,7 @@ class Schedules:
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> Page:
-        """Return one page of the jobs that the schedule made, newest first. They outlive it, by its id."""
+        """Return one page of the schedule's jobs, newest first. A deleted schedule is given by its id."""
         schedule_id = await self._id_of(schedule, timeout)
         request = message(pb.ListScheduleJobsRequest, schedule_id=schedule_id, limit=limit, page_token=cursor)
         response = await self._caller.call(lambda stub: stub.ListScheduleJobs, request, timeout)
@@ -177,7 +179,7 @@ class Schedules:
         cursor: str | None = None,
         timeout: timedelta | None = None,
     ) -> FirePage:
-        """Return one page of the times at which the schedule fired, newest first."""
+        """Return one page of the schedule's fires, newest first."""
         schedule_id = await self._id_of(schedule, timeout)
         request = message(
             pb.ListScheduleFiresRequest, schedule_id=schedule_id, limit=limit, page_token=cursor
@@ -191,7 +193,7 @@ class Schedules:
 
 
 def _reference(schedule: str | ScheduleInfo) -> dict[str, str]:
-    """Return the field by which the server finds this schedule."""
+    """Return the field of the request that identifies the schedule."""
     if isinstance(schedule, ScheduleInfo):
         return {"schedule_id": schedule.id}
     if not isinstance(schedule, str) or not schedule:

@@ -1,4 +1,4 @@
-"""Jobs on their way to the server: what is sent for each, and what the answer means."""
+"""The request that stores a job, and the meaning of its answer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def make_submission(
     metadata: Mapping[str, str] | None = None,
     job_id: str | None = None,
 ) -> Submission:
-    """Return the job as it will be sent. Raises InvalidArgument for what cannot be said on the wire."""
+    """Return the request for a job. Raises InvalidArgument for values that cannot be sent."""
     if delay is not None and run_at is not None:
-        raise InvalidArgument("Give delay or run_at, not both: each says when the job may start.")
+        raise InvalidArgument("Give delay or run_at, not both: each sets when the job may start.")
     if run_at is not None and (not isinstance(run_at, datetime) or run_at.utcoffset() is None):
         raise InvalidArgument(
-            f"run_at={run_at!r} is no moment, or has no time zone. "
+            f"run_at={run_at!r} is not a datetime, or has no time zone. "
             "Use an aware datetime, such as datetime.now(UTC) + …."
         )
     if delay is not None and not isinstance(delay, timedelta):
@@ -45,7 +45,7 @@ def make_submission(
             priority=priority,
             job_id=job_id or uuid7(),
             idempotency_key="" if key is None else key,
-            # protobuf turns these into its own types; its stubs do not know that
+            # protobuf converts these to its own types, which its stubs do not express
             run_at=run_at,  # type: ignore[arg-type]
             delay=delay,  # type: ignore[arg-type]
             max_attempts=max_attempts,
@@ -56,7 +56,7 @@ def make_submission(
     return Submission(request, id_is_ours=job_id is None)
 
 
-@dataclass(slots=True)  # not frozen: that would cost more than the rest of making one
+@dataclass(slots=True)  # not frozen: freezing costs more than the rest of the constructor
 class Submission:
     """One job to store."""
 
@@ -67,21 +67,21 @@ class Submission:
         return len(self.request.payload) + OVERHEAD_BYTES + len(self.request.topic)
 
     def inserted(self) -> JobHandle:
-        """Return the handle of the job, which was stored as it is."""
+        """Return the handle of a job that was stored and is no duplicate."""
         return JobHandle(self.request.job_id, self.request.topic)
 
     def settle(self, result: pb.SubmitResult) -> JobHandle | PulseError:
-        """Return what the server's answer means."""
+        """Return the handle or the error that the server's answer stands for."""
         return settled(result, self.request.job_id, self.request.topic, id_is_ours=self.id_is_ours)
 
 
 def settled(
     result: pb.SubmitResult, asked_id: str, topic: str, *, id_is_ours: bool
 ) -> JobHandle | PulseError:
-    """Return what the server's answer for a job means that was sent under this id."""
+    """Return the handle or the error that the answer stands for. `asked_id` is the id that was sent."""
     if result.HasField("refusal"):
         return error_for_code(result.refusal.code, result.refusal.message)
-    # A job under an id that only this call knows was inserted by this call, if by an earlier try of it.
+    # An id that this call made can only have been stored by this call, if by an earlier try.
     duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
     return JobHandle(result.job_id, topic, duplicate)
 
@@ -89,7 +89,7 @@ def settled(
 def _refused_value(
     topic: object, priority: object, max_attempts: object, key: object, metadata: object, error: Exception
 ) -> str:
-    """Return a sentence that names the value which protobuf would not take."""
+    """Return a sentence that names the value that protobuf refused."""
     for name, value, kind in (
         ("topic", topic, str),
         ("priority", priority, int),
@@ -100,7 +100,7 @@ def _refused_value(
             return f"{name} has to be {getattr(kind, '__name__', kind)}, but {value!r} was given."
     for name, number in (("priority", priority), ("max_attempts", max_attempts)):
         if isinstance(number, int) and not -(2**31) <= number < 2**31:
-            return f"{name}={number} is outside of what 32 bits hold."
+            return f"{name}={number} is outside the range of 32 bits."
     if metadata is not None and not (
         isinstance(metadata, Mapping)
         and all(isinstance(text, str) for item in metadata.items() for text in item)

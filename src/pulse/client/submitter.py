@@ -1,6 +1,6 @@
-"""Sends jobs to the server: many callers share one call, and a lost answer is asked for again.
+"""Sends jobs to the server: concurrent callers share a call, and a call without an answer is repeated.
 
-Every job carries an id made before it is first sent, so a repeat inserts nothing twice.
+Every job has its id before it is first sent, so a repeat stores nothing twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulse.wire.lines import Line
 
 
 class Submitter:
-    """Stores jobs. Concurrent callers share a batch; each has its own deadline and its own answer."""
+    """Stores jobs. Concurrent callers share a batch; each has its own timeout and its own answer."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -38,7 +38,7 @@ class Submitter:
         )
 
     async def submit(self, submission: Submission, timeout_seconds: float) -> JobHandle:
-        """Store one job. Raises what the server refused it with, or Unavailable once the time is up."""
+        """Store one job. Raises the server's error, or Unavailable at the timeout."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(submission, loop.create_future())
         timer = loop.call_later(timeout_seconds, self._expire, waiting)
@@ -53,13 +53,13 @@ class Submitter:
     async def submit_together(
         self, message: pb.StreamSubmitsRequest, timeout_seconds: float
     ) -> pb.SubmitJobsResponse:
-        """Store the jobs of the message with one call, tried until the time is up. Raises a PulseError."""
+        """Store the jobs of the message with one call, retried until the timeout. Raises a PulseError."""
         return await self._connection.keep_trying(
             lambda seconds: self._line.call(message, seconds), timeout_seconds
         )
 
     async def close(self) -> None:
-        """Fail what was not sent yet."""
+        """Fail the jobs that were not sent."""
         for waiting in await self._coalescer.close():
             waiting.settle(ClientClosed("The client was closed before the job was sent."))
         await self._line.close()
@@ -67,14 +67,14 @@ class Submitter:
     async def _send(self, batch: list[_Waiting]) -> None:
         try:
             async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
-                # A caller whose time is up, or that was canceled, no longer waits for an answer.
+                # Callers that were canceled or timed out no longer wait.
                 batch = [waiting for waiting in batch if not waiting.answer.done()]
                 if not batch or (error := await self._try(batch)) is None:
                     return
                 for waiting in batch:
                     waiting.last_error = error
         except BaseException as error:
-            # Without an answer these callers would wait until their deadline for nothing.
+            # Otherwise these callers would wait until their timeout.
             for waiting in batch:
                 waiting.settle(ClientClosed("The client was closed while the job was being sent."))
             if not isinstance(error, asyncio.CancelledError | ClientClosed):
@@ -83,7 +83,7 @@ class Submitter:
     @failpoints.before("client.submitting")
     @failpoints.after("client.submitted")
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
-        """Send once. Returns the error if it may be tried again; else every caller has its answer."""
+        """Send once. Returns an error that may be retried; otherwise every caller has its answer."""
         message = pb.StreamSubmitsRequest()
         message.request.brief = True
         message.request.jobs.extend([waiting.submission.request for waiting in batch])

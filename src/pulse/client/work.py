@@ -27,13 +27,13 @@ class WorkVerbs(JobVerbs):
     _worker_settings: WorkerSettings
 
     def job(self, topic: str, /) -> JobDecorator:
-        """Make the decorated function the handler of a topic. It becomes a `Job`, which can enqueue."""
+        """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue."""
         if not isinstance(topic, str):
             raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
         return JobDecorator(lambda function: self._register(topic, function, sys._getframe(2).f_locals))
 
     def register(self, topic: str, function: Callable[..., Any], /) -> Job[..., ..., Any]:
-        """Make a function the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
         return self._register(topic, function, sys._getframe(1).f_locals)
 
     def _register(
@@ -45,7 +45,7 @@ class WorkVerbs(JobVerbs):
 
     @property
     def handled_topics(self) -> tuple[str, ...]:
-        """The topics that have a handler here."""
+        """The topics that have a handler."""
         return tuple(self._registry)
 
     async def run(
@@ -55,17 +55,16 @@ class WorkVerbs(JobVerbs):
         concurrency: int | None = None,
         handle_signals: bool = True,
     ) -> None:
-        """Take jobs and run their handlers until SIGTERM or SIGINT, or until cancelled; drain, then return.
+        """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
-        `topics` narrows it to some of those that have a handler; `concurrency` counts instead of what the
-        client was made with. A worker of several topics drains the best priority over all of them.
+        `topics` selects some of the topics that have a handler. `concurrency` overrides that of the client.
+        A worker of several topics runs the highest priority over all of them first.
 
-        Schedules that were declared with `every` and `cron` are made sure of beside that; one that the
-        server refuses ends the run with its error. Draining takes no more jobs, hands back those not
-        started, and gives running handlers `drain_timeout` to finish; then they are cancelled and handed
-        back. A second signal, or a second cancellation, does not wait. Signals are only handled in the
-        main thread, and only where nobody else handles them: an application such as uvicorn keeps its own
-        and cancels this task.
+        Schedules declared with `every` and `cron` are created meanwhile. If the server refuses one, the run
+        ends with its error. Draining takes no more jobs, releases jobs that have not started, and gives
+        running handlers `drain_timeout` to finish; then it cancels them and releases their jobs. A second
+        signal or cancellation stops at once. Signals are only handled in the main thread, and only if the
+        application has no handlers of its own: uvicorn keeps its own and cancels this task.
         """
         connection = self._caller.session().connection
         await self._worker(connection, topics, concurrency).run(handle_signals)

@@ -1,1 +1,1 @@
-"""The user's functions: what they are called with, and what they can know about their job."""
+"""The user's functions: their signatures, how they are called, and their context."""

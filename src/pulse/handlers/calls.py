@@ -1,4 +1,4 @@
-"""How a payload becomes a call: worked out once for each handler, so that a job costs a call or two."""
+"""Turns payloads into calls. Prepared once for each handler, so that a job costs one or two calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Call = Callable[[Any, Context], Any]
 
 
 def decode_for(signature: Signature) -> Callable[[bytes], Any]:
-    """Return what makes arguments of a payload. It raises UndecodableArgs."""
+    """Return the function from payload to arguments. It raises UndecodableArgs."""
     document = signature.document
     if document is None:
         if not signature.parameters:
@@ -22,12 +22,12 @@ def decode_for(signature: Signature) -> Callable[[bytes], Any]:
     read = decoder_for(document.annotation)
     if document.required:
         return read
-    # An empty payload leaves the parameter to its default.
+    # With an empty payload the parameter has its default.
     return lambda payload: read(payload) if payload else _LEFT_OUT
 
 
 def call_for(function: Callable[..., Any], signature: Signature) -> Call:
-    """Return what calls the function with such arguments and the context."""
+    """Return the function that calls the handler with decoded arguments and the context."""
     document, context = signature.document, signature.context
     if document is None:
         return _call_with_keywords(function, signature)

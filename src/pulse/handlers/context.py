@@ -1,4 +1,4 @@
-"""What a handler can know about the job that it runs."""
+"""The job that a handler runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _current: ContextVar[Context] = ContextVar("pulse.current")
 
 
 class Context:
-    """The job that a handler runs: who it is, which attempt this is, and whether it should stop.
+    """The job that a handler runs: its id, the attempt, and whether the handler should stop.
 
-    A handler gets one by taking a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
-    make one by hand: `pulse.Context(job_id="…", attempt=2)`.
+    A handler receives it in a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
+    create one: `pulse.Context(job_id="…", attempt=2)`.
     """
 
-    # One of these is made for every job, so it only wraps the message and reads it when asked.
+    # There is one for every job, so it wraps the message and reads fields on access.
     __slots__ = ("_assignment", "_cancelled", "_event", "_logger")
 
     def __init__(
@@ -60,7 +60,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """1 for the first. With `job_id` it names this delivery, for handlers that record what they did."""
+        """1 for the first. With `job_id` it identifies this run, for handlers that deduplicate."""
         return self._assignment.attempt
 
     @property
@@ -69,7 +69,7 @@ class Context:
 
     @property
     def is_last_attempt(self) -> bool:
-        """True when a failure now goes to the dead letters."""
+        """True when a failure makes the job a dead letter."""
         return self.attempt >= self.max_attempts
 
     @property
@@ -78,7 +78,7 @@ class Context:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The strings that were given to `enqueue(metadata=…)`."""
+        """The metadata given to `enqueue`."""
         return without_context(self._assignment.metadata)
 
     @property
@@ -87,9 +87,9 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the handler should stop: the job was cancelled, its lease was lost, or the worker stops.
+        """True once the handler should stop: the job was canceled, its lease was lost, or the worker stops.
 
-        An async handler is also cancelled, at its next await. A sync handler has to look here now and then.
+        An async handler is also canceled at its next await. A sync handler has to check this regularly.
         """
         return self._cancelled
 
@@ -99,7 +99,7 @@ class Context:
             raise Cancelled(f"Job {self.job_id} should stop.")
 
     async def wait_cancelled(self) -> None:
-        """Return once the handler should stop. For tasks that an async handler runs beside itself."""
+        """Return once the handler should stop. For tasks that an async handler starts."""
         if self._event is None:
             self._event = asyncio.Event()
         if self._cancelled:
@@ -119,7 +119,7 @@ class Context:
 
 
 def current() -> Context:
-    """Return the context of the job that is running here. Raises ClientClosed outside of a handler."""
+    """Return the context of the running job. Raises ClientClosed outside of a handler."""
     context = _current.get(None)
     if context is None:
         raise ClientClosed("pulse.current() was called outside of a handler: no job is running here.")
@@ -127,7 +127,7 @@ def current() -> Context:
 
 
 def context_for(assignment: pb.JobAssignment) -> Context:
-    """Return the context for a job that was taken."""
+    """Return the context for an assignment."""
     context = Context.__new__(Context)
     context._assignment = assignment
     context._cancelled = False
@@ -137,7 +137,7 @@ def context_for(assignment: pb.JobAssignment) -> Context:
 
 
 make_current = _current.set
-"""Make this the answer of `current()`, in the contextvars of the caller."""
+"""Set the context that `current()` returns, in the contextvars of the caller."""
 
 
 def tell_to_stop(context: Context) -> None:
@@ -149,7 +149,7 @@ def tell_to_stop(context: Context) -> None:
 
 class _JobLogger(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        # The adapter of the standard library would throw away what the caller gave as extra.
+        # The standard adapter would drop the `extra` of the caller.
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 

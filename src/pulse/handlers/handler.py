@@ -1,4 +1,4 @@
-"""A function that serves a topic: what it is called with, and what its jobs are enqueued with."""
+"""A function that serves a topic: how it is called, and how its jobs are encoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse.payload import encode
 
 
 class Handler:
-    """A function that serves one topic, with everything about its signature worked out beforehand."""
+    """A function that serves one topic. Its signature is analyzed once."""
 
     __slots__ = ("_signature", "call", "decode", "function", "is_async", "topic")
 
@@ -28,7 +28,7 @@ class Handler:
         self.is_async = _is_coroutine_function(function)
         self._signature = read_signature(function, names)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)
-        """From a payload to the arguments. Raises UndecodableArgs."""
+        """Decodes a payload to the arguments. Raises UndecodableArgs."""
         self.call: Call = call_for(function, self._signature)
         """Calls the function with decoded arguments and the context."""
 
@@ -40,7 +40,7 @@ class Handler:
         return encode(self._bind(args, kwargs) or None)
 
     def encode_item(self, item: Any) -> bytes:
-        """Return the payload for one item of an `enqueue_many`: the document, or a mapping of parameters."""
+        """Return the payload for an item of `enqueue_many`: the document, or a mapping of parameters."""
         if self._signature.document is not None:
             return encode(item)
         if item is None:
@@ -105,5 +105,5 @@ def _called(function: Callable[..., Any]) -> Any:
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
-    """Return what a person would call the function."""
+    """Return the name of the function for messages."""
     return getattr(function, "__qualname__", None) or repr(function)

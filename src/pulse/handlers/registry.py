@@ -1,4 +1,4 @@
-"""The handlers of one client: which function serves which topic."""
+"""The handlers of one client, by topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Registry:
         return handler
 
     def serve(self, is_serving: bool) -> None:
-        """Say whether a worker runs; while one does, its topics are settled."""
+        """Set whether a worker runs. While one runs, no handler can be added."""
         self._is_serving = is_serving
 
     @property

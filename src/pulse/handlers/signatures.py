@@ -1,8 +1,8 @@
-"""Reads a handler's signature: what it wants to be called with, and what a payload for it looks like.
+"""Reads a handler's signature: its parameters, and the payload that fills them.
 
 A handler takes one document (a dataclass, msgspec.Struct, pydantic model, TypedDict, dict, bytes, Any or
-unannotated parameter, or a parameter named `args` or `payload`), or plain keyword parameters, or nothing;
-and beside that a Context, wherever it likes.
+unannotated parameter, or a parameter named `args` or `payload`), or plain keyword parameters, or nothing.
+It can also take a Context, at any position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a handler takes: one document, or plain parameters, and perhaps a context."""
+    """What a handler takes: one document or plain parameters, and optionally a context."""
 
     document: Parameter | None
     parameters: tuple[Parameter, ...]
@@ -55,9 +55,9 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Signature:
-    """Return what the handler takes. Raises InvalidHandler for a signature that no payload can serve.
+    """Return what the handler takes. Raises InvalidHandler for a signature that no payload can fill.
 
-    `names` are those known where the handler was defined, for annotations that are strings.
+    `names` are the local names where the handler was defined, for annotations that are strings.
     """
     try:
         found = inspect.signature(function)
@@ -114,7 +114,7 @@ def _parameter(function: Callable[..., Any], raw: inspect.Parameter, names: Mapp
 def _resolved(function: Callable[..., Any], raw: inspect.Parameter, names: Mapping[str, Any]) -> Any:
     if raw.annotation is raw.empty:
         return Any
-    # Resolved one by one: a return annotation that exists for the type checker only is nobody's business.
+    # One by one: the return annotation does not matter here, and may exist for type checkers only.
     inner = inspect.unwrap(function)
     if not hasattr(inner, "__globals__"):
         inner = getattr(getattr(inner, "func", None) or type(inner).__call__, "__func__", inner)
@@ -164,7 +164,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the types that a union allows, or the one type; without what Annotated says about it."""
+    """Return the members of a union, or the type itself. Annotated is stripped."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):

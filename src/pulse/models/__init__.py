@@ -1,1 +1,1 @@
-"""What the verbs answer with: plain frozen data, and how it is read off the wire."""
+"""The results of the verbs: frozen dataclasses, and how they are read from messages."""

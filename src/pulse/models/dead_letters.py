@@ -1,4 +1,4 @@
-"""Dead letters, grouped by what killed them."""
+"""Dead letters, grouped by their errors."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Dead letters of one topic whose errors are alike but for numbers, ids and quoted values."""
+    """Dead letters of one topic whose errors differ only in numbers, ids and quoted values."""
 
     topic: str
     error_group: str
-    """`none` for those that died before there were groups."""
+    """`none` for dead letters that are older than the groups."""
     count: int
     first_at: datetime | None
     last_at: datetime | None
     sample: JobInfo
-    """The one that died last, without its payload."""
+    """The latest dead letter of the group, without its payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """The dead letters in groups, those first that somebody joined last."""
+    """The groups of dead letters, those with the latest dead letter first."""
 
     groups: tuple[DeadLetterGroup, ...]
     groups_left_out: int
-    """So many more did not fit the limit."""
+    """The number of groups beyond the limit."""
     counted_at: datetime | None
 
     def __iter__(self) -> Iterator[DeadLetterGroup]:
@@ -45,7 +45,7 @@ class DeadLetters:
 
 
 def dead_letters(response: pb.ListDeadLetterGroupsResponse) -> DeadLetters:
-    """Read the groups of dead letters off the wire."""
+    """Return the groups of a message."""
     return DeadLetters(
         tuple(
             DeadLetterGroup(

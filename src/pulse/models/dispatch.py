@@ -1,4 +1,4 @@
-"""What the pause switch answers with."""
+"""The state of dispatch: what is paused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TopicPause:
     reason: str
     paused_at: datetime | None
     paused_by: str = ""
-    """The user who paused; empty if the server asks for none."""
+    """The user; empty if the server requires none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +28,22 @@ class DispatchStatus:
     """What is paused. Times are aware and in UTC."""
 
     paused: bool
-    """True while no job of any topic is handed out."""
+    """True while dispatch as a whole is paused."""
     reason: str
-    """Why everything is paused, as it was given; else empty."""
+    """The reason given for the pause of dispatch as a whole; otherwise empty."""
     paused_at: datetime | None
     topics: Mapping[str, TopicPause]
-    """The topics that are paused by name, whether or not everything is."""
+    """The topics that are paused by name."""
     paused_by: str = ""
-    """The user who paused everything; empty if the server asks for none."""
+    """The user who paused dispatch as a whole; empty if the server requires none."""
 
     def is_paused(self, topic: str) -> bool:
-        """True while no job of this topic is handed out."""
+        """True while this topic is paused, by name or with all others."""
         return self.paused or topic in self.topics
 
 
 def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
-    """Read the state of the switch off the wire."""
+    """Return the state in a message."""
     return DispatchStatus(
         paused=response.paused,
         reason=response.reason,

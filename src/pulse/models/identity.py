@@ -1,4 +1,4 @@
-"""Who the server takes a client for."""
+"""The user and the role of a client."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Identity:
     """The caller as the server sees it."""
 
     user: str | None
-    """None: the server is open, it asks nobody who they are."""
+    """None if the server requires no login."""
     role: str
     """admin, operator, producer, worker or viewer."""
     methods: frozenset[str]
-    """The calls of the contract that this role may make, such as RetryJobs."""
+    """The RPCs that this role may call, such as RetryJobs."""
 
     def may(self, method: str) -> bool:
-        """True if the role may make this call."""
+        """True if the role may call this RPC."""
         return method in self.methods
 
 
 def identity(response: pb.WhoAmIResponse) -> Identity:
-    """Read the identity off the wire."""
+    """Return the identity in a message."""
     return Identity(response.user or None, response.role, frozenset(response.methods))

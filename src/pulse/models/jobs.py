@@ -1,4 +1,4 @@
-"""Jobs, as the verbs that look at them answer."""
+"""Jobs as the verbs return them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "PENDING"
-    """Waits for its time, or for a worker."""
+    """Waits for its start time, or for a worker."""
     RUNNING = "RUNNING"
     """Held by a worker."""
     RETRYING = "RETRYING"
-    """Failed, and will run again at `next_run_at`."""
+    """Failed. Runs again at `next_run_at`."""
     COMPLETED = "COMPLETED"
     """Its handler succeeded."""
     DEAD_LETTERED = "DEAD_LETTERED"
-    """Failed for the last time; `Pulse.retry` gives it further attempts."""
+    """Failed on its last attempt. `Pulse.retry` gives it more."""
     CANCELED = "CANCELED"
-    """Cancelled before it completed; `Pulse.retry` brings it back."""
+    """Canceled before it completed. `Pulse.retry` runs it again."""
 
     @property
     def is_finished(self) -> bool:
-        """True when nothing happens to the job any more by itself."""
+        """True for COMPLETED, DEAD_LETTERED and CANCELED."""
         return self in _FINISHED
 
 
@@ -42,7 +42,7 @@ _FINISHED = frozenset({JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.C
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt that was not a success."""
+    """One attempt that did not succeed."""
 
     attempt: int
     worker_id: str
@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """Everything that the server knows about a job. All times are aware and in UTC."""
+    """A job. All times are aware and in UTC."""
 
     id: str
     status: JobStatus
@@ -65,39 +65,39 @@ class JobInfo:
     max_attempts: int
     submitted_at: datetime | None
     next_run_at: datetime | None
-    """While PENDING or RETRYING: not before this time."""
+    """While PENDING or RETRYING: the earliest start."""
     started_at: datetime | None
     """Of the last attempt."""
     finished_at: datetime | None
     lease_until: datetime | None
-    """While RUNNING: the worker has to prove by then that it is alive."""
+    """While RUNNING: the lease expires then unless the worker extends it."""
     worker_id: str | None
-    """Who holds it, or who finished it."""
+    """The worker that holds the job, or that finished it."""
     last_error: str | None
-    """Of the last attempt that failed; kept after a later success."""
+    """The error of the last failed attempt. Kept after a success."""
     idempotency_key: str | None
     schedule_id: str | None
     metadata: Mapping[str, str]
     payload: bytes
-    """As it was stored; empty in lists, which leave it out."""
+    """The stored bytes. Empty in lists, which leave it out."""
     error_group: str | None
-    """Of a dead letter: what it shares with those that died of the same error."""
+    """The group of a dead letter. Dead letters with the same error share it."""
     history: tuple[Attempt, ...]
-    """The attempts that were not a success; empty in lists, which leave it out."""
+    """The attempts that did not succeed. Empty in lists, which leave it out."""
 
     @property
     def args(self) -> Any:
-        """The payload read as JSON, or None when it is empty."""
+        """The payload decoded as JSON, or None if it is empty."""
         return decode_json(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the jobs that were asked for, newest first."""
+    """One page of jobs, newest first."""
 
     jobs: tuple[JobInfo, ...]
     next_cursor: str | None
-    """Give it to the next `list_jobs`; None when this was the last page."""
+    """Pass it to the next `list_jobs`. None on the last page."""
 
     def __iter__(self) -> Iterator[JobInfo]:
         return iter(self.jobs)
@@ -107,7 +107,7 @@ class Page:
 
 
 def job_info(view: pb.JobView) -> JobInfo:
-    """Read a job off the wire."""
+    """Return the job in a message."""
     return JobInfo(
         id=view.job_id,
         status=JobStatus(view.status),

@@ -1,4 +1,4 @@
-"""What the verbs of schedules answer with: plain frozen data."""
+"""Schedules and their fires as the verbs return them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pulse.v1 import pulse_pb2 as pb
 
 CatchUp: TypeAlias = Literal["one", "skip", "all"]
-"""What becomes of occurrences that no pulsed was there to fire: one late fire for all of them, none, or one
-for each up to a bound."""
+"""The policy for occurrences that were missed while no pulsed ran: one late fire for all of them, none, or
+one for each up to a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo:
-    """Everything that the server knows about a schedule. All times are aware and in UTC."""
+    """A schedule. All times are aware and in UTC."""
 
     id: str
     name: str | None
@@ -31,40 +31,40 @@ class ScheduleInfo:
     """once, interval or cron."""
     spec: At | Every | Cron
     next_run_at: datetime | None
-    """While paused: where it stands."""
+    """The next occurrence. Unchanged while the schedule is paused."""
     last_run_at: datetime | None
     paused: bool
     priority: int
     max_attempts: int
     metadata: Mapping[str, str]
     payload: bytes
-    """What each job gets, as it was stored; empty in lists, which leave it out."""
+    """The payload of each job, as stored bytes. Empty in lists, which leave it out."""
     catch_up: CatchUp
     created_at: datetime | None
 
     @property
     def args(self) -> Any:
-        """The payload read as JSON, or None when it is empty."""
+        """The payload decoded as JSON, or None if it is empty."""
         return decode_json(self.payload)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFire:
-    """One fire of a schedule: the job that it made."""
+    """One fire of a schedule, with its job."""
 
     job_id: str
     fired_at: datetime | None
     status: JobStatus
-    """Of the job, now."""
+    """The current status of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulePage:
-    """Some of the schedules, oldest first."""
+    """One page of schedules, oldest first."""
 
     schedules: tuple[ScheduleInfo, ...]
     next_cursor: str | None
-    """Give it to the next `schedules.list`; None when this was the last page."""
+    """Pass it to the next `schedules.list`. None on the last page."""
 
     def __iter__(self) -> Iterator[ScheduleInfo]:
         return iter(self.schedules)
@@ -75,11 +75,11 @@ class SchedulePage:
 
 @dataclass(frozen=True, slots=True)
 class FirePage:
-    """Some of the fires of a schedule, newest first."""
+    """One page of the fires of a schedule, newest first."""
 
     fires: tuple[ScheduleFire, ...]
     next_cursor: str | None
-    """Give it to the next `schedules.fires`; None when this was the last page."""
+    """Pass it to the next `schedules.fires`. None on the last page."""
 
     def __iter__(self) -> Iterator[ScheduleFire]:
         return iter(self.fires)
@@ -90,25 +90,25 @@ class FirePage:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatus:
-    """All schedules at a glance."""
+    """Totals over all schedules."""
 
     active: int
     paused: int
     next_run_at: datetime | None
-    """Of the active one that is due first."""
+    """The next occurrence of any active schedule."""
     late_seconds: float
-    """How long the first one has been due without being fired; 0 when none is."""
+    """How long the earliest due occurrence has not been fired. 0 if none is due."""
 
 
 def scheduler_status(response: pb.GetSchedulerStatusResponse) -> SchedulerStatus:
-    """Read it off the wire."""
+    """Return the totals in a message."""
     return SchedulerStatus(
         response.active, response.paused, time_of(response, "next_run_at"), response.late_seconds
     )
 
 
 def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
-    """Read a schedule off the wire."""
+    """Return the schedule in a message."""
     return ScheduleInfo(
         id=view.schedule_id,
         name=view.name or None,
@@ -128,5 +128,5 @@ def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
 
 
 def schedule_fire(fire: pb.ScheduleFire) -> ScheduleFire:
-    """Read a fire off the wire."""
+    """Return the fire in a message."""
     return ScheduleFire(fire.job_id, time_of(fire, "fired_at"), JobStatus(fire.status))

@@ -1,4 +1,4 @@
-"""What the verbs that act on many jobs answer with."""
+"""The results of the verbs that count and change many jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """How many jobs matched, and when. Give `counted_at` as `before` to act on no more than these."""
+    """The number of matching jobs. Pass `counted_at` as `before` to change these jobs and no later ones."""
 
     count: int
     counted_at: datetime | None
@@ -16,10 +16,10 @@ class JobCount:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step of an action on many jobs did."""
+    """The result of one batch of an action on many jobs."""
 
     changed: int
     next_cursor: str | None
-    """Give it to the next step; None when nothing that matches is left."""
+    """Pass it to the next batch. None if no matching job is left."""
     locked: int = 0
-    """So many were left as they are: another session of the database has their rows. Try those again."""
+    """The number of jobs left unchanged because another database session has locked their rows. Try again."""

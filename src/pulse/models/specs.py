@@ -1,4 +1,4 @@
-"""When a schedule fires: at a moment, after a while, every so often, or by a cron expression."""
+"""When a schedule fires: at a time, after a delay, at an interval, or by a cron expression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Fire once, at this moment, which has to have a time zone. A moment that has passed fires at once."""
+    """Fire once, at this time. It needs a time zone. A time in the past fires at once."""
 
     moment: datetime
 
@@ -35,14 +35,14 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Fire once, when this long has passed since the schedule was sent, by this machine's clock."""
+    """Fire once, this long after the schedule was sent, by the clock of this machine."""
 
     delay: timedelta
 
     def __post_init__(self) -> None:
         _check_duration("After", self.delay)
         if self.delay < timedelta(0):
-            raise InvalidArgument(f"After({self.delay!r}) lies in the past: time runs forward only.")
+            raise InvalidArgument(f"After({self.delay!r}) lies in the past: give a delay of zero or more.")
 
     def __repr__(self) -> str:
         return f"After({self.delay})"
@@ -50,7 +50,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Fire again and again, first when the interval has passed. It is 100 milliseconds or longer."""
+    """Fire at an interval of 100 milliseconds or more, first after one interval."""
 
     interval: timedelta
 
@@ -65,7 +65,7 @@ class Every:
 class Cron:
     """Fire by a cron expression: five fields, a name such as @daily, or `@every 1h30m`.
 
-    It is read in the time of an IANA zone, which the expression may name: `TZ=Europe/Paris 0 9 * * *`.
+    It is evaluated in an IANA time zone, which the expression may name: `TZ=Europe/Paris 0 9 * * *`.
     """
 
     expression: str
@@ -91,7 +91,7 @@ Spec: TypeAlias = At | After | Every | Cron
 
 
 def spec_fields(spec: Spec) -> dict[str, Any]:
-    """Return the fields that say this on the wire, in any request that has a spec."""
+    """Return the fields of a request that carry the spec."""
     match spec:
         case At(moment):
             return {"at": moment}
@@ -105,7 +105,7 @@ def spec_fields(spec: Spec) -> dict[str, Any]:
 
 
 def spec_of(view: pb.ScheduleView) -> At | Every | Cron:
-    """Read a spec off the wire."""
+    """Return the spec in a message."""
     if view.HasField("at"):
         return At(view.at.ToDatetime(tzinfo=UTC))
     if view.HasField("every"):
@@ -114,7 +114,7 @@ def spec_of(view: pb.ScheduleView) -> At | Every | Cron:
 
 
 def _key_of(tz: object) -> str | None:
-    from zoneinfo import ZoneInfo  # here: most programs name their zones, and it takes a while to load
+    from zoneinfo import ZoneInfo  # imported here: most programs give a name, and the module is slow to load
 
     return tz.key if isinstance(tz, ZoneInfo) else None
 

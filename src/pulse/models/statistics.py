@@ -1,4 +1,4 @@
-"""What happened minute by minute, and how long it took."""
+"""Counts and latencies for each minute."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long something took, in seconds. They come from buckets: each is right to within a fifth."""
+    """Percentiles of a duration, in seconds. They come from buckets: each is accurate to 20%."""
 
     count: int
-    """0: it did not happen, and the rest says nothing."""
+    """If 0, the percentiles have no meaning."""
     p50: float
     p95: float
     p99: float
@@ -25,13 +25,13 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What happened in one minute."""
+    """The counts of one minute."""
 
     at: datetime | None
     submitted: int
     completed: int
     failed: int
-    """Attempts, whatever became of their jobs."""
+    """Failed attempts."""
     retried: int
     dead_lettered: int
     canceled: int
@@ -41,17 +41,17 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What happened minute by minute: every one, oldest first. The last one is not over yet."""
+    """Every minute of a span, oldest first. The last one is still running."""
 
     minutes: tuple[Minute, ...]
     wait: Latency
-    """From due to claimed, in the whole span."""
+    """From due to claimed, over the whole span."""
     run: Latency
-    """From claimed to reported, in the whole span."""
+    """From claimed to reported, over the whole span."""
 
 
 def statistics(response: pb.GetStatisticsResponse) -> Statistics:
-    """Read the minutes off the wire."""
+    """Return the statistics in a message."""
     return Statistics(
         tuple(
             Minute(
@@ -73,5 +73,5 @@ def statistics(response: pb.GetStatisticsResponse) -> Statistics:
 
 
 def latency(message: pb.Latency) -> Latency:
-    """Read a latency off the wire."""
+    """Return the latency in a message."""
     return Latency(message.count, message.p50_seconds, message.p95_seconds, message.p99_seconds)

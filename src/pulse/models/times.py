@@ -1,4 +1,4 @@
-"""Moments as they come off the wire."""
+"""Times in messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def time_of(message: Any, field: str) -> datetime | None:
-    """Return a time off the wire, aware and in UTC, or None where it is not set."""
+    """Return the time in a field, aware and in UTC, or None if it is not set."""
     if not message.HasField(field):
         return None
     stamp: Timestamp = getattr(message, field)

@@ -1,4 +1,4 @@
-"""Topics at a glance."""
+"""Topics with their counts, rates and latencies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What happened to a topic's jobs in some span of time."""
+    """The counts of a topic in a span of time."""
 
     submitted: int
     completed: int
@@ -26,40 +26,40 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic at a glance. Completed jobs are not counted, only how many there were lately."""
+    """One topic. Completed jobs are only counted in the rates."""
 
     topic: str
     ready: int
-    """May be claimed now."""
+    """Can be claimed now."""
     waiting: int
     """Delayed, or between two attempts."""
     running: int
     dead_lettered: int
     canceled: int
     oldest_ready_at: datetime | None
-    """Since when the longest waiting of the ready ones is due."""
+    """When the oldest ready job became due."""
     last_minute: Rates
     last_hour: Rates
     paused: bool
     workers: int
-    """Connected, and asking for this topic."""
+    """Connected workers that serve this topic."""
     wait: Latency
-    """From due to claimed, in the last whole hour."""
+    """From due to claimed, over the last hour."""
     run: Latency
-    """From claimed to reported, in the last whole hour."""
+    """From claimed to reported, over the last hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPage:
-    """Some of the topics, and where the next ones begin."""
+    """One page of topics."""
 
     topics: tuple[TopicInfo, ...]
     next_cursor: str | None
-    """Give it to `list_topics` for the next page. None: there is none."""
+    """Pass it to the next `list_topics`. None on the last page."""
     total: int
-    """How many topics match, on all pages."""
+    """The number of matching topics on all pages."""
     sum: TopicInfo
-    """All topics that there are, together: without a name, workers and latencies."""
+    """The totals over all topics, without a name, workers and latencies."""
 
     def __iter__(self) -> Iterator[TopicInfo]:
         return iter(self.topics)
@@ -69,13 +69,13 @@ class TopicPage:
 
 
 def topic_page(response: pb.ListTopicsResponse) -> TopicPage:
-    """Read a page of topics off the wire."""
+    """Return the page in a message."""
     topics = tuple(topic_info(view) for view in response.topics)
     return TopicPage(topics, response.next_page_token or None, response.total, topic_info(response.sum))
 
 
 def topic_info(view: pb.TopicView) -> TopicInfo:
-    """Read a topic off the wire."""
+    """Return the topic in a message."""
     return TopicInfo(
         topic=view.topic,
         ready=view.ready,

@@ -1,4 +1,4 @@
-"""Changes of jobs, as those who watch hear of them."""
+"""Changes of jobs as `watch` yields them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One change of a job's status, as it was committed."""
+    """One committed change of a job's status."""
 
     job_id: str
     topic: str
@@ -23,23 +23,23 @@ class Transition:
     attempt: int
     worker_id: str | None
     error: str | None
-    """Its first line."""
+    """The first line of the error."""
     at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """What is new since the last one."""
+    """The changes since the previous item."""
 
     transitions: tuple[Transition, ...]
     missed: int
-    """So many more happened than could be told, of any topic."""
+    """The number of further changes, of any topic, that were dropped."""
     interrupted: bool = False
-    """The connection had been lost, and with it whatever happened meanwhile."""
+    """True after the connection was lost: changes in between are missing."""
 
 
 def transitions(response: pb.WatchJobsResponse, *, interrupted: bool = False) -> Transitions:
-    """Read what happened off the wire."""
+    """Return the changes in a message."""
     return Transitions(
         tuple(
             Transition(

@@ -1,4 +1,4 @@
-"""Who is there: workers with what they hold, and servers."""
+"""Workers with the jobs they hold, and servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeldJob:
-    """A job in the hands of a worker."""
+    """A job that a worker holds."""
 
     id: str
     topic: str
@@ -25,19 +25,19 @@ class HeldJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One worker: its connection, if it has one, and what it holds."""
+    """One worker: its connection, if it has one, and the jobs it holds."""
 
     worker_id: str
     topics: tuple[str, ...]
     capacity: int
     connected_at: datetime | None
-    """None: it holds jobs but is connected to no server."""
+    """None if it holds jobs and is not connected."""
     server: str | None
     held_count: int
     held: tuple[HeldJob, ...]
-    """The longest held first, twenty at the most."""
+    """At most twenty, the longest held first."""
     topic_count: int = 0
-    """How many topics it takes. Of more than a hundred, `topics` has the first."""
+    """The number of its topics. `topics` lists at most the first hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class ServerInfo:
     name: str
     started_at: datetime | None
     workers: int
-    """Connected to it."""
+    """The number of workers connected to it."""
 
 
 def worker_info(view: pb.WorkerView) -> WorkerInfo:
-    """Read a worker off the wire."""
+    """Return the worker in a message."""
     return WorkerInfo(
         worker_id=view.worker_id,
         topics=tuple(view.topics),
@@ -69,5 +69,5 @@ def worker_info(view: pb.WorkerView) -> WorkerInfo:
 
 
 def server_info(view: pb.ServerView) -> ServerInfo:
-    """Read a server off the wire."""
+    """Return the server in a message."""
     return ServerInfo(view.server_id, view.name, time_of(view, "started_at"), view.workers)

@@ -1,4 +1,4 @@
-"""The trace context that travels in a job's metadata, and how it stays apart from what the user put there."""
+"""The trace context in a job's metadata, and how it is kept apart from the user's entries."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Mapping, MutableMapping
 from pulse import tuning
 
 ADDED = "pulse.trace"
-"""Names the entries that were added to a job's metadata. All others are the user's."""
+"""The key that lists the entries added to a job's metadata. All others are the user's."""
 
 
 def add_context(metadata: MutableMapping[str, str], context: Mapping[str, str]) -> None:
-    """Put the context into the metadata of a job, unless the user gave one there or it does not fit."""
-    _remove_context(metadata)  # of another job, whose metadata was looked up and is used again
+    """Add the context to a job's metadata, unless the user gave one or it does not fit."""
+    _remove_context(metadata)  # of another job, whose metadata the user read and passes on
     if any(key in metadata for key in context):
         return
     added = {**context, ADDED: " ".join(context)}
     if not _fits(metadata, added):
-        return  # the job matters more than its trace: the server would refuse it
+        return  # the server would refuse the job
     for key, value in added.items():
         metadata[key] = value
 
 
 def without_context(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return what the user gave."""
+    """Return the entries of the user."""
     given = dict(metadata)
     _remove_context(given)
     return given

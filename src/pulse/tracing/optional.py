@@ -1,4 +1,4 @@
-"""Traces jobs for applications that use OpenTelemetry. Where it is not installed, this does nothing."""
+"""Traces jobs for applications that use OpenTelemetry. Does nothing if it is not installed."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ try:
     from pulse.tracing.spans import in_enqueue_span, start_run
 except Exception as problem:
     is_missing = isinstance(problem, ModuleNotFoundError) and str(problem.name).startswith("opentelemetry")
-    # Its variables are read at import. A wrong one must not keep an application from its jobs.
-    _untold = [] if is_missing else [str(problem)]
+    # OpenTelemetry reads its variables at import. An invalid one must not stop the application.
+    _not_logged = [] if is_missing else [str(problem)]
 
     def in_enqueue_span(
         job: pb.SubmitJobRequest, count: int, sending: Coroutine[Any, Any, Answer]
     ) -> Coroutine[Any, Any, Answer]:
-        if _untold:
-            _tell(_untold.pop())
+        if _not_logged:
+            _warn(_not_logged.pop())
         return sending
 
     def start_run(assignment: pb.JobAssignment, worker_id: str) -> RunSpan | None:
-        if _untold:
-            _tell(_untold.pop())
+        if _not_logged:
+            _warn(_not_logged.pop())
         return None
 
 
-def _tell(reason: str) -> None:
+def _warn(reason: str) -> None:
     logging.getLogger("pulse").warning(
         "Jobs are not traced, because OpenTelemetry cannot be loaded: %s", reason
     )

@@ -1,7 +1,7 @@
-"""The spans of enqueue, run and report. Needs OpenTelemetry: import `optional` instead, which does not.
+"""The spans of enqueue, run and report. Needs OpenTelemetry; import `optional`, which does not.
 
-The application decides about providers, samplers and exporters. The context of an enqueue travels in the
-job's metadata, so that its run belongs to the same trace in whatever process it happens (docs/adr/0023).
+The application configures providers, samplers and exporters. The job's metadata carries the context of the
+enqueue, so that the run belongs to the same trace in any process (docs/adr/0023).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pulse.v1 import pulse_pb2 as pb
 Answer = TypeVar("Answer")
 Attributes = dict[str, AttributeValue]
 
-# Follows the application's provider, whether it is set before this or later.
+# Follows the application's provider, whether it is set before or after the import.
 _tracer = trace.get_tracer("pulse")
 _NOTHING = Context()
 
@@ -32,9 +32,9 @@ _NOTHING = Context()
 def in_enqueue_span(
     job: pb.SubmitJobRequest, count: int, sending: Coroutine[Any, Any, Answer]
 ) -> Coroutine[Any, Any, Answer]:
-    """Have the job carry the context of a new span, and return the sending with the span around it.
+    """Start a span, add its context to the job, and return `sending` wrapped in the span.
 
-    Where `count` is not 1, the job is the template of so many.
+    If `count` is not 1, the job is the template of this many jobs.
     """
     if not _is_configured():
         return sending
@@ -45,7 +45,7 @@ def in_enqueue_span(
     else:
         attributes["messaging.batch.message_count"] = count
     span = _tracer.start_span(f"enqueue {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
-    # Also one that is not sampled: the worker has to know, or it would start a trace of its own.
+    # Also if the span is not sampled: without a context the worker would start a trace of its own.
     if span.get_span_context().is_valid:
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span))
@@ -54,13 +54,13 @@ def in_enqueue_span(
 
 
 def start_run(assignment: pb.JobAssignment, worker_id: str) -> RunSpan | None:
-    """Start the span of a run and make it current in this task, which has to be the run's own.
+    """Start the span of a run and make it current in this task, which runs nothing else.
 
     Returns None if it is not recorded.
     """
     if not _is_configured():
         return None
-    # A job that came without a context starts a trace; run() itself may well stand in one.
+    # A job without a context starts a new trace, even if run() itself is in one.
     parent = propagate.extract(assignment.metadata, _NOTHING) if assignment.metadata else _NOTHING
     attributes: Attributes = {
         "messaging.message.id": assignment.job_id,
@@ -77,7 +77,7 @@ def start_run(assignment: pb.JobAssignment, worker_id: str) -> RunSpan | None:
 
 
 class RunSpan:
-    """The span of one run, followed by that of the report on it."""
+    """The span of one run, followed by the span of its report."""
 
     __slots__ = ("_attributes", "_report", "_span", "_topic")
 
@@ -88,7 +88,7 @@ class RunSpan:
         self._report: Span | None = None
 
     def fail(self, error: BaseException, outcome: Failed) -> None:
-        """Note what the handler raised."""
+        """Record what the handler raised."""
         sentence = outcome.error.partition("\n")[0]
         if isinstance(error, Retry):
             self._span.set_attribute("pulse.job.outcome", "retry")
@@ -101,7 +101,7 @@ class RunSpan:
             _fail(self._span, error, sentence)
 
     def end(self, outcome: Outcome | None, stop_reason: str) -> None:
-        """End the span. With an outcome that is ours to report, the span of the report starts."""
+        """End the span. Starts the span of the report, if there is an outcome to report."""
         now = time.time_ns()
         if stop_reason or outcome is None:
             self._span.set_attribute("pulse.job.outcome", "cancelled")
@@ -119,7 +119,7 @@ class RunSpan:
             )
 
     def reported(self, problem: str = "") -> None:
-        """End the span of the report: the server has taken it, or there is a problem."""
+        """End the span of the report, with the problem if the server did not accept it."""
         report, self._report = self._report, None
         if report is not None:
             if problem:
@@ -157,6 +157,6 @@ def _attributes(name: str, kind: str, topic: str) -> Attributes:
 
 
 def _is_configured() -> bool:
-    # The public question, get_tracer_provider(), costs 1.6 µs for each job of an application that does not
-    # trace, this 0.1 µs. Should the name go away, the answer is always yes, and only the speed is lost.
+    # The public get_tracer_provider() costs 1.6 µs for each job of an application that does not trace, this
+    # 0.1 µs. If a later version drops the name, the result is always True, and only the speed is lost.
     return getattr(trace, "_TRACER_PROVIDER", True) is not None

@@ -1,1 +1,1 @@
-"""How anything reaches pulsed: where it is, connections and calls, and what their failures mean."""
+"""Connections to pulsed: addresses, TLS, calls, streams, and gRPC failures as errors."""

@@ -1,4 +1,4 @@
-"""Channels to pulsed, with the options that all of them share."""
+"""gRPC channels to pulsed, and their options."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pulse.wire.endpoint import Endpoint
 
 logger = logging.getLogger("pulse")
 
-_warned_of: set[str] = set()
+_warned_about: set[str] = set()
 
 
 def open_channel(endpoint: Endpoint) -> grpc.aio.Channel:
     """Open a channel that belongs to the running event loop."""
-    _warn_of_plain_text(endpoint)
+    _warn_about_plain_text(endpoint)
     options = _options(endpoint)
     if endpoint.tls is None:
         return grpc.aio.insecure_channel(endpoint.target, options)
@@ -25,7 +25,7 @@ def open_channel(endpoint: Endpoint) -> grpc.aio.Channel:
 
 
 def open_blocking_channel(endpoint: Endpoint) -> grpc.Channel:
-    """Open a channel for calls that block, from any thread."""
+    """Open a channel for blocking calls, from any thread."""
     options = _options(endpoint)
     if endpoint.tls is None:
         return grpc.insecure_channel(endpoint.target, options)
@@ -38,13 +38,13 @@ def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
         ("grpc.keepalive_time_ms", tuning.KEEPALIVE_MILLISECONDS),
         ("grpc.keepalive_timeout_ms", tuning.KEEPALIVE_TIMEOUT_MILLISECONDS),
         ("grpc.keepalive_permit_without_calls", 0),
-        # An idle stream sends no data, and its peer may vanish all the same.
+        # An idle stream sends no data; its peer can vanish nevertheless.
         ("grpc.http2.max_pings_without_data", 0),
-        # Retries are ours: gRPC's own would repeat calls that may not be repeated.
+        # gRPC's own retries would repeat calls that must not be repeated.
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", tuning.REDIAL_FIRST_MILLISECONDS),
         ("grpc.max_reconnect_backoff_ms", tuning.REDIAL_LONGEST_MILLISECONDS),
-        # Heartbeats must not queue behind a full stream: each channel gets a TCP connection of its own.
+        # A TCP connection for each channel: heartbeats must not queue behind a full stream.
         ("grpc.use_local_subchannel_pool", 1),
     ]
     if endpoint.tls is not None:
@@ -54,15 +54,15 @@ def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:
     return options
 
 
-def _warn_of_plain_text(endpoint: Endpoint) -> None:
-    """Say once per address that a password goes over the network for everyone to read."""
+def _warn_about_plain_text(endpoint: Endpoint) -> None:
+    """Log once per address that a password is sent over the network unencrypted."""
     if (
         endpoint.tls is None
         and endpoint.metadata
         and not endpoint.is_local
-        and endpoint.address not in _warned_of
+        and endpoint.address not in _warned_about
     ):
-        _warned_of.add(endpoint.address)
+        _warned_about.add(endpoint.address)
         logger.warning(
             "The password goes to pulsed at %s in plain text: use TLS, with tls=True or PULSE_TLS=on.",
             endpoint.address,

@@ -1,4 +1,4 @@
-"""Group commit on the client's side: what arrives while a call is in flight goes out in the next one."""
+"""Batching of calls: items that arrive while a call is in flight are sent with the next one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Item = TypeVar("Item")
 
 
 class Coalescer(Generic[Item]):
-    """Collects items and sends them in batches. A lone item leaves at once.
+    """Collects items and sends them in batches. A single item is sent at once.
 
-    `send` settles every item that it is given and does not raise. Use one within one event loop.
+    `send` settles every item that it is given and does not raise. Belongs to one event loop.
     """
 
     def __init__(
@@ -36,27 +36,27 @@ class Coalescer(Generic[Item]):
         self._is_starting = False
 
     def add(self, item: Item) -> None:
-        """Take an item. It is sent soon, together with what else is there by then."""
+        """Add an item. It is sent with the next batch."""
         self._waiting.append(item)
         if not self._is_starting and len(self._senders) < self._in_flight:
             self._start_sender()
 
     def add_later(self, item: Item, seconds: float) -> None:
-        """Take an item that is not to be sent yet. Others are sent meanwhile."""
+        """Add an item after a delay. Others are sent meanwhile."""
         rest = asyncio.get_running_loop().create_task(self._add_after(item, seconds))
         self._resting[rest] = item
 
     def __len__(self) -> int:
-        """Return how many items wait for their batch."""
+        """Return the number of items that wait for a batch."""
         return len(self._waiting)
 
     async def flushed(self) -> None:
-        """Return once everything that was added has been sent."""
+        """Return once all added items have been sent."""
         while under_way := self._senders | self._resting.keys():
             await asyncio.wait(under_way)
 
     async def close(self) -> list[Item]:
-        """Stop sending, and return what was never sent."""
+        """Stop sending. Returns the items that were never sent."""
         left = [*self._waiting, *self._resting.values()]
         self._waiting.clear()
         under_way = [*self._senders, *self._resting]
@@ -72,7 +72,7 @@ class Coalescer(Generic[Item]):
         self.add(item)
 
     def _start_sender(self) -> None:
-        # The task begins after everything that is ready to run now: a burst of callers shares its batch.
+        # The task starts after all callbacks that are ready now, so a burst of callers shares its batch.
         self._is_starting = True
         sender = asyncio.get_running_loop().create_task(self._send_waiting())
         self._senders.add(sender)
@@ -87,8 +87,8 @@ class Coalescer(Generic[Item]):
                     self._start_sender()
                 await self._send(batch)
         finally:
-            # In the same step that saw nothing waiting. The task's callback comes a step later, and an item
-            # added in between would count on a sender that has ended, and never leave.
+            # In the same step that found nothing waiting: the done callback runs a step later, and an item
+            # added in between would rely on a sender that has ended.
             self._senders.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     def _take(self) -> list[Item]:

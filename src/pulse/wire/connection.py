@@ -1,4 +1,4 @@
-"""A connection to one pulsed: calls with a deadline and retries, and errors as sentences."""
+"""A connection to one pulsed: calls with a timeout and retries, streams, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pulse.wire.channels import open_channel
 from pulse.wire.diagnosis import Diagnosis
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.failures import (
+    is_from_pulsed,
     is_retryable,
-    is_said_by_pulsed,
-    never_left,
     no_answer,
-    nobody_there,
     translate,
+    unreachable,
+    was_never_sent,
 )
 
 Request = TypeVar("Request")
@@ -31,7 +31,7 @@ Response = TypeVar("Response")
 
 
 class Connection:
-    """A channel to one pulsed. Make it, use it and close it within one running event loop."""
+    """A channel to one pulsed. Belongs to the event loop that created it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -43,7 +43,7 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """True once `close` was called: calls that end now end because of it."""
+        """True once `close` was called: calls in flight end because of it."""
         return self._is_closed
 
     async def call(
@@ -54,9 +54,9 @@ class Connection:
         timeout_seconds: float,
         repeatable: bool = True,
     ) -> Response:
-        """Call until an answer comes or the time is up; then raise a PulseError.
+        """Call, and retry until the timeout. Raises a PulseError.
 
-        A call that is not repeatable is only tried again when it certainly never left.
+        A call that is not repeatable is only retried if it was certainly not sent.
         """
         return await self.keep_trying(
             lambda seconds: self.try_once(method, request, seconds), timeout_seconds, repeatable=repeatable
@@ -69,7 +69,7 @@ class Connection:
         *,
         repeatable: bool = True,
     ) -> Response:
-        """As `call`, with what makes one try and raises what gRPC raises."""
+        """Like `call`, for a function that makes one try and raises the errors of gRPC."""
         deadline = time.monotonic() + timeout_seconds
         task = asyncio.current_task()
         error: grpc.aio.AioRpcError
@@ -80,9 +80,9 @@ class Connection:
                 return await try_once(max(deadline - time.monotonic(), 0.001))
             except grpc.aio.AioRpcError as failed:
                 error = failed
-                if not is_retryable(error) or not (repeatable or never_left(error)):
+                if not is_retryable(error) or not (repeatable or was_never_sent(error)):
                     break
-                self._find_out_why(error)
+                self._diagnose(error)
             except asyncio.CancelledError:
                 if self._is_closed and not (task and task.cancelling()):
                     raise ClientClosed("The client was closed during the call.") from None
@@ -95,43 +95,41 @@ class Connection:
         request: Request,
         timeout_seconds: float = tuning.TRY_TIMEOUT_SECONDS,
     ) -> Response:
-        """Call once, with a bound. Raises what gRPC raises, and ClientClosed."""
+        """Call once, with a timeout. Raises the errors of gRPC, and ClientClosed."""
         if self._is_closed:
             raise ClientClosed("The client was closed before the call.")
         timeout = min(timeout_seconds, tuning.TRY_TIMEOUT_SECONDS)
         return await method(request, timeout=timeout, metadata=self.endpoint.metadata)
 
     def translate(self, error: grpc.aio.AioRpcError) -> PulseError:
-        """Return the error to raise instead of gRPC's, with what is known so far of its cause."""
-        if self._find_out_why(error) and (sentence := self._diagnosis.sentence):
+        """Return the error to raise instead of gRPC's, with its cause if that is known already."""
+        if self._diagnose(error) and (sentence := self._diagnosis.sentence):
             return Unavailable(sentence)
-        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not is_said_by_pulsed(error):
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not is_from_pulsed(error):
             return self.out_of_time()
-        return translate(
-            self.endpoint, error.code(), error.details() or "", is_pulsed=is_said_by_pulsed(error)
-        )
+        return translate(self.endpoint, error.code(), error.details() or "", is_pulsed=is_from_pulsed(error))
 
     def out_of_time(self) -> PulseError:
         """Return the error for a call that got no answer in time.
 
-        While no connection stands the call never left, and to look for an overload would mislead.
+        Without a connection the call was never sent: the server is not overloaded, it cannot be reached.
         """
         if not self._is_closed and self._channel.get_state() is grpc.ChannelConnectivity.READY:
             return no_answer(self.endpoint)
-        return nobody_there(self.endpoint)
+        return unreachable(self.endpoint)
 
     async def explain(self, error: grpc.aio.AioRpcError) -> PulseError:
-        """Return the error to raise instead of gRPC's, once its cause was looked for."""
-        if self._find_out_why(error):
+        """Return the error to raise instead of gRPC's. Waits for the diagnosis of its cause."""
+        if self._diagnose(error):
             await self._diagnosis.finished()
         return self.translate(error)
 
-    def _find_out_why(self, error: grpc.aio.AioRpcError) -> bool:
-        """Have a look at the handshake, if it may be what failed. Returns whether it may."""
+    def _diagnose(self, error: grpc.aio.AioRpcError) -> bool:
+        """Start a diagnosis if the handshake may have failed. Returns whether it may."""
         may_be_the_handshake = (
             error.code() is grpc.StatusCode.UNAVAILABLE
-            and not is_said_by_pulsed(error)
-            and never_left(error)
+            and not is_from_pulsed(error)
+            and was_never_sent(error)
             and "refused" not in (error.details() or "")
             and not self._is_closed
         )
@@ -146,7 +144,7 @@ class Connection:
         if self._is_closed:
             raise ClientClosed("The client was closed between two connections.")
         call = method(request, metadata=self.endpoint.metadata)
-        # grpcio does so by itself from 1.83 on.
+        # grpcio 1.83 and later does this itself.
         self._streams.add(call)
         call.add_done_callback(self._streams.discard)
         return call
@@ -154,7 +152,7 @@ class Connection:
     async def read(self, call: grpc.aio.UnaryStreamCall[Request, Response]) -> Response | None:
         """Return the next message of a stream, or None at its end.
 
-        Raises what gRPC raises, and ClientClosed.
+        Raises the errors of gRPC, and ClientClosed.
         """
         try:
             message: Any = await call.read()
@@ -166,12 +164,12 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Close the channel; calls that are under way fail."""
+        """Close the channel. Calls in flight fail."""
         self._is_closed = True
         self._diagnosis.close()
         for call in tuple(self._streams):
             call.cancel()
         await self._channel.close()
-        # gRPC still delivers the ends of cancelled calls to this loop. If it is closed by then, another
-        # loop of the process meets them instead, and logs an error for each.
+        # gRPC still delivers the ends of canceled calls to this loop. If the loop is closed by then, another
+        # loop of the process receives them and logs an error for each.
         await asyncio.sleep(tuning.SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Finds out why no connection comes about, by a handshake of our own: gRPC tells little of its own."""
+"""Diagnoses why no connection can be made, by a handshake of its own: gRPC reports few details."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pulse import tuning
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.tls import Tls
 
-# What OpenSSL calls the ways in which a certificate can be wrong (x509_vfy.h).
+# Verification errors of OpenSSL (x509_vfy.h).
 _NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
-_WHATEVER_THE_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+_IGNORE_DATES = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 
 _SETTINGS_FRAME = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS_FRAME
 
 
 class Diagnosis:
-    """What is known of why one pulsed cannot be reached. Belongs to one event loop."""
+    """The reason why one pulsed cannot be reached. Belongs to one event loop."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -33,7 +33,7 @@ class Diagnosis:
         self.sentence: str | None = None
 
     def begin(self) -> None:
-        """Start to find out, unless that is under way or was done a moment ago."""
+        """Start a probe, unless one is running or its result is recent."""
         if self._probe is not None and not self._is_outdated(self._probe):
             return
         self._begun_at = time.monotonic()
@@ -44,12 +44,12 @@ class Diagnosis:
         self._probe.add_done_callback(self._remember)
 
     async def finished(self) -> None:
-        """Return once the answer is there, in bounded time."""
+        """Return once the probe has ended, in bounded time."""
         if self._probe is not None:
             await asyncio.wait({self._probe}, timeout=tuning.DIAGNOSIS_SECONDS)
 
     def close(self) -> None:
-        """Find out no more."""
+        """Cancel the probe."""
         if self._probe is not None:
             self._probe.cancel()
 
@@ -62,14 +62,14 @@ class Diagnosis:
 
 
 def why_unreachable(endpoint: Endpoint) -> str | None:
-    """Return a sentence on what is wrong with the handshake, or None if that is not it. Blocks, in bounds."""
+    """Return why the handshake fails, as a sentence, or None if it does not. Blocks, for a bounded time."""
     deadline = time.monotonic() + tuning.DIAGNOSIS_SECONDS
     try:
         if endpoint.tls is None:
             return _why_without_tls(endpoint, deadline)
         return _why_with_tls(endpoint, endpoint.tls, deadline)
     except (OSError, ValueError):
-        return None  # nobody is there, or it is not about TLS
+        return None  # no server answers, or TLS is not the problem
 
 
 def _why_without_tls(endpoint: Endpoint, deadline: float) -> str | None:
@@ -77,7 +77,7 @@ def _why_without_tls(endpoint: Endpoint, deadline: float) -> str | None:
         return None
     return (
         f"pulsed at {endpoint.address} speaks TLS, and this client does not: give tls=True (PULSE_TLS=on), "
-        "or ca=… (PULSE_TLS_CA) with the file of its authority if that is not one this machine knows."
+        "or ca=… (PULSE_TLS_CA) with the file of its authority if this machine does not trust it."
     )
 
 
@@ -86,7 +86,7 @@ def _why_with_tls(endpoint: Endpoint, tls: Tls, deadline: float) -> str | None:
         with _secured(endpoint, tls.server_name, _context(tls), deadline) as connection:
             connection.sendall(_HELLO)
             if connection.recv(len(_SETTINGS_FRAME)):
-                return None  # this handshake went well
+                return None  # this handshake succeeded
         return _about_the_client(endpoint, tls, "")
     except ssl.SSLCertVerificationError as error:
         return _about_the_server(endpoint, tls, error, deadline)
@@ -134,10 +134,10 @@ def _about_the_server(
 
 
 def _about_the_client(endpoint: Endpoint, tls: Tls, alert: str) -> str:
-    """gRPC's server hangs up on a certificate that it does not like, without a word on why."""
+    """Return the sentence for a server that hung up: gRPC refuses a certificate without a reason."""
     if tls.certificate is None:
         return (
-            f"pulsed at {endpoint.address} hangs up after the handshake, as one that wants a client "
+            f"pulsed at {endpoint.address} hangs up after the handshake, as a server that requires a client "
             "certificate does: give cert=(certificate, key), or set PULSE_TLS_CLIENT_CERT and "
             "PULSE_TLS_CLIENT_KEY."
         )
@@ -152,7 +152,7 @@ def _about_the_client(endpoint: Endpoint, tls: Tls, alert: str) -> str:
 
 
 def _speaks_tls(endpoint: Endpoint, deadline: float) -> bool:
-    context = _anything_goes()
+    context = _unverified()
     try:
         with _secured(endpoint, "", context, deadline):
             return True
@@ -172,17 +172,17 @@ def _speaks_plain(endpoint: Endpoint, deadline: float) -> bool:
 
 
 def _certificate(endpoint: Endpoint, tls: Tls, deadline: float) -> dict[str, Any]:
-    """Return what the server's certificate says of itself, whatever its name and its dates."""
+    """Return the fields of the server's certificate, even if its name or its dates are wrong."""
     context = _context(tls)
     context.check_hostname = False
-    context.verify_flags = ssl.VerifyFlags(context.verify_flags | _WHATEVER_THE_TIME)
+    context.verify_flags = ssl.VerifyFlags(context.verify_flags | _IGNORE_DATES)
     with contextlib.suppress(OSError), _secured(endpoint, tls.server_name, context, deadline) as connection:
         return dict(connection.getpeercert() or {})
     return {}
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    # Not create_default_context: from Python 3.13 on it is stricter than gRPC, and would blame other things.
+    # Not create_default_context: since Python 3.13 it is stricter than gRPC and would report other errors.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if tls.roots:
         context.load_verify_locations(cadata=tls.roots.decode())
@@ -194,7 +194,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def _anything_goes() -> ssl.SSLContext:
+def _unverified() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Where pulsed is and who calls it: addresses, credentials and TLS, checked when the client is made."""
+"""The address of pulsed, with credentials and TLS. Validated when the client is created."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _EXPECTED = "Write host, host:port or :port, for example localhost:50051."
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One pulsed, and the credentials to show it."""
+    """One pulsed, and the credentials for it."""
 
     address: str
-    """As a person would write it: host:port."""
+    """As a user writes it: host:port."""
     target: str
-    """As gRPC wants it."""
+    """As gRPC needs it."""
     is_local: bool
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
-    """Goes along with every call."""
+    """Sent with every call."""
     authority: str
-    """Whom the calls are for, as host:port. With TLS its name has to be in the certificate."""
+    """The server that calls name, as host:port. With TLS the certificate has to be for it."""
     tls: Tls | None = None
-    """None: in plain text."""
+    """None for plain text."""
 
 
 def make_endpoint(
@@ -44,23 +44,23 @@ def make_endpoint(
     cert: ClientCertificate | None = None,
     server_name: str | None = None,
 ) -> Endpoint:
-    """Return where to connect, and how. What is not given comes from the environment.
+    """Return where and how to connect. The environment has the defaults.
 
-    That is PULSE_ADDR, PULSE_USER and PULSE_PASSWORD, and for TLS what `make_tls` says.
+    They are PULSE_ADDR, PULSE_USER and PULSE_PASSWORD; see `make_tls` for those of TLS.
     """
     source = "The address"
     if address is None:
         source, address = "PULSE_ADDR", os.environ.get("PULSE_ADDR", "")
     host, port = _parse(address, source)
-    # The server listens on IPv4 by default; asking for ::1 first would cost a refused dial, or a stall.
-    dialled = "127.0.0.1" if host == "localhost" else host
+    # The server listens on IPv4 by default; to dial ::1 first would cost a refused connection, or a stall.
+    dialed = "127.0.0.1" if host == "localhost" else host
     security = make_tls(host, tls, ca, cert, server_name)
     return Endpoint(
         address=f"{host}:{port}",
-        target=f"{dialled}:{port}",
-        is_local=dialled == "[::1]" or dialled.startswith("127."),
+        target=f"{dialed}:{port}",
+        is_local=dialed == "[::1]" or dialed.startswith("127."),
         metadata=_credentials(user, password),
-        # What the user wrote, not what is dialled: a certificate for localhost is not one for 127.0.0.1.
+        # As the user wrote it, not as it is dialed: a certificate for localhost is not one for 127.0.0.1.
         authority=f"{_bracketed(server_name)}:{port}" if server_name else f"{host}:{port}",
         tls=security,
     )
@@ -83,7 +83,7 @@ def _bracketed(name: str) -> str:
 
 
 def _credentials(user: str | None, password: str | None) -> tuple[tuple[str, str], ...]:
-    # Both from the same place: a user given by hand must never be paired with a password found elsewhere.
+    # Both from the same source: a user given in code must not be combined with a password of the environment.
     if user is None and password is None:
         user, password = os.environ.get("PULSE_USER"), os.environ.get("PULSE_PASSWORD")
     if not user and not password:

@@ -1,4 +1,4 @@
-"""The open stream of a line: numbered messages, and those who wait for their answers."""
+"""The open stream of a line: numbered messages, and the calls that wait for their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulse.wire.failures import is_retryable
 
 
 class LineStream:
-    """A stream that is open. `left` is called once nobody should use it any more, `ended` once it is over."""
+    """An open stream. `left` is called when no further call should use it, `ended` when it is closed."""
 
     def __init__(
         self, stream: Any, *, left: Callable[[LineStream], object], ended: Callable[[LineStream], object]
@@ -37,9 +37,9 @@ class LineStream:
         self._reading = self._loop.create_task(self._read(), name="pulse-line")
 
     async def ask(self, message: Any, timeout_seconds: float) -> Any:
-        """Return the answer to the message, or None if it has to be asked without a line.
+        """Return the answer to the message, or None if the call has to be made without a line.
 
-        Raises AioRpcError when the line breaks, or no answer comes in time.
+        Raises AioRpcError if the stream breaks or no answer comes in time.
         """
         self._number += 1
         number = message.number = self._number
@@ -56,7 +56,7 @@ class LineStream:
             self._finish_if_done()
 
     async def close(self) -> None:
-        """End the stream now. Those who wait get ClientClosed."""
+        """Close the stream now. Waiting calls raise ClientClosed."""
         self._leave()
         self._fail(_closed)
         tasks = [task for task in (self._reading, self._writing) if task is not None]
@@ -69,7 +69,7 @@ class LineStream:
 
     def _write_soon(self) -> None:
         if self._writing is None:
-            # Not by whoever asks: gRPC ends the whole stream when a write of it is cancelled.
+            # In a task of its own, not in that of a caller: gRPC ends the stream if a write is canceled.
             self._writing = self._loop.create_task(self._write(), name="pulse-line")
 
     async def _write(self) -> None:
@@ -81,11 +81,11 @@ class LineStream:
             if self._is_finishing:
                 await self._stream.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            pass  # the stream is over: the reader hears of it, and tells everybody
+            pass  # the stream is closed; the reader fails the waiting calls
         finally:
             self._writing = None
 
-    # ------------------------------------------------------------ hearing
+    # ------------------------------------------------------------ reading
 
     async def _read(self) -> None:
         try:
@@ -94,13 +94,13 @@ class LineStream:
                 answer = self._waiting.get(message.number)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            # In order: the server is stopping, and what it had not read by then it never will.
+            # The server is stopping. It will not read what it has not read yet.
             self._leave()
             self._fail(lambda: _error(grpc.StatusCode.CANCELLED, "The server ended the line."))
         except grpc.aio.AioRpcError as error:
             self._leave()
-            # What trying again cannot mend may be wrong with one message only, or with streams as such: each
-            # who waits hears the truth by a call of its own.
+            # An error that is not retryable may concern one message, or streams in general: each waiting
+            # call is made again without a line, and gets its own answer.
             self._fail(partial(_again, error) if is_retryable(error) else None)
         except asyncio.CancelledError:
             self._leave()
@@ -137,7 +137,7 @@ class LineStream:
             self._finish_if_done()
 
     def _leave(self) -> None:
-        """Have nobody ask here any more; those who wait may still get their answers."""
+        """Accept no further call. Waiting calls may still get their answers."""
         if not self._is_finishing:
             self._is_finishing = True
             self._left(self)
@@ -145,7 +145,7 @@ class LineStream:
     def _finish_if_done(self) -> None:
         if self._is_finishing and not self._waiting and not self._reading.done():
             self._write_soon()
-            # A server that does not answer its end either has it broken off.
+            # If the server does not close its side, cancel the stream.
             self._timer.cancel()
             self._timer = self._loop.call_later(tuning.TRY_TIMEOUT_SECONDS, self._stream.cancel)
 
@@ -155,7 +155,7 @@ def _closed() -> ClientClosed:
 
 
 def _again(error: grpc.aio.AioRpcError) -> grpc.aio.AioRpcError:
-    """Return the same error: each who raises it adds a traceback to its own."""
+    """Return a copy of the error: each raise adds to the traceback of its own."""
     return grpc.aio.AioRpcError(
         error.code(), error.initial_metadata(), error.trailing_metadata(), details=error.details()
     )

@@ -1,7 +1,7 @@
-"""A lasting line to the server for a call that is made all the time: one stream instead of a call each.
+"""A line: one stream that carries many calls of the same kind.
 
-A message on an open stream costs about half of a call, on both sides. Who calls now and then keeps no stream
-open: calls go alone until they follow each other closely, and a line that falls silent is closed (ADR-0031).
+A message on an open stream costs about half of a call, on both sides. The stream opens when calls follow each
+other closely and closes when it is idle, so that occasional callers keep none open (ADR-0031).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pulse import tuning
 from pulse.errors import ClientClosed
 from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
-from pulse.wire.failures import SAID_BY_PULSED
+from pulse.wire.failures import FROM_PULSED
 from pulse.wire.line_streams import LineStream
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Line(Generic[Response]):
-    """Makes one kind of call, over a stream while it is made often. Use it within one event loop.
+    """Makes one kind of call, over a stream while calls are frequent. Belongs to one event loop.
 
-    `method` is the call and `stream` the RPC that carries many of them. Only for calls that may be repeated:
-    one that was sent over a line which then ended is asked again.
+    `method` is the RPC and `stream` the RPC that carries many of them. Only for repeatable calls: a call is
+    made again if its stream ended without an answer.
     """
 
     def __init__(self, connection: Connection, method: Any, stream: Any) -> None:
@@ -47,8 +47,10 @@ class Line(Generic[Response]):
         self._is_closed = False
 
     async def call(self, message: Any, timeout_seconds: float = tuning.TRY_TIMEOUT_SECONDS) -> Response:
-        """Return the answer to the message's request, asked once. Raises what gRPC raises for a call, and
-        ClientClosed."""
+        """Return the answer to the request in the message. Tries once.
+
+        Raises the errors of gRPC, and ClientClosed.
+        """
         if self._is_closed or self._connection.is_closed:
             raise ClientClosed("The client was closed before the call.")
         now = asyncio.get_running_loop().time
@@ -66,15 +68,15 @@ class Line(Generic[Response]):
         return response
 
     async def close(self) -> None:
-        """Close the stream. Calls that are under way raise ClientClosed."""
+        """Close the stream. Calls in flight raise ClientClosed."""
         self._is_closed = True
         if self._streams:
             await asyncio.gather(*(stream.close() for stream in self._streams))
-            # gRPC still delivers their ends to this loop, which may be closed next.
+            # gRPC still delivers the ends of the streams to this loop, which may be closed next.
             await asyncio.sleep(tuning.SETTLE_SECONDS)
 
     def _open_if_busy(self, now: float) -> LineStream | None:
-        """Open the stream, if calls follow each other closely and the last one went well."""
+        """Open the stream if calls follow each other closely and the last one succeeded."""
         if now - self._answered_at > tuning.LINE_OPENS_WITHIN_SECONDS or now < self._rests_until:
             return None
         call = self._open(metadata=self._connection.endpoint.metadata)
@@ -83,19 +85,19 @@ class Line(Generic[Response]):
         return stream
 
     def _leave(self, stream: LineStream) -> None:
-        """Use the stream no more."""
+        """Stop using the stream."""
         if self._current is stream:
             self._current = None
             if not stream.has_answered:
-                # A server that is older, or something on the way that carries no streams. Calls get through.
+                # An older server, or a proxy that does not carry streams. Single calls work.
                 self._rests_until = asyncio.get_running_loop().time() + self._rest.next_seconds()
 
 
 def _refused(refusal: pb.Refusal) -> grpc.aio.AioRpcError:
-    """Return what the call would have raised if it had been made alone."""
+    """Return the error that the call would have raised without a line."""
     return grpc.aio.AioRpcError(
         _CODES.get(refusal.code, grpc.StatusCode.UNKNOWN),
         grpc.aio.Metadata(),
-        grpc.aio.Metadata((SAID_BY_PULSED, "1")),
+        grpc.aio.Metadata((FROM_PULSED, "1")),
         details=refusal.message,
     )

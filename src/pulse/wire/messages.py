@@ -1,4 +1,4 @@
-"""Messages made of what a caller gave."""
+"""Messages from the arguments of a caller."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pulse.errors import InvalidArgument
 
 Message = TypeVar("Message")
 
-# What protobuf raises for a value that a field cannot hold.
+# The errors of protobuf for a value that a field cannot hold.
 _REFUSALS = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 def message(kind: Callable[..., Message], **fields: Any) -> Message:
-    """Return the message with these fields. Raises InvalidArgument naming the one that cannot be sent."""
+    """Return the message with these fields. Raises InvalidArgument that names one that cannot be sent."""
     try:
         return kind(**fields)
     except _REFUSALS as error:

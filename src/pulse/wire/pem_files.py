@@ -1,4 +1,4 @@
-"""PEM files of a client: read, and checked before gRPC meets them, whose own words on them help nobody."""
+"""PEM files of a client. Validated here, because gRPC reports no reason for a file it cannot use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import NoReturn
 
 from pulse.errors import InvalidArgument
 
-# Bundles carry comments in any encoding between the blocks; only the blocks matter.
+# Bundles may have comments in any encoding between the blocks.
 _PEM_BLOCK = rb"(?s)-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----"
-# The names of Ed25519 and Ed448 in a key's first bytes. gRPC signs with neither: every handshake would fail.
+# The object ids of Ed25519 and Ed448. gRPC cannot sign with either: every handshake would fail.
 _EDWARDS_CURVES = (bytes.fromhex("06032b6570"), bytes.fromhex("06032b6571"))
 _HASHED_NAME = r"[0-9a-f]{8}\.[0-9]+"
 
 
 def system_authorities() -> bytes | None:
-    """Return what this machine trusts, or None if it does not say.
+    """Return the certificate authorities of this machine, or None if there are none.
 
-    gRPC alone would use a list of its own, which knows nothing of the authority of a company.
+    gRPC's own list would not contain the authority of a company.
     """
     places = ssl.get_default_verify_paths()
     bundle = os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH") or places.cafile
@@ -37,7 +37,7 @@ def system_authorities() -> bytes | None:
 
 
 def read_authorities(file: Path, source: str) -> bytes:
-    """Return the certificates of the file. Raises InvalidArgument if there is none."""
+    """Return the certificates in the file. Raises InvalidArgument if there is none."""
     roots = _pem_blocks(_read(file, source), "CERTIFICATE")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=roots.decode())
@@ -50,7 +50,7 @@ def read_authorities(file: Path, source: str) -> bytes:
 
 
 def read_pair(certificate: Path, key: Path, source: str) -> tuple[bytes, bytes]:
-    """Return the chain and the key, which belong together. Raises InvalidArgument for what cannot be used."""
+    """Return the chain and its key. Raises InvalidArgument if they cannot be used together."""
     chain_pem = _pem_blocks(_read(certificate, source), "CERTIFICATE")
     key_pem = _pem_blocks(_read(key, "PULSE_TLS_CLIENT_KEY" if source != "cert" else source), "PRIVATE KEY")
     if not chain_pem:
@@ -85,7 +85,7 @@ def read_pair(certificate: Path, key: Path, source: str) -> tuple[bytes, bytes]:
 
 def _refuse_passphrase(source: str, key: Path) -> NoReturn:
     raise InvalidArgument(
-        f"{source}: the key in {str(key)!r} wants a passphrase. Give a key without one, in a file that only "
+        f"{source}: the key in {str(key)!r} needs a passphrase. Give a key without one, in a file that only "
         "this user may read."
     )
 
@@ -101,7 +101,7 @@ def _read(file: Path, source: str) -> bytes:
 
 
 def _pem_blocks(content: bytes, kind: str) -> bytes:
-    """Return the blocks of a PEM file that are of this kind, one after the other."""
+    """Return the blocks of this kind in a PEM file."""
     kinds = (kind, f"EC {kind}", f"RSA {kind}", f"ENCRYPTED {kind}")
     blocks = (match[0] for match in re.finditer(_PEM_BLOCK, content) if match[1].decode() in kinds)
     return b"".join(block + b"\n" for block in blocks)

@@ -1,4 +1,4 @@
-"""TLS of a client: which authorities it trusts, which certificate it shows, which name it expects."""
+"""TLS of a client: the authorities it trusts, its own certificate, and the server name it expects."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _OFF = frozenset({"0", "off", "false", "no"})
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a client needs for a handshake. Its files were read, and fit together."""
+    """The settings of a handshake. The files have been read and validated."""
 
     server_name: str
-    """Has to be in the server's certificate."""
+    """The name that the server's certificate has to be for."""
     roots: bytes | None = field(default=None, repr=False)
-    """The authorities, as PEM; None: those that gRPC brings along."""
+    """The authorities, as PEM. None for gRPC's own list."""
     ca: Path | None = None
-    """Where the authorities come from, if somebody said."""
+    """The file of the authorities, if one was given."""
     certificate: Path | None = None
-    """The client's own; None: it shows none."""
+    """The client's own certificate, if it has one."""
     key: Path | None = None
     chain_pem: bytes | None = field(default=None, repr=False)
     key_pem: bytes | None = field(default=None, repr=False)
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """Return the credentials for a channel. Wakes gRPC up, so not before a fork."""
+        """Return the credentials for a channel. Starts gRPC, so it must not be called before a fork."""
         return grpc.ssl_channel_credentials(self.roots, self.key_pem, self.chain_pem)
 
 
@@ -47,11 +47,11 @@ def make_tls(
     cert: ClientCertificate | None = None,
     server_name: str | None = None,
 ) -> Tls | None:
-    """Return how to speak TLS with a host, or None for plain text.
+    """Return the TLS settings for a host, or None for plain text.
 
-    `ca`, `cert` and `server_name` turn TLS on by themselves. What is not given comes from PULSE_TLS,
-    PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY and PULSE_TLS_SERVER_NAME. Raises
-    InvalidArgument for files that cannot be used.
+    `ca`, `cert` and `server_name` each turn TLS on. The defaults are PULSE_TLS, PULSE_TLS_CA,
+    PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY and PULSE_TLS_SERVER_NAME. Raises InvalidArgument for files
+    that cannot be used.
     """
     is_given = ca is not None or cert is not None or server_name is not None
     if tls is False:
@@ -62,8 +62,8 @@ def make_tls(
         return None
     if tls not in (None, True):
         raise InvalidArgument(f"tls has to be True or False, but {tls!r} was given.")
-    # The environment may turn TLS on, but never off what the code asks for.
-    if not (tls or is_given or _environment_says_tls()):
+    # The environment can turn TLS on. It cannot turn off what the code asks for.
+    if not (tls or is_given or _is_on_in_environment()):
         return None
     ca_source, cert_source = "ca", "cert"
     if ca is None and (found := os.environ.get("PULSE_TLS_CA")):
@@ -83,7 +83,7 @@ def make_tls(
 # ---------------------------------------------------------------- the environment
 
 
-def _environment_says_tls() -> bool:
+def _is_on_in_environment() -> bool:
     word = os.environ.get("PULSE_TLS", "").strip().lower()
     if word in _OFF:
         return False
@@ -94,7 +94,7 @@ def _environment_says_tls() -> bool:
 
 
 def _certificate_of_environment() -> ClientCertificate | None:
-    # Not PULSE_TLS_CERT and PULSE_TLS_KEY: these are the server's, which may run in the same container.
+    # Not PULSE_TLS_CERT and PULSE_TLS_KEY: they belong to the server, which may run in the same container.
     certificate = os.environ.get("PULSE_TLS_CLIENT_CERT")
     key = os.environ.get("PULSE_TLS_CLIENT_KEY")
     if key and not certificate:

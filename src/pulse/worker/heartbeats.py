@@ -14,7 +14,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.channels import open_blocking_channel
 from pulse.wire.endpoint import Endpoint
-from pulse.wire.failures import is_said_by_pulsed, translate
+from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.returns import Returns
@@ -179,7 +179,7 @@ class Heartbeats:
     def _reason(self, error: grpc.RpcError) -> str:
         if not isinstance(error, grpc.Call):
             return ""
-        is_pulsed = is_said_by_pulsed(error)
+        is_pulsed = is_from_pulsed(error)
         return translate(self._endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed).message
 
     def _tell_lost(self, jobs: list[HeldJob], reason: str) -> None:
@@ -194,5 +194,5 @@ def _tells_of_an_outage(error: grpc.RpcError) -> bool:
     return (
         isinstance(error, grpc.Call)
         and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
-        and is_said_by_pulsed(error)
+        and is_from_pulsed(error)
     )
