@@ -70,11 +70,16 @@ class Executor:
         return_by = now + tuning.HOLD_SECONDS
         held, handler_of = self.held, self._registry.get
         ready: list[HeldJob] = []
+        released_again: list[HeldJob] = []
         for assignment in assignments:
             job_id = assignment.job_id
             known = held.get(job_id)
-            if known is not None:
+            # Once released, it may come back as the same attempt before it was let go of here.
+            if known is not None and not known.stop_reason:
                 if known.attempt == assignment.attempt:
+                    if not known.has_begun and known not in self.unstarted and known not in ready:
+                        # Its release was stored. A repeat would end this claim under its handler.
+                        released_again.append(known)
                     continue  # delivered twice: the execution that stands speaks for it
                 if known in ready:  # it came with this very message
                     ready.remove(known)
@@ -87,6 +92,9 @@ class Executor:
             ready.append(job)
         self.unstarted.update(ready)
         self._runners.add(ready)
+        if released_again:
+            self.unstarted.update(released_again)
+            self._give_back(released_again)
 
     def recall(self, topics: Collection[str]) -> None:
         """Give back the jobs of these topics, or of all if none is named, whose handlers have not started."""
@@ -143,6 +151,10 @@ class Executor:
         """Cancel every handler that runs, because the worker stops."""
         for job in self._runners.suspended():
             self._cancel(job)
+
+    def not_begun(self) -> list[HeldJob]:
+        """Return the jobs whose handler has not started, those that wait to be released among them."""
+        return [job for job in self.held.values() if not (job.has_begun or job.stop_reason)]
 
     def given_back(self) -> list[HeldJob]:
         """Return the jobs whose handler was cancelled because the worker stops."""

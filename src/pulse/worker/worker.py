@@ -171,7 +171,9 @@ class Worker:
         try:
             self._executor.stop_starting()
             await self._intake.finish(intake)
-            await self._release(self._returns.take(list(self._executor.unstarted)))
+            self._returns.take(list(self._executor.unstarted))
+            # Also what the heartbeat thread was to release: it ends with the worker.
+            await self._release(self._executor.not_begun())
             await self._finish_handlers(deadline)
             # With their attempt: that a worker stops is not a failure of the job.
             await self._release(self._executor.given_back())

@@ -1,0 +1,61 @@
+"""A release that the server has not answered: the job neither starts nor stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from tests.eventually import eventually
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import FakePulsed
+
+
+async def test_job_that_comes_back_while_its_release_is_unanswered_is_released_once_more(
+    fake: FakePulsed, running: Running
+) -> None:
+    """The release was stored, and its answer lost: the server has claimed the job for this worker again."""
+    begun: list[str] = []
+    go = asyncio.Event()
+    async with pulse.Pulse(fake.address, concurrency=1) as p:
+
+        @p.job("work")
+        async def handle(ctx: pulse.Context) -> None:
+            begun.append(ctx.job_id)
+            await go.wait()
+
+        async with running(p):
+            fake.deliver("begun", "waits")
+            await eventually(lambda: begun == ["begun"])
+            fake.says_its_database_is_away = True
+            fake.send(pb.StreamJobsResponse(recall=pb.Recall()))
+            await fake.until_async(lambda: fake.releases_refused)
+            fake.deliver("waits")
+            fake.deliver("next")
+            go.set()
+            await eventually(lambda: begun[1:] == ["next"])  # so "waits" was read before it
+            fake.says_its_database_is_away = False
+            await fake.until_async(lambda: fake.released.count("waits") == 2)
+    assert begun == ["begun", "next"]
+
+
+async def test_worker_that_stops_releases_what_it_could_not_release_before(
+    fake: FakePulsed, running: Running
+) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+    async with pulse.Pulse(fake.address, concurrency=1) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            started.set()
+            await go.wait()
+
+        async with running(p):
+            fake.deliver("begun", "waits")
+            await started.wait()
+            fake.says_its_database_is_away = True
+            fake.send(pb.StreamJobsResponse(recall=pb.Recall()))
+            await fake.until_async(lambda: fake.releases_refused)
+            fake.says_its_database_is_away = False
+            go.set()
+    assert "waits" in fake.released
