@@ -1,4 +1,4 @@
-"""Servers that are cut off from the database, or frozen: what becomes of the jobs of their workers."""
+"""Whose jobs are not reaped: workers of servers that are cut off or frozen, and those whose beats failed."""
 
 from __future__ import annotations
 
@@ -80,3 +80,17 @@ async def test_workers_of_a_server_that_was_silent_are_spared_for_a_lease_once_i
     await servers.serve("new", AN_HOUR, server_id=back)
 
     assert await reaped_workers(postgres) == ["lives"]
+
+
+async def test_worker_is_spared_though_the_row_of_another_one_is_locked(
+    postgres: Store, servers: Servers, second_connection: Connection
+) -> None:
+    await claim_and_lapse(postgres, "dead", "spared", "new")
+    await postgres.repo.spare_workers(["locked", "spared"], A_MOMENT)
+
+    async with second_connection.transaction():
+        await second_connection.execute(
+            "SELECT FROM pulse.spared_workers WHERE worker_id = 'locked' FOR UPDATE"
+        )
+        await postgres.repo.spare_workers(["locked", "new", "spared"], AN_HOUR)
+        assert await reaped_workers(postgres) == ["dead"]

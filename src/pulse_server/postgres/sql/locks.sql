@@ -20,7 +20,8 @@ FOR UPDATE SKIP LOCKED;
 
 -- name: spare_workers
 -- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have
--- kept them. Those that are spared no longer are forgotten, unless another server is at it.
+-- kept them. Those that are spared no longer are forgotten, unless another server is at it. A worker whose row here is
+-- locked is passed over: by another server, which spares it too, or by a session that must not harm the others.
 WITH over AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
@@ -30,8 +31,17 @@ WITH over AS MATERIALIZED (
 ),
 forgotten AS (
     DELETE FROM pulse.spared_workers AS spared USING over WHERE spared.worker_id = over.worker_id
+),
+free AS MATERIALIZED (
+    SELECT spared.worker_id
+    FROM pulse.spared_workers AS spared
+    WHERE spared.worker_id = ANY ($1::text[])
+    ORDER BY spared.worker_id
+    FOR UPDATE SKIP LOCKED
 )
 INSERT INTO pulse.spared_workers AS spared (worker_id, spared_until)
 SELECT new.worker_id, clock_timestamp() + $2::interval
 FROM unnest($1::text[]) AS new (worker_id)
+WHERE EXISTS (SELECT FROM free WHERE free.worker_id = new.worker_id)
+   OR NOT EXISTS (SELECT FROM pulse.spared_workers AS known WHERE known.worker_id = new.worker_id)
 ON CONFLICT (worker_id) DO UPDATE SET spared_until = GREATEST(spared.spared_until, excluded.spared_until);
