@@ -12,6 +12,7 @@ import pytest
 import pulse
 from pulse_server import tuning
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+from tests.sdk.traces import Traces, traces_recorded
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 Running = Callable[[pulse.Pulse], AbstractAsyncContextManager["asyncio.Task[None]"]]
@@ -59,3 +60,9 @@ def running() -> Running:
             assert task.done()
 
     return run
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[Traces]:
+    with traces_recorded(monkeypatch) as traces:
+        yield traces

@@ -104,7 +104,7 @@ async def test_refusal_that_may_pass_is_asked_again(server: LineServer, busy: pu
     assert len(server.lines) == 1
 
 
-async def test_cancelled_caller_does_not_hurt_the_others(server: LineServer, busy: pulse.Pulse) -> None:
+async def test_canceled_caller_does_not_affect_the_others(server: LineServer, busy: pulse.Pulse) -> None:
     cancelled = asyncio.create_task(busy.enqueue_many("t", [1, 2]))
     await server.until(lambda: len(server.line.unanswered) == 1)
     other = asyncio.create_task(busy.enqueue_many("t", [3]))

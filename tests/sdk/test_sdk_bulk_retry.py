@@ -1,4 +1,4 @@
-"""Ten thousand dead letters are retried while workers work, and somebody stops half-way."""
+"""Ten thousand dead letters are retried while workers work, and the caller stops half-way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER = 7
 UNTOUCHED = "SELECT id, job::text FROM pulse.jobs AS job WHERE status = 'DEAD_LETTERED'"
 
 
-async def test_bulk_retry_under_load_loses_nothing_and_stops_where_it_is_told(
+async def test_bulk_retry_under_load_loses_nothing_and_stops_where_the_caller_stops(
     server: ServerUnderTest, running: Running
 ) -> None:
     await add_dead_letters(server, DEAD)

@@ -69,7 +69,7 @@ async def test_close_while_no_server_answers_is_client_closed(
 async def test_close_between_two_connections_is_client_closed(
     monkeypatch: pytest.MonkeyPatch, use: Callable[[pulse.Pulse], Awaitable[object]]
 ) -> None:
-    """Nobody listens: each try fails at once, and what is used waits for the next one."""
+    """No server listens: each try fails at once, and the caller waits for the next one."""
     for wait in ("RETRY_FIRST_SECONDS", "RETRY_LONGEST_SECONDS", "RECONNECT_FIRST_SECONDS"):
         monkeypatch.setattr(tuning, wait, 1.0)
     monkeypatch.setattr(tuning, "RECONNECT_LONGEST_SECONDS", 1.0)

@@ -114,7 +114,7 @@ async def test_many_are_sent_in_batches_by_count_and_by_size(fake: FakePulsed, p
     assert sorted(fake.submit_sizes) == [2, 2]
 
 
-async def test_partly_refused_many_tells_which(fake: FakePulsed, p: pulse.Pulse) -> None:
+async def test_partial_failure_lists_the_refused_jobs(fake: FakePulsed, p: pulse.Pulse) -> None:
     fake.refused_topics["bad"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, "The payload is too large.")
     with pytest.raises(
         pulse.PartialFailure, match=r"3 of 3 jobs .* number 0: The payload is too large"
@@ -156,7 +156,7 @@ async def test_errors_of_the_server_are_ours_with_its_sentence(p: pulse.Pulse) -
         await p.retry("x")
 
 
-async def test_job_info_tells_what_the_server_knows(p: pulse.Pulse) -> None:
+async def test_job_info_has_what_the_server_knows(p: pulse.Pulse) -> None:
     handle = await p.enqueue("t", {"a": [1]}, metadata={"m": "n"})
     job = await p.get_job(handle.id)
     assert job.status is pulse.JobStatus.PENDING
@@ -181,7 +181,7 @@ async def test_credentials_go_along_with_every_call(fake: FakePulsed) -> None:
     assert fake.metadata[-1]["authorization"] == "Basic " + base64.b64encode(b"ann:s:e").decode()
 
 
-async def test_closed_client_says_so_and_can_be_entered_again(p: pulse.Pulse) -> None:
+async def test_closed_client_raises_and_can_be_entered_again(p: pulse.Pulse) -> None:
     await p.enqueue("t")
     await p.close()
     with pytest.raises(pulse.ClientClosed, match="closed"):

@@ -114,7 +114,7 @@ async def test_blocked_event_loop_keeps_its_leases(running: Running) -> None:
     fake.stop()
 
 
-async def test_heartbeat_that_says_stop_reaches_a_sync_handler(running: Running) -> None:
+async def test_stop_in_a_heartbeat_answer_reaches_a_sync_handler(running: Running) -> None:
     fake = FakePulsed(lease_seconds=2.0, heartbeat_seconds=0.1).start()
     raised = threading.Event()
     async with pulse.Pulse(fake.address) as p:
@@ -158,7 +158,7 @@ async def test_lease_that_cannot_be_defended_is_given_up(
     fake.stop()
 
 
-async def test_jobs_are_kept_while_pulsed_says_that_its_database_does_not_answer(running: Running) -> None:
+async def test_jobs_are_kept_while_pulsed_reports_that_its_database_does_not_answer(running: Running) -> None:
     """What runs goes on, what is done is reported, what waits is released once the database answers."""
     fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
     go = asyncio.Event()

@@ -91,7 +91,7 @@ async def test_worker_that_was_never_let_in_ends_with_the_error(
 
 
 @pytest.mark.parametrize("refusal", [WRONG, NOT_ALLOWED])
-async def test_worker_that_was_let_in_before_goes_on_trying_and_says_so_once(
+async def test_worker_that_was_let_in_before_keeps_trying_and_logs_once(
     fake: FakePulsed,
     p: pulse.Pulse,
     running: Running,
@@ -137,7 +137,7 @@ async def test_throttled_declaration_waits_for_its_turn(
         assert not task.done()
 
 
-async def test_refused_heartbeat_says_why_and_the_handler_runs_until_its_lease_is_lost(
+async def test_refused_heartbeat_is_logged_and_the_handler_runs_until_its_lease_is_lost(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakePulsed(lease_seconds=2.0, heartbeat_seconds=0.2).start()

@@ -47,7 +47,7 @@ async def test_all_that_match_are_prioritised_and_deleted(
     assert await server.table.count() == 5
 
 
-async def test_group_of_dead_letters_is_retried_by_what_it_tells(
+async def test_group_of_dead_letters_is_retried_by_its_error_group(
     server: ServerUnderTest, client: pulse.Pulse
 ) -> None:
     await fail_all(server, "KeyError: 'a'", "OSError", "KeyError: 'b'")
@@ -71,14 +71,14 @@ async def test_empty_group_is_not_taken_for_any(client: pulse.Pulse) -> None:
         await client.count_jobs(error_group="")
 
 
-async def test_open_server_takes_everybody_for_an_admin(client: pulse.Pulse) -> None:
+async def test_open_server_treats_every_caller_as_an_admin(client: pulse.Pulse) -> None:
     identity = await client.whoami()
 
     assert (identity.user, identity.role) == (None, "admin")
     assert identity.may("DeleteJobs")
 
 
-async def test_user_is_told_what_it_may_do(database_dsn: str) -> None:
+async def test_whoami_lists_what_the_user_may_do(database_dsn: str) -> None:
     async with (
         server_under_test(database_dsn, users=USERS) as server,
         pulse.Pulse(server.address, user="viewer", password=PASSWORD) as client,

@@ -98,8 +98,8 @@ async def test_steps_by_hand_go_on_from_their_cursor(server: ServerUnderTest, cl
     assert await server.table.count("last_error = 'stop'") == 3
 
 
-async def test_nothing_that_matches_is_told_as_zero(client: pulse.Pulse) -> None:
-    assert [done async for done in client.cancel_matching(topic="nobody")] == [0]
+async def test_no_matching_job_yields_zero(client: pulse.Pulse) -> None:
+    assert [done async for done in client.cancel_matching(topic="unknown")] == [0]
 
 
 async def test_cancel_of_everything_has_to_be_meant(client: pulse.Pulse) -> None:
@@ -110,7 +110,7 @@ async def test_cancel_of_everything_has_to_be_meant(client: pulse.Pulse) -> None
 # --- at a glance
 
 
-async def test_topics_and_workers_are_told(server: ServerUnderTest, client: pulse.Pulse) -> None:
+async def test_topics_and_workers_are_listed(server: ServerUnderTest, client: pulse.Pulse) -> None:
     async with server.worker("w1", capacity=3) as worker:
         job_id = await server.submit()
         await worker.take_one()
@@ -141,7 +141,7 @@ async def next_of(watch: AsyncGenerator[pulse.Transitions, None]) -> pulse.Trans
         return await anext(watch)
 
 
-async def test_watch_begins_with_a_welcome_and_then_tells(client: pulse.Pulse) -> None:
+async def test_watch_begins_with_an_empty_item_and_then_yields_changes(client: pulse.Pulse) -> None:
     watch = client.watch()
     assert await next_of(watch) == pulse.Transitions((), 0)
     job = await client.enqueue("mail")
@@ -168,7 +168,7 @@ async def test_one_topic_is_not_a_list_of_letters(client: pulse.Pulse) -> None:
         await next_of(client.watch(topics="mail"))
 
 
-async def test_watch_goes_on_after_a_restart_and_says_that_it_was_interrupted(
+async def test_watch_continues_after_a_restart_and_marks_the_interruption(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sdk_tuning, "RECONNECT_LONGEST_SECONDS", 0.2)
@@ -194,7 +194,7 @@ async def test_watch_of_a_server_that_is_not_there_fails_in_time() -> None:
             await next_of(client.watch())
 
 
-async def test_who_never_speaks_is_nobody_and_not_an_overloaded_pulsed() -> None:
+async def test_server_that_never_answers_a_handshake_is_unreachable_not_overloaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         async with pulse.Pulse(address, timeout=timedelta(seconds=0.5)) as client:

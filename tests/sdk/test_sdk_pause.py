@@ -20,7 +20,7 @@ async def p(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
         yield client
 
 
-async def test_status_tells_what_is_paused_since_when_and_why(p: pulse.Pulse) -> None:
+async def test_status_shows_what_is_paused_since_when_and_why(p: pulse.Pulse) -> None:
     assert await p.dispatch_status() == pulse.DispatchStatus(
         paused=False, reason="", paused_at=None, topics={}
     )

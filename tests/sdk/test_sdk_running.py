@@ -1,25 +1,17 @@
-"""Handlers that do not wait share a task; nothing that a handler can see tells it so."""
+"""Handlers that do not wait share a task. A handler cannot see that."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import sys
-from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 import pulse
 from pulse import tuning
-from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
-from pulse.worker.executor import Executor
-from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.window import Window
-from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 
@@ -36,13 +28,6 @@ def task_of_handler() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None
     return task
-
-
-async def ticks(count: list[int]) -> None:
-    """Count the turns of the event loop."""
-    while True:
-        count[0] += 1
-        await asyncio.sleep(0)
 
 
 async def test_short_handlers_share_a_task_but_not_its_contextvars(
@@ -186,14 +171,14 @@ async def test_task_group_in_a_handler_fails_that_handler_only(
     assert fake.results["after"].success
 
 
-async def test_cancelling_a_job_leaves_the_others_running(
+async def test_canceling_a_job_leaves_the_others_running(
     fake: FakePulsed, p: pulse.Pulse, running: Running
 ) -> None:
     is_stopped, go = asyncio.Event(), asyncio.Event()
 
     @p.job("work")
     async def handle(ctx: pulse.Context) -> None:
-        if ctx.job_id == "cancelled":
+        if ctx.job_id == "canceled":
             try:
                 await asyncio.Event().wait()
             finally:
@@ -202,14 +187,14 @@ async def test_cancelling_a_job_leaves_the_others_running(
             await go.wait()
 
     async with running(p):
-        fake.deliver("short", "cancelled", "beside", "behind")
+        fake.deliver("short", "canceled", "beside", "behind")
         await fake.until_async(lambda: "short" in fake.results)
-        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="cancelled", attempt=1)]))
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="canceled", attempt=1)]))
         await is_stopped.wait()
         await fake.until_async(lambda: "behind" in fake.results)
         go.set()
         await fake.until_async(lambda: "beside" in fake.results)
-    assert "cancelled" not in fake.results
+    assert "canceled" not in fake.results
     assert fake.results["beside"].success
 
 
@@ -276,198 +261,3 @@ async def test_no_handler_starts_after_one_that_exits(fake: FakePulsed, p: pulse
         await p.run(handle_signals=False)
     assert list(fake.results) == ["exits"]
     assert fake.released == ["next"]
-
-
-# ------------------------------------------------------------ turns of the event loop
-
-
-async def test_many_short_jobs_let_other_tasks_run_in_between(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    count = [0]
-    counted: list[int] = []
-
-    @p.job("work")
-    async def handle() -> None:
-        counted.append(count[0])
-
-    ticking = asyncio.create_task(ticks(count))
-    async with running(p):
-        fake.deliver(*(f"j{number}" for number in range(1_000)))
-        await fake.until_async(lambda: len(fake.results) == 1_000)
-    ticking.cancel()
-    assert max(Counter(counted).values()) <= tuning.TURN_JOBS
-
-
-async def test_handlers_that_take_long_let_other_tasks_run_after_each(
-    fake: FakePulsed, p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tuning, "TURN_SECONDS", 1e-9)  # so that every handler takes long
-    count = [0]
-    counted: list[int] = []
-
-    @p.job("work")
-    async def handle() -> None:
-        counted.append(count[0])
-
-    ticking = asyncio.create_task(ticks(count))
-    async with running(p):
-        fake.deliver(*(f"j{number}" for number in range(20)))
-        await fake.until_async(lambda: len(fake.results) == 20)
-    ticking.cancel()
-    assert len(set(counted)) == 20
-
-
-async def test_short_jobs_after_some_that_waited_let_other_tasks_run_in_between(
-    fake: FakePulsed, running: Running, long_turns: None
-) -> None:
-    count = [0]
-    counted: list[int] = []
-
-    async with pulse.Pulse(fake.address, concurrency=20) as p:
-
-        @p.job("work")
-        async def handle(ctx: pulse.Context) -> None:
-            if ctx.job_id.startswith("waits"):
-                await asyncio.sleep(0)
-            else:
-                counted.append(count[0])
-
-        ticking = asyncio.create_task(ticks(count))
-        async with running(p):
-            fake.deliver(*(f"waits {number}" for number in range(20)))
-            await fake.until_async(lambda: len(fake.results) == 20)
-            fake.deliver(*(f"j{number}" for number in range(1_000)))
-            await fake.until_async(lambda: len(fake.results) == 1_020)
-        ticking.cancel()
-    assert max(Counter(counted).values()) < tuning.TURN_JOBS + 20
-
-
-async def test_handlers_that_wait_start_together(fake: FakePulsed, running: Running) -> None:
-    count = [0]
-    counted: list[int] = []
-
-    async with pulse.Pulse(fake.address, concurrency=20) as p:
-
-        @p.job("work")
-        async def handle() -> None:
-            counted.append(count[0])
-            await asyncio.sleep(0)
-
-        ticking = asyncio.create_task(ticks(count))
-        async with running(p):
-            for burst in "a", "b":
-                fake.deliver(*(f"{burst}{number}" for number in range(20)))
-                await fake.until_async(partial(fake.results.__contains__, f"{burst}19"))
-        ticking.cancel()
-    assert len(set(counted[20:])) == 1
-
-
-# ------------------------------------------------------------ jobs that wait for their turn
-
-
-def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Executor:
-    registry = Registry()
-    registry.register("work", handler, {})
-    return Executor(
-        registry,
-        1,
-        LeaseTerms(30),
-        Window(1),
-        "w1",
-        confirm=confirmed.append,
-        give_back=lambda jobs: None,
-        beat=lambda: None,
-        report=reported.append,
-        fatal=lambda error: None,
-    )
-
-
-async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
-    begun: list[str] = []
-    go = asyncio.Event()
-
-    async def handle(ctx: pulse.Context) -> None:
-        begun.append(ctx.job_id)
-        await go.wait()
-
-    reported: list[HeldJob] = []
-    executor = executor_for(handle, [], reported)
-    executor.accept(
-        pb.JobAssignment(job_id=job_id, topic="work", attempt=1) for job_id in ("j1", "stopped", "j2")
-    )
-    await eventually(lambda: begun)
-    executor.stop([executor.held["stopped"]], "a test says so")
-    go.set()
-    await eventually(lambda: len(reported) == 2)
-    assert begun == ["j1", "j2"]
-
-
-async def test_job_whose_claim_is_out_of_date_is_confirmed_instead_of_started() -> None:
-    async def handle() -> None:
-        raise AssertionError("must not run")
-
-    confirmed: list[HeldJob] = []
-    executor = executor_for(handle, confirmed, [])
-    age_seconds = tuning.START_WITHIN_SECONDS + 0.01
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
-    await eventually(lambda: confirmed)
-    assert executor.unstarted == set(confirmed)
-
-
-async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[str] = []
-
-    def handle(ctx: pulse.Context) -> None:
-        begun.append(ctx.job_id)
-
-    confirmed: list[HeldJob] = []
-    reported: list[HeldJob] = []
-    executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._threads
-
-    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
-        monkeypatch.undo()
-        start_by, job.start_by = job.start_by, 0.0
-        try:
-            return await threads.run(function, job, *args)
-        finally:
-            job.start_by = start_by
-
-    monkeypatch.setattr(threads, "run", run_late)
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
-    await eventually(lambda: confirmed)
-    assert (begun, executor.unstarted) == ([], set(confirmed))
-
-    confirmed[0].confirm = False
-    executor.confirmed(confirmed)
-    await eventually(lambda: reported)
-    assert begun == ["j1"]
-
-
-async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def handle() -> None:
-        raise AssertionError("must not run")
-
-    confirmed: list[HeldJob] = []
-    reported: list[HeldJob] = []
-    is_over = asyncio.Event()
-    executor = executor_for(handle, confirmed, reported)
-    threads = executor._runners._threads
-
-    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
-        monkeypatch.undo()
-        executor.stop([job], "a test says so")
-        try:
-            return await threads.run(function, job, *args)
-        finally:
-            asyncio.get_running_loop().call_soon(is_over.set)
-
-    monkeypatch.setattr(threads, "run", run_late)
-    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
-    await is_over.wait()
-    assert (confirmed, reported, executor.held) == ([], [], {})

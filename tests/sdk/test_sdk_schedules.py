@@ -16,7 +16,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MINUTE = timedelta(minutes=1)
 YEAR = timedelta(days=365)
-NOBODY = "00000000-0000-7000-8000-000000000000"
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_update_changes_what_is_given_and_leaves_the_rest(p: pulse.Pulse) 
         await p.schedules.update(made, spec=pulse.After(MINUTE))
 
 
-async def test_paused_schedule_says_so_until_it_is_resumed(p: pulse.Pulse) -> None:
+async def test_schedule_is_paused_until_it_is_resumed(p: pulse.Pulse) -> None:
     schedule = await p.schedule("t", None, pulse.Every(MINUTE), name="n")
     await p.schedules.pause("n")
     assert (await p.schedules.get(schedule)).paused
@@ -144,7 +144,7 @@ async def test_deleted_schedule_is_gone_and_its_jobs_stay(p: pulse.Pulse) -> Non
         await p.schedules.delete(schedule)
 
 
-async def test_preview_tells_when_a_schedule_would_fire(p: pulse.Pulse) -> None:
+async def test_preview_lists_when_a_schedule_would_fire(p: pulse.Pulse) -> None:
     days = await p.schedules.preview(pulse.Cron("30 9 * * *", tz="Asia/Tokyo"), count=3)
     assert [(day.hour, day.minute, day.tzinfo) for day in days] == [(0, 30, UTC)] * 3
     assert [later - earlier for earlier, later in itertools.pairwise(days)] == [timedelta(days=1)] * 2
@@ -176,7 +176,7 @@ async def test_bad_input_is_refused_with_a_sentence(p: pulse.Pulse) -> None:
         await p.schedule("t", None, pulse.Every(MINUTE), priority=2**40)
     with pytest.raises(pulse.InvalidArgument, match="id or the name"):
         await p.schedules.get("")
-    for unknown in (NOBODY, "nobody"):
+    for unknown in (UNKNOWN, "unknown"):
         with pytest.raises(pulse.NotFound, match=unknown):
             await p.schedules.pause(unknown)
         with pytest.raises(pulse.NotFound, match=unknown):

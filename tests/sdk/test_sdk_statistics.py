@@ -1,4 +1,4 @@
-"""What the SDK tells of minutes, servers and the scheduler, against a real server."""
+"""Minutes, servers and the scheduler as the SDK returns them, against a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
         yield client
 
 
-async def test_statistics_tell_minutes_and_percentiles(server: ServerUnderTest, client: pulse.Pulse) -> None:
+async def test_statistics_have_minutes_and_percentiles(server: ServerUnderTest, client: pulse.Pulse) -> None:
     server.app.metrics.completed.add("mail", by=100)
     server.app.metrics.run_time.observe_all("mail", "completed", values=[0.01] * 94 + [5.0] * 6)
     await server.app.statistics.tell()
@@ -49,7 +49,7 @@ async def test_statistics_are_of_all_topics_and_the_last_hour_unless_said(
     assert sum(minute.submitted for minute in everything.minutes) == 2
 
 
-async def test_topic_tells_how_long_its_jobs_waited_and_ran(
+async def test_topic_shows_how_long_its_jobs_waited_and_ran(
     server: ServerUnderTest, client: pulse.Pulse
 ) -> None:
     server.app.metrics.queue_wait.observe("mail", value=0.5)
@@ -70,16 +70,16 @@ async def test_span_that_is_too_long_or_negative_is_refused(client: pulse.Pulse,
         await client.statistics(minutes=minutes)
 
 
-async def test_servers_and_the_scheduler_are_told(server: ServerUnderTest, client: pulse.Pulse) -> None:
+async def test_servers_and_the_scheduler_are_listed(server: ServerUnderTest, client: pulse.Pulse) -> None:
     await server.app.servers.tell()
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     await client.schedule("report", None, pulse.At(at))
     async with server.worker():
-        (told,) = await client.servers()
+        (listed,) = await client.servers()
 
-    assert told.workers == 1
-    assert (told.id, told.name) == (server.app.servers._id, server.app.servers._name)
-    assert told.started_at is not None
+    assert listed.workers == 1
+    assert (listed.id, listed.name) == (server.app.servers._id, server.app.servers._name)
+    assert listed.started_at is not None
     assert await client.schedules.status() == pulse.SchedulerStatus(1, 0, at, 0.0)
 
 

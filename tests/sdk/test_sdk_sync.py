@@ -67,7 +67,7 @@ def test_verbs_block_and_answer(fake: FakePulsed, p: pulse.SyncPulse) -> None:
     assert len(p.list_jobs(limit=2)) == 2
     assert len(list(p.iter_jobs(page_size=3))) == 4
     with pytest.raises(pulse.NotFound):
-        p.get_job("nobody")
+        p.get_job("unknown")
     with pytest.raises(pulse.InvalidTransition):
         p.cancel("x")
 
@@ -115,7 +115,7 @@ async def test_run_inside_an_event_loop_is_refused(p: pulse.SyncPulse) -> None:
         p.run()
 
 
-def test_closed_client_says_so_and_can_be_entered_again(p: pulse.SyncPulse) -> None:
+def test_closed_client_raises_and_can_be_entered_again(p: pulse.SyncPulse) -> None:
     p.enqueue("t")
     p.close()
     with pytest.raises(pulse.ClientClosed, match="closed"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
@@ -15,15 +13,14 @@ import pytest
 
 import pulse
 from pulse import tuning
-from pulse.wire import channels, connection, tls
-from pulse.wire.endpoint import make_endpoint
+from pulse.wire import tls
 from pulse_server.transport.key_pair import KeyPair
 from tests.eventually import eventually
 from tests.sdk.conftest import Running
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.scripts import run_script
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
-from tests.transport.tls_files import Authority, chain_of, make_authority
+from tests.transport.tls_files import Authority, make_authority
 
 SHORT = timedelta(seconds=1)
 SECOND = timedelta(seconds=1)
@@ -50,7 +47,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Authority:
+def other_authority(tmp_path: Path) -> Authority:
     return make_authority(tmp_path / "theirs")
 
 
@@ -133,16 +130,16 @@ async def test_authorities_may_stand_in_a_directory(
     assert made.roots == authority.pem
 
 
-async def test_unknown_authority_is_told_from_the_one_that_was_given(
-    serve: Serve, authority: Authority, stranger: Authority
+async def test_unknown_authority_names_the_file_that_was_given(
+    serve: Serve, authority: Authority, other_authority: Authority
 ) -> None:
     async with serve(tls=authority.server()) as server:
-        reason = await _reason(server.address, ca=stranger.file)
-    assert f"is not signed by an authority in '{stranger.file}'" in reason
+        reason = await _reason(server.address, ca=other_authority.file)
+    assert f"is not signed by an authority in '{other_authority.file}'" in reason
 
 
 async def test_handshakes_that_fail_leave_nothing_of_grpcs_own_on_standard_error(
-    serve: Serve, authority: Authority, stranger: Authority, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, authority: Authority, other_authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
     script = """
@@ -157,7 +154,7 @@ async def test_handshakes_that_fail_leave_nothing_of_grpcs_own_on_standard_error
                 print(error)
     """
     async with serve(tls=authority.server()) as server:
-        printed = await asyncio.to_thread(run_script, script, server.address, str(stranger.file))
+        printed = await asyncio.to_thread(run_script, script, server.address, str(other_authority.file))
     assert "is not signed by an authority" in printed
 
 
@@ -174,7 +171,7 @@ async def test_server_whose_certificate_expired_is_named_with_the_date(
 
 
 async def test_client_certificate_is_shown_where_it_is_asked_for(
-    serve: Serve, authority: Authority, stranger: Authority
+    serve: Serve, authority: Authority, other_authority: Authority
 ) -> None:
     certificate, key = authority.client()
     both = authority.directory / "both.pem"
@@ -186,12 +183,14 @@ async def test_client_certificate_is_shown_where_it_is_asked_for(
         reason = await _reason(server.address, ca=authority.file)
         assert "requires a client certificate" in reason
         assert "PULSE_TLS_CLIENT_CERT" in reason
-        foreign = stranger.client()
+        foreign = other_authority.client()
         reason = await _reason(server.address, ca=authority.file, cert=foreign)
         assert f"refuses the client certificate '{foreign[0]}'" in reason
 
 
-async def test_plain_client_is_told_that_the_server_speaks_tls(serve: Serve, authority: Authority) -> None:
+async def test_error_of_a_plain_client_states_that_the_server_speaks_tls(
+    serve: Serve, authority: Authority
+) -> None:
     async with serve(tls=authority.server()) as server:
         reason = await _reason(server.address)
     assert reason.startswith(
@@ -199,12 +198,14 @@ async def test_plain_client_is_told_that_the_server_speaks_tls(serve: Serve, aut
     )
 
 
-async def test_plain_client_is_told_of_mutual_tls_as_well(serve: Serve, authority: Authority) -> None:
+async def test_error_of_a_plain_client_states_mutual_tls_as_well(serve: Serve, authority: Authority) -> None:
     async with serve(tls=authority.server(client_ca=authority.file)) as server:
         assert "speaks TLS, and this client does not" in await _reason(server.address)
 
 
-async def test_tls_client_is_told_that_the_server_speaks_none(serve: Serve, authority: Authority) -> None:
+async def test_error_of_a_tls_client_states_that_the_server_speaks_none(
+    serve: Serve, authority: Authority
+) -> None:
     async with serve() as server:
         reason = await _reason(server.address, ca=authority.file)
     assert reason.startswith(f"pulsed at {server.address} does not speak TLS: leave out tls, ca and cert")
@@ -216,7 +217,7 @@ async def test_server_that_is_away_is_still_called_away(authority: Authority) ->
     assert "is it running?" in await _reason(fake.address, ca=authority.file)
 
 
-async def test_worker_says_why_it_cannot_connect_and_goes_on_trying(
+async def test_worker_logs_why_it_cannot_connect_and_keeps_trying(
     serve: Serve, authority: Authority, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve(tls=authority.server()) as server:
@@ -261,132 +262,6 @@ async def test_job_that_outlasts_its_lease_is_kept_by_heartbeats_over_mutual_tls
             await server.table.wait_until(handle_of_job.id, status="COMPLETED")
             info = await p.get_job(handle_of_job.id)
     assert (info.attempts, info.history) == (1, ())
-
-
-# ---------------------------------------------------------------- how it is set
-
-
-def test_environment_turns_tls_on(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    certificate, key = authority.client()
-    monkeypatch.setenv("PULSE_TLS_CERT", "/the/server's/own")  # may be set in the same container
-    assert make_endpoint("h", None, None).tls is None
-    monkeypatch.setenv("PULSE_TLS", "on")
-    assert make_endpoint("h", None, None).tls is not None
-    monkeypatch.delenv("PULSE_TLS")
-    monkeypatch.setenv("PULSE_TLS_CA", str(authority.file))
-    monkeypatch.setenv("PULSE_TLS_CLIENT_CERT", str(certificate))
-    monkeypatch.setenv("PULSE_TLS_CLIENT_KEY", str(key))
-    made = make_endpoint("h", None, None)
-    assert made.tls is not None
-    assert (made.tls.roots, made.tls.certificate, made.tls.server_name) == (authority.pem, certificate, "h")
-    assert "PRIVATE KEY" not in repr(made)
-    monkeypatch.setenv("PULSE_TLS_SERVER_NAME", "inside.example")
-    named = make_endpoint("h", None, None).tls
-    assert named is not None
-    assert named.server_name == "inside.example"
-    monkeypatch.setenv("PULSE_TLS", "off")
-    assert make_endpoint("h", None, None).tls is None
-    assert make_endpoint("h", None, None, ca=authority.file).tls is not None  # what the code asks for stays
-    monkeypatch.setenv("PULSE_TLS", "on")
-    assert make_endpoint("h", None, None, tls=False).tls is None
-
-
-def _passphrase(directory: Path) -> dict[str, Any]:
-    certificate, key = make_authority(directory).client()
-    locked = directory / "locked.key"
-    command = ["openssl", "pkcs8", "-topk8", "-in", key, "-out", locked, "-passout", "pass:secret"]
-    subprocess.run(command, check=True, capture_output=True)
-    return {"cert": (certificate, locked)}
-
-
-def _edwards(directory: Path) -> dict[str, Any]:
-    directory.mkdir()
-    files = directory / "client.pem", directory / "client.key"
-    command = ["openssl", "req", "-x509", "-newkey", "ed25519", "-keyout", files[1], "-out", files[0]]
-    subprocess.run([*command, "-subj", "/CN=w", "-nodes"], check=True, capture_output=True)
-    return {"cert": files}
-
-
-def _mismatch(directory: Path) -> dict[str, Any]:
-    return {"cert": (make_authority(directory).client()[0], make_authority(directory / "x").client()[1])}
-
-
-def _key_missing(directory: Path) -> dict[str, Any]:
-    return {"cert": make_authority(directory).client()[0]}
-
-
-def _no_certificate(directory: Path) -> dict[str, Any]:
-    return {"ca": make_authority(directory).client()[1]}
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (_passphrase, "needs a passphrase"),
-        (_edwards, "is an Edwards curve key"),
-        (_mismatch, "does not belong to the certificate"),
-        (_key_missing, "holds no private key"),
-        (_no_certificate, "ca '.*client.key' holds no certificate"),
-        (lambda directory: {"ca": directory / "none.pem"}, "ca '.*none.pem' cannot be read: No such file"),
-        (lambda directory: {"ca": directory.parent}, "cannot be read: Is a directory"),
-        (lambda _: {"ca": 7}, "ca has to be the name of a PEM file"),
-        (lambda _: {"cert": ("a", "b", "c")}, "cert has to be"),
-        (lambda _: {"tls": "yes"}, "tls has to be True or False"),
-        (lambda _: {"tls": False, "server_name": "x"}, "tls=False contradicts"),
-    ],
-)
-def test_files_that_cannot_be_used_are_refused_when_the_client_is_made(
-    options: Callable[[Path], dict[str, Any]], sentence: str, tmp_path: Path
-) -> None:
-    given = options(tmp_path / "files")
-    for kind in (pulse.Pulse, pulse.SyncPulse):
-        with pytest.raises(pulse.InvalidArgument, match=sentence):
-            kind("localhost", **given)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("PULSE_TLS", "perhaps", "PULSE_TLS is 'perhaps': give on or off"),
-        ("PULSE_TLS_CA", "/no/such/file", "PULSE_TLS_CA '/no/such/file' cannot be read"),
-        ("PULSE_TLS_CLIENT_KEY", "/some/key", "PULSE_TLS_CLIENT_CERT is not"),
-    ],
-)
-def test_variables_that_cannot_be_used_are_named(
-    name: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(pulse.InvalidArgument, match=sentence):
-        pulse.Pulse()
-
-
-async def test_password_in_plain_text_is_warned_of_once_per_address(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channels, "_warned_about", set())
-    known = {"user": "ann", "password": "canary-secret"}
-    for address, options in (
-        ("192.0.2.1:1", known),
-        ("192.0.2.1:1", known),
-        ("192.0.2.1:1", {}),
-        ("192.0.2.2:1", known | {"tls": True}),
-        ("localhost:1", known),
-    ):
-        await connection.Connection(
-            make_endpoint(address, **({"user": None, "password": None} | options))
-        ).close()
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warning.startswith("The password goes to pulsed at 192.0.2.1:1 in plain text")
-    assert "canary-secret" not in warning
-
-
-def test_chain_with_comments_is_read(authority: Authority) -> None:
-    leaf = authority.ca.issue_cert("worker@example.org")
-    file = authority.directory / "commented.pem"
-    file.write_bytes("Zertifikat für …\n".encode() + chain_of(leaf) + leaf.private_key_pem.bytes())
-    made = tls.make_tls("h", ca=authority.file, cert=file)
-    assert made is not None
-    assert made.chain_pem == chain_of(leaf)
 
 
 async def _nothing() -> None: ...

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -64,3 +65,7 @@ def trace_ids(*spans: ReadableSpan) -> set[int]:
 
 def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
     return span.parent is not None and span.parent.span_id == parent.get_span_context().span_id
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})

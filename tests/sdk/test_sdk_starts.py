@@ -1,0 +1,125 @@
+"""When a handler does not start: its job was stopped, or its claim has to be confirmed first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse import tuning
+from pulse.handlers.registry import Registry
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.executor import Executor
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.window import Window
+from tests.eventually import eventually
+
+
+def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Executor:
+    registry = Registry()
+    registry.register("work", handler, {})
+    return Executor(
+        registry,
+        1,
+        LeaseTerms(30),
+        Window(1),
+        "w1",
+        confirm=confirmed.append,
+        give_back=lambda jobs: None,
+        beat=lambda: None,
+        report=reported.append,
+        fatal=lambda error: None,
+    )
+
+
+async def test_job_that_is_stopped_before_its_turn_never_starts() -> None:
+    begun: list[str] = []
+    go = asyncio.Event()
+
+    async def handle(ctx: pulse.Context) -> None:
+        begun.append(ctx.job_id)
+        await go.wait()
+
+    reported: list[HeldJob] = []
+    executor = executor_for(handle, [], reported)
+    executor.accept(
+        pb.JobAssignment(job_id=job_id, topic="work", attempt=1) for job_id in ("j1", "stopped", "j2")
+    )
+    await eventually(lambda: begun)
+    executor.stop([executor.held["stopped"]], "a test says so")
+    go.set()
+    await eventually(lambda: len(reported) == 2)
+    assert begun == ["j1", "j2"]
+
+
+async def test_job_whose_claim_is_out_of_date_is_confirmed_instead_of_started() -> None:
+    async def handle() -> None:
+        raise AssertionError("must not run")
+
+    confirmed: list[HeldJob] = []
+    executor = executor_for(handle, confirmed, [])
+    age_seconds = tuning.START_WITHIN_SECONDS + 0.01
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)], age_seconds)
+    await eventually(lambda: confirmed)
+    assert executor.unstarted == set(confirmed)
+
+
+async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[str] = []
+
+    def handle(ctx: pulse.Context) -> None:
+        begun.append(ctx.job_id)
+
+    confirmed: list[HeldJob] = []
+    reported: list[HeldJob] = []
+    executor = executor_for(handle, confirmed, reported)
+    threads = executor._runners._threads
+
+    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+        monkeypatch.undo()
+        start_by, job.start_by = job.start_by, 0.0
+        try:
+            return await threads.run(function, job, *args)
+        finally:
+            job.start_by = start_by
+
+    monkeypatch.setattr(threads, "run", run_late)
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    await eventually(lambda: confirmed)
+    assert (begun, executor.unstarted) == ([], set(confirmed))
+
+    confirmed[0].confirm = False
+    executor.confirmed(confirmed)
+    await eventually(lambda: reported)
+    assert begun == ["j1"]
+
+
+async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def handle() -> None:
+        raise AssertionError("must not run")
+
+    confirmed: list[HeldJob] = []
+    reported: list[HeldJob] = []
+    is_over = asyncio.Event()
+    executor = executor_for(handle, confirmed, reported)
+    threads = executor._runners._threads
+
+    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+        monkeypatch.undo()
+        executor.stop([job], "a test says so")
+        try:
+            return await threads.run(function, job, *args)
+        finally:
+            asyncio.get_running_loop().call_soon(is_over.set)
+
+    monkeypatch.setattr(threads, "run", run_late)
+    executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
+    await is_over.wait()
+    assert (confirmed, reported, executor.held) == ([], [], {})
