@@ -38,6 +38,7 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.submit_may_answer = threading.Event()
         self.submit_may_answer.set()
         self.lose_answers = 0
+        self.submits_without_room = 0
         self.refused_topics: dict[str, tuple[grpc.StatusCode, str]] = {}
         # Schedules.
         self.definitions: list[pb.CreateScheduleRequest] = []
@@ -148,6 +149,12 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
     # ------------------------------------------------------------ the service
 
     def SubmitJobs(self, request: pb.SubmitJobsRequest, context: Any) -> pb.SubmitJobsResponse:  # noqa: N802
+        with self.changed:
+            has_room = not self.submits_without_room
+            self.submits_without_room -= not has_room
+        if not has_room:
+            context.set_trailing_metadata(((FROM_PULSED, "1"),))
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "There is no room now. Try again in a moment.")
         with self._change(context):
             self.submit_sizes.append(len(request.jobs))
             results = [self._store(job) for job in request.jobs]

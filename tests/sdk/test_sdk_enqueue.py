@@ -62,6 +62,27 @@ async def test_lost_answer_is_asked_for_again_and_is_no_duplicate(fake: FakePuls
     assert not handle.duplicate
 
 
+async def test_submit_that_finds_no_room_is_repeated(fake: FakePulsed, p: pulse.Pulse) -> None:
+    fake.submits_without_room = 2
+    handle = await p.enqueue("t")
+    assert list(fake.stored) == [handle.id]
+
+    fake.submits_without_room = 2
+    handles = await p.enqueue_many("t", [1, 2])
+    assert [*fake.stored] == [handle.id, *(one.id for one in handles)]
+
+
+async def test_server_without_room_is_named_once_the_time_is_up(fake: FakePulsed, p: pulse.Pulse) -> None:
+    fake.submits_without_room = 1_000_000
+    for submit in (
+        p.enqueue("t", timeout=timedelta(seconds=0.5)),
+        p.enqueue_many("t", [1, 2], timeout=timedelta(seconds=0.5)),
+    ):
+        with pytest.raises(pulse.PulseError, match="There is no room now"):
+            await submit
+    assert not fake.stored
+
+
 async def test_used_key_answers_with_the_first_job(p: pulse.Pulse) -> None:
     first = await p.enqueue("t", key="once")
     second = await p.enqueue("t", key="once")

@@ -17,7 +17,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_retryable, no_answer
+from pulse.wire.failures import is_refused_for_now, is_retryable, no_answer
 from pulse.wire.lines import Line
 
 
@@ -55,7 +55,7 @@ class Submitter:
     ) -> pb.SubmitJobsResponse:
         """Store the jobs of the message with one call, retried until the timeout. Raises a PulseError."""
         return await self._connection.keep_trying(
-            lambda seconds: self._line.call(message, seconds), timeout_seconds
+            lambda seconds: self._line.call(message, seconds), timeout_seconds, also=is_refused_for_now
         )
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class Submitter:
             response = await self._line.call(message)
         except grpc.aio.AioRpcError as failed:
             error = self._connection.translate(failed)
-            if is_retryable(failed):
+            if is_retryable(failed) or is_refused_for_now(failed):
                 return error
             for waiting in batch:
                 waiting.settle(type(error)(error.message))

@@ -68,8 +68,12 @@ class Connection:
         timeout_seconds: float,
         *,
         repeatable: bool = True,
+        also: Callable[[grpc.aio.AioRpcError], bool] = lambda _error: False,
     ) -> Response:
-        """Like `call`, for a function that makes one try and raises the errors of gRPC."""
+        """Like `call`, for a function that makes one try and raises the errors of gRPC.
+
+        `also` names further errors after which the call is repeated.
+        """
         deadline = time.monotonic() + timeout_seconds
         task = asyncio.current_task()
         error: grpc.aio.AioRpcError
@@ -80,7 +84,7 @@ class Connection:
                 return await try_once(max(deadline - time.monotonic(), 0.001))
             except grpc.aio.AioRpcError as failed:
                 error = failed
-                if not is_retryable(error) or not (repeatable or was_never_sent(error)):
+                if not (is_retryable(error) or also(error)) or not (repeatable or was_never_sent(error)):
                     break
                 self._diagnose(error)
             except asyncio.CancelledError:

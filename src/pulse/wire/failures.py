@@ -30,6 +30,11 @@ def is_retryable(error: grpc.aio.AioRpcError) -> bool:
     return error.code() in _RETRYABLE
 
 
+def is_refused_for_now(error: grpc.aio.AioRpcError) -> bool:
+    """True when pulsed has no room for the call now. Under gRPC's own sentence a message is too large."""
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and is_from_pulsed(error)
+
+
 def translate(
     endpoint: Endpoint, code: grpc.StatusCode, details: str, *, is_pulsed: bool = False
 ) -> PulseError:
