@@ -75,8 +75,10 @@ class Confirmer:
     @failpoints.before("worker.confirming")
     async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:
         """Confirm the jobs. Returns those that the server could not answer for yet."""
-        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
-        while jobs := [job for job in jobs if job in self._unstarted]:
+        async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+            jobs = [job for job in jobs if job in self._unstarted]
+            if not jobs:
+                break
             request = pb.HeartbeatsRequest(
                 worker_id=self._worker_id,
                 claims=[job.claim() for job in jobs],
@@ -86,7 +88,6 @@ class Confirmer:
             try:
                 response = await self._connection.try_once(self._connection.stub.Heartbeats, request)
             except (grpc.aio.AioRpcError, ClientClosed):
-                await asyncio.sleep(backoff.next_seconds())
                 continue
             return self._take(jobs, sent_at, response)
         return []

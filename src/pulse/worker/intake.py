@@ -14,8 +14,8 @@ import grpc.aio
 
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
-from pulse.wire.backoff import Backoff
 from pulse.wire.connection import Connection
+from pulse.wire.streams import StreamError, reconnecting_stream
 from pulse.worker.clock import ServerClock, lease_clock
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import LeaseTerms
@@ -61,29 +61,17 @@ class Intake:
         self._is_finishing = False
         self._said: str | None = None
         self._last_message_at = 0.0
+        self._asked_at = 0.0
+        self._is_draining = False
 
     async def run(self) -> None:
         """Take jobs until cancelled. Raises a PulseError if the server refuses this worker for good."""
-        backoff = Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS)
-        while not self._is_finishing:
-            opened_at = time.monotonic()
-            refusal = None
-            try:
-                reason = await self._stream()
-            except grpc.aio.AioRpcError as error:
-                is_over = error.code() in _FOR_GOOD or (error.code() in _NOT_LET_IN and not self._was_let_in)
-                refusal = error.code() if error.code() in _NOT_LET_IN else None
-                translated = await self._connection.explain(error)
-                if is_over:
-                    raise translated from None
-                reason = translated.message
-            except TimeoutError:
-                reason = "it accepted the connection and then said nothing"
-            self._note_lost(reason, refusal)
-            # A server that dies soon after each welcome is not one to hurry back to.
-            if time.monotonic() - opened_at > tuning.RECONNECT_LONGEST_SECONDS:
-                backoff.reset()
-            await asyncio.sleep(backoff.next_seconds())
+        stream = reconnecting_stream(
+            self._connection, self._open, self._lost, is_last=lambda message: message.draining
+        )
+        async with contextlib.aclosing(stream):
+            async for message in stream:
+                self._take(message)
 
     async def finish(self, task: asyncio.Task[None]) -> None:
         """End the stream without losing what is on its way: ask for no more, wait for silence, then close.
@@ -123,10 +111,14 @@ class Intake:
                 return
             await asyncio.sleep(quiet_since + tuning.QUIET_SECONDS - now)
 
-    async def _stream(self) -> str:
-        """Open a stream and read it to its end. Returns why it ended."""
-        asked_at = lease_clock()
-        call = self._connection.open_stream(
+    # ------------------------------------------------------------ the stream
+
+    def _open(self) -> grpc.aio.UnaryStreamCall[pb.StreamJobsRequest, pb.StreamJobsResponse] | None:
+        if self._is_finishing:
+            return None
+        self._asked_at = lease_clock()
+        self._is_draining = False
+        return self._connection.open_stream(
             self._connection.stub.StreamJobs,
             pb.StreamJobsRequest(
                 topics=self._topics,
@@ -136,25 +128,26 @@ class Intake:
                 run_id=self._run_id,
             ),
         )
-        try:
-            # Not wait_for: before Python 3.12 it swallows a cancellation that meets the welcome.
-            async with asyncio.timeout(tuning.WELCOME_TIMEOUT_SECONDS):
-                message = await self._connection.read(call)
-            while isinstance(message, pb.StreamJobsResponse):
-                if not self._is_connected:
-                    self._note_connected()
-                if message.HasField("welcome"):
-                    self._clock.welcome(asked_at, message.clock_seconds, message.welcome.clock_id)
-                self._take(message)
-                if message.draining:
-                    return "it is shutting down"
-                message = await self._connection.read(call)
-            return "it ended the stream"
-        finally:
-            call.cancel()
+
+    async def _lost(self, error: StreamError, wait_seconds: float) -> None:
+        """Log that the stream ended. Raises a PulseError if the server refuses this worker for good."""
+        if not isinstance(error, grpc.aio.AioRpcError):
+            ended = "it is shutting down" if self._is_draining else "it ended the stream"
+            self._note_lost("it accepted the connection and sent nothing" if error else ended, None)
+            return
+        code = error.code()
+        translated = await self._connection.explain(error)
+        if code in _FOR_GOOD or (code in _NOT_LET_IN and not self._was_let_in):
+            raise translated
+        self._note_lost(translated.message, code if code in _NOT_LET_IN else None)
 
     def _take(self, message: pb.StreamJobsResponse) -> None:
         self._last_message_at = time.monotonic()
+        self._is_draining = message.draining
+        if not self._is_connected:
+            self._note_connected()
+        if message.HasField("welcome"):
+            self._clock.welcome(self._asked_at, message.clock_seconds, message.welcome.clock_id)
         age_seconds = self._clock.age_seconds(message.clock_seconds) if message.clock_seconds else 0.0
         if message.HasField("welcome"):
             welcome = message.welcome

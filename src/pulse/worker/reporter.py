@@ -77,13 +77,14 @@ class Reporter:
 
     @failpoints.before("worker.reporting")
     async def _send(self, jobs: list[HeldJob]) -> None:
-        backoff = Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS)
+        is_repeat = False
         try:
-            while jobs:
-                jobs = await self._try(jobs)
-                if jobs:
-                    await asyncio.sleep(backoff.next_seconds())
+            async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
+                if is_repeat:
                     jobs = self._without_stopped(jobs)
+                if not jobs or not (jobs := await self._try(jobs)):
+                    return
+                is_repeat = True
         except asyncio.CancelledError:
             self._let_go(jobs, "the worker stopped before the server had taken it")
             raise
