@@ -177,8 +177,9 @@ async def test_claim_that_began_before_the_pause_was_committed_is_the_last(
 
 
 @pytest.mark.parametrize("pause", ["UPDATE pulse.dispatch_control SET paused = true, paused_at = now()", ""])
+@pytest.mark.parametrize("name", ["claim_batch", "claim_across_topics"])
 async def test_claim_while_paused_looks_at_no_job(
-    shared_dsn: str, connection: Connection, pause: str
+    shared_dsn: str, connection: Connection, pause: str, name: str
 ) -> None:
     await large_tables.add_backlog(connection, 2000)
     await connection.execute(
@@ -186,7 +187,8 @@ async def test_claim_while_paused_looks_at_no_job(
     )
     planner = await asyncpg.connect(shared_dsn, timeout=10, server_settings=HOT_PLANS)
     try:
-        plan = await explain(planner, "claim_batch", *claim(5))
+        args = claim(1) if name == "claim_batch" else [*claim(5), "100", "10"]
+        plan = await explain(planner, name, *args)
     finally:
         planner.terminate()
 

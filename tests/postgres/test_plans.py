@@ -34,9 +34,10 @@ def running_claims() -> list[str]:
 
 
 def claim(topics: int) -> list[str]:
-    names = ",".join(f"topic-{number}" for number in range(topics))
+    names = [f"topic-{number}" for number in range(topics)]
+    asked = f"'{{{','.join(names)}}}'" if topics > 1 else f"'{names[0]}'"
     slots = f"array_fill(1, ARRAY[{BATCH}])"
-    return [f"'{{{names}}}'", str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES)]
+    return [asked, str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES)]
 
 
 def new_jobs(count: int) -> list[str]:

@@ -8,20 +8,19 @@ from operator import itemgetter
 
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import ClaimedJob
-from pulse_server.postgres.database import Connections, Rows
-from pulse_server.postgres.rows import claimed_job_from_row
+from pulse_server.postgres.database import Connections
+from pulse_server.postgres.rows import Row, claimed_job_from_row
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
 _STATEMENT = statements("transitions.sql")["claim_across_topics"]
 # How often a claim is made whose candidates others have taken meanwhile.
 _TRIES = 3
-_by_slot = itemgetter("slot")
+_by_slot = itemgetter(0)
 
 
-def claim_arguments(topics: Collection[str], slots: Slots, lease: timedelta) -> list[object]:
+def slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
     return [
-        list(topics),
         len(slots.order),
         [index + 1 for index in slots.order],
         list(slots.workers),
@@ -31,7 +30,7 @@ def claim_arguments(topics: Collection[str], slots: Slots, lease: timedelta) -> 
     ]
 
 
-def claimed_jobs(rows: Rows, slots: Slots) -> list[ClaimedJob]:
+def claimed_jobs(rows: Sequence[Row], slots: Slots) -> list[ClaimedJob]:
     takers = [slots.workers[index] for index in slots.order]
     # RETURNING promises no order.
     return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
@@ -44,7 +43,7 @@ async def claim_across_topics(
     jobs: list[ClaimedJob] = []
     for _ in range(_TRIES):
         rest = _rest(slots, jobs)
-        arguments = [*claim_arguments(topics, rest, lease), *_candidates(len(rest.order), len(topics))]
+        arguments = [list(topics), *slot_arguments(rest, lease), *_candidates(len(rest.order), len(topics))]
         try:
             # Under one name with the claim of a single topic: for those who watch claims they are the same.
             rows = await connections.fetch("claim_batch", _STATEMENT, *arguments)
@@ -52,7 +51,7 @@ async def claim_across_topics(
             if jobs:  # these are leased
                 break
             raise
-        jobs += claimed_jobs([row for row in rows if row["id"] is not None], rest)
+        jobs += claimed_jobs([row[:-1] for row in rows if row["id"] is not None], rest)
         if slots.is_filled_by(jobs) or rows[0]["candidates"] < len(rest.order):
             break
     return jobs

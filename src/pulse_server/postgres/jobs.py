@@ -26,7 +26,7 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
-from pulse_server.postgres.claiming import claim_across_topics, claim_arguments, claimed_jobs
+from pulse_server.postgres.claiming import claim_across_topics, claimed_jobs, slot_arguments
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.row_locks import RowLocks, leave_it
@@ -61,9 +61,10 @@ class PostgresJobRepo:
     @failpoints.before("claim.leasing", Unavailable)
     @failpoints.after("claim.leased", Unavailable, counts=bool)
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
-        if len(topics) > 1:
+        if len(topics) != 1:
             return await claim_across_topics(self._database.hot, topics, slots, lease)
-        rows = await self._fetch(self._database.hot, "claim_batch", *claim_arguments(topics, slots, lease))
+        (topic,) = topics
+        rows = await self._fetch(self._database.hot, "claim_batch", topic, *slot_arguments(slots, lease))
         return claimed_jobs(rows, slots)
 
     @failpoints.before("jobs.completing", Unavailable)

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
+from typing import Any
 
 import asyncpg
 
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Outcome
 from pulse_server.domain.status import JobStatus
+
+Row = asyncpg.Record | tuple[Any, ...]
 
 
 def job_from_row(row: asyncpg.Record) -> Job:
@@ -41,8 +44,8 @@ def job_from_row(row: asyncpg.Record) -> Job:
     )
 
 
-def claimed_job_from_row(row: asyncpg.Record, worker_id: str) -> ClaimedJob:
-    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, confirm, waited, *_ = row
+def claimed_job_from_row(row: Row, worker_id: str) -> ClaimedJob:
+    _, job_id, topic, payload, attempt, priority, max_attempts, metadata, key, confirm, waited = row
     return ClaimedJob(
         str(job_id),
         topic,

@@ -31,24 +31,22 @@ wanted AS MATERIALIZED (
 )
 
 -- name: claimable
--- What a claim has to know of a job before it takes it.
-job.id, job.priority, job.submitted_at, job.started_at, job.attempts, job.max_attempts,
+-- What a claim has to know of a job before it takes it. A last attempt, or a job that may have been lost with its
+-- worker before, is confirmed before it starts. ADR-0043
+job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
     octet_length(job.payload) AS bytes
 
--- name: best_candidates
--- Of a claim's candidates, which are locked, the best that fit into $2 slots and $7 bytes.
+-- name: those_that_fit
+-- Of a claim's candidates, which are locked and come best first, those that fit into $7 bytes. The window has no order
+-- of its own: it would sort them again.
 ranked AS (
     SELECT
         candidate.id,
-        candidate.started_at IS NOT NULL OR candidate.max_attempts - candidate.attempts = 1 AS must_confirm,
+        candidate.must_confirm,
         row_number() OVER line::int AS slot,
         sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
     FROM candidate
-    WINDOW line AS (
-        ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id ROWS UNBOUNDED PRECEDING
-    )
-    ORDER BY candidate.priority DESC, candidate.submitted_at, candidate.id
-    LIMIT $2
+    WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 picked AS MATERIALIZED (
     SELECT ranked.id, ranked.slot, ranked.must_confirm
@@ -73,6 +71,5 @@ WHERE job.id = picked.id
 RETURNING
     picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
     job.metadata, job.idempotency_key,
-    -- Before it starts a last attempt, or a job that may have been lost with its worker before.
     picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds

@@ -75,27 +75,23 @@ ON CONFLICT DO NOTHING
 RETURNING id, locked_by IS NOT NULL AS is_taken;
 
 -- name: claim_batch
--- From PENDING or RETRYING, if ready, to RUNNING under a fresh lease. Each row goes to the worker that its
--- slot names. Takes the top of each topic off the claim index and merges: with `topic = ANY(...)` in one
--- scan the planner would sort the whole backlog. Rows locked by another claimer are skipped, so concurrent
--- claims are disjoint. Nothing is taken while dispatch, or the topic, is paused: the switches are read here,
--- in the same statement, and not only from a replica's memory. A batch ends early once its payloads have $7 bytes;
--- octet_length reads the length off the row, not the payload. ADR-0038
---   $1 topics   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease   $7 bytes
-WITH {open_topics},
-candidate AS (
-    SELECT locked.*
-    FROM wanted
-    CROSS JOIN LATERAL (
-        SELECT {claimable}
-        FROM pulse.jobs AS job
-        WHERE job.topic = wanted.topic AND job.ready
-        ORDER BY job.priority DESC, job.submitted_at, job.id
-        LIMIT $2
-        FOR UPDATE SKIP LOCKED
-    ) AS locked
+-- From PENDING or RETRYING, once ready, to RUNNING: the best jobs of one topic, each leased to the worker that its
+-- slot names. Rows locked by another claimer are skipped, so concurrent claims are disjoint. Nothing is taken while
+-- dispatch, or the topic, is paused: the switches are read here, in the same statement, and not only from a
+-- replica's memory. A batch ends early once its payloads have $7 bytes; octet_length reads the length off the row,
+-- not the payload. ADR-0038
+--   $1 topic   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 who of them confirms   $6 lease   $7 bytes
+WITH candidate AS MATERIALIZED (
+    SELECT {claimable}
+    FROM pulse.jobs AS job
+    WHERE job.topic = $1::text AND job.ready
+      AND NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = $1::text)
+    ORDER BY job.priority DESC, job.submitted_at, job.id
+    LIMIT $2
+    FOR UPDATE OF job SKIP LOCKED
 ),
-{best_candidates}
+{those_that_fit}
 {lease_picked};
 
 -- name: claim_across_topics
@@ -105,7 +101,7 @@ candidate AS (
 -- a job if none was left. ADR-0045
 --   The first few of each topic ($9) are nearly always enough. A topic that has all of these among the best may have
 --   more that belong there: it is asked for further ones, and if that is not enough for all that it could have.
---   $1-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
+--   $1 topics   $2-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
 WITH {open_topics},
 first AS MATERIALIZED (
     SELECT wanted.topic, job.*
@@ -182,7 +178,7 @@ candidate AS MATERIALIZED (
     ) AS locked
     LIMIT $2
 ),
-{best_candidates},
+{those_that_fit},
 leased AS (
     {lease_picked}
 )

@@ -116,8 +116,13 @@ class Consumer:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read = await each_in_turns(_reports_or_refusals(request), request.results, tuning.TURN_ENTRIES)
-        good = [report for report in read if isinstance(report, Report)]
+        read_result = convert.reports(request, self._hub.roster.held_jobs)
+        read: Sequence[Report | pb.Refusal]
+        try:
+            read = good = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
+        except InvalidArgument:
+            read = await each_in_turns(_or_refusal(read_result), request.results, tuning.TURN_ENTRIES)
+            good = [report for report in read if isinstance(report, Report)]
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
         # these are being committed.
         if request.capacity:
@@ -212,9 +217,7 @@ def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsRespons
     return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
 
 
-def _reports_or_refusals(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report | pb.Refusal]:
-    read = convert.reports(request)
-
+def _or_refusal(read: Callable[[pb.Result], Report]) -> Callable[[pb.Result], Report | pb.Refusal]:
     # Not the error itself: its traceback has the frame that keeps it.
     def read_or_refuse(result: pb.Result) -> Report | pb.Refusal:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -40,20 +40,27 @@ def new_job(request: pb.SubmitJobRequest) -> NewJob:
 
 
 def report(request: pb.ReportResultRequest) -> Report:
-    return _report(request, _optional_worker(request.worker_id))
+    claim = Claim(
+        parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
+    )
+    return Report(claim, True) if request.success else _failure(claim, request)
 
 
-def reports(request: pb.ReportResultsRequest) -> Callable[[pb.Result], Report]:
-    """Reads the results of one request, which all come from one worker."""
+def reports(request: pb.ReportResultsRequest, known: Container[str]) -> Callable[[pb.Result], Report]:
+    """Reads the results of one request, of one worker. Ids that are known are not checked again."""
     worker_id = limits.check_worker_id(request.worker_id)
-    return lambda result: _report(result, worker_id)
+
+    def read(result: pb.Result) -> Report:
+        job_id, attempt = result.job_id, result.attempt
+        if job_id not in known:
+            job_id = parse_id(job_id)
+        claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
+        return Report(claim, True) if result.success else _failure(claim, result)
+
+    return read
 
 
-def _report(result: pb.ReportResultRequest | pb.Result, worker_id: str | None) -> Report:
-    attempt = result.attempt
-    claim = Claim(parse_id(result.job_id), worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
-    if result.success:
-        return Report(claim, True)
+def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Report:
     return Report(
         claim,
         False,

@@ -11,6 +11,7 @@ class Holders:
 
     def __init__(self) -> None:
         self._sessions: dict[str, tuple[Session, ...]] = {}
+        self.job_ids = self._sessions.keys()
 
     def add(self, job_id: str, session: Session) -> None:
         others = self._sessions.get(job_id)

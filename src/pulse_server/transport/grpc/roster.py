@@ -30,6 +30,8 @@ class Roster:
         self.demand = Demand()
         self._by_worker: dict[str, list[Session]] = {}
         self._holders = Holders()
+        self.held_jobs = self._holders.job_ids
+        """The ids of all jobs that some worker holds, as they are at any moment."""
         self.take_off = self._holders.take_off
         """Strike a claim from the books. Returns the sessions that held the job by it."""
         # The last stream of a worker that left with jobs, until it comes back and says what reached it.
