@@ -15,7 +15,6 @@ from pathlib import Path
 CAPACITY = 1_200_000
 _HEADER = struct.Struct("<QQ")
 _PAIR = struct.Struct("<dd")
-_COUNT = struct.Struct("<Q")
 
 
 class Recording:
@@ -23,6 +22,8 @@ class Recording:
         self.path = path
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
+        # Not struct.pack_into for these: it clears the bytes first, and an observer may read the zero.
+        self._header = memoryview(self._map)[: _HEADER.size].cast("Q")
         self._capacity = (len(self._map) - _HEADER.size) // _PAIR.size
         self._hits = 0
 
@@ -35,21 +36,21 @@ class Recording:
         return cls(path)
 
     def connected(self) -> None:
-        _COUNT.pack_into(self._map, 8, 1)
+        self._header[1] = 1
 
     def hit(self, submitted: float, started: float) -> None:
         place = _HEADER.size + self._hits % self._capacity * _PAIR.size
         _PAIR.pack_into(self._map, place, submitted, started)
         self._hits += 1
-        _COUNT.pack_into(self._map, 0, self._hits)
+        self._header[0] = self._hits
 
     @property
     def is_connected(self) -> bool:
-        return bool(_COUNT.unpack_from(self._map, 8)[0])
+        return bool(self._header[1])
 
     @property
     def count(self) -> int:
-        return int(_COUNT.unpack_from(self._map, 0)[0])
+        return self._header[0]
 
     def pairs(self, since: int = 0) -> list[tuple[float, float]]:
         """Return those that came after so many hits, as far as they were not written over."""
@@ -64,5 +65,6 @@ class Recording:
         return ((submitted, started) for submitted, started in _PAIR.iter_unpack(data))
 
     def close(self) -> None:
+        self._header.release()
         self._map.close()
         self.path.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from operator import itemgetter
@@ -14,8 +15,9 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
 _STATEMENT = statements("transitions.sql")["claim_across_topics"]
-# How often a claim is made whose candidates others have taken meanwhile.
-_TRIES = 3
+# From how many jobs a claim chooses, for each slot: a few more than it needs at first. If other servers have
+# locked these, they claim the same topics at the same time: it tries again with more.
+_CANDIDATES_PER_SLOT = (1.125, 2, 4)
 _by_slot = itemgetter(0)
 
 
@@ -41,9 +43,10 @@ async def claim_across_topics(
 ) -> list[ClaimedJob]:
     """Lease the best jobs of these topics to the slots' workers. Fewer than slots if there are no more."""
     jobs: list[ClaimedJob] = []
-    for _ in range(_TRIES):
+    for per_slot in _CANDIDATES_PER_SLOT:
         rest = _rest(slots, jobs)
-        arguments = [list(topics), *slot_arguments(rest, lease), *_candidates(len(rest.order), len(topics))]
+        candidates = _candidates(len(slots.order) * per_slot, len(topics))
+        arguments = [list(topics), *slot_arguments(rest, lease), *candidates]
         try:
             # Under one name with the claim of a single topic: for those who watch claims they are the same.
             rows = await connections.fetch("claim_batch", _STATEMENT, *arguments)
@@ -64,12 +67,10 @@ def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
     return slots._replace(order=slots.order[len(jobs) :], most_bytes=left)
 
 
-def _candidates(slots: int, topics: int) -> tuple[int, int]:
+def _candidates(jobs: float, topics: int) -> tuple[int, int]:
     """From how many jobs to choose, and how many of each topic to look at first.
 
-    Twice as many as slots: the best may be locked by another server that claims at the same time. Of each
-    topic half as much again as its share, and a few, so that chance rarely makes a second look necessary.
+    The share of the topic and two more: chance rarely makes a second look necessary, and few topics need it.
     """
-    candidates = 2 * slots
-    of_each = -(-3 * candidates // (2 * topics)) + (3 if candidates >= topics else 0)
-    return candidates, min(candidates, of_each)
+    candidates = math.ceil(jobs)
+    return candidates, min(candidates, math.ceil(candidates / max(1, topics)) + 2)

@@ -31,6 +31,9 @@ class Counter:
     values: dict[Labels, float] = field(default_factory=dict)
 
     def add(self, *labels: str, by: float = 1) -> None:
+        self.add_to(labels, by)
+
+    def add_to(self, labels: Labels, by: float) -> None:
         self.values[labels] = self.values.get(labels, 0) + by
 
 
@@ -57,9 +60,12 @@ class Histogram:
     scraped: Sequence[float] | None = None
 
     def observe(self, *labels: str, value: float) -> None:
-        self.observe_all(*labels, values=(value,))
+        self.observe_in(labels, (value,))
 
     def observe_all(self, *labels: str, values: Sequence[float]) -> None:
+        self.observe_in(labels, values)
+
+    def observe_in(self, labels: Labels, values: Sequence[float]) -> None:
         found = self.values.get(labels)
         if found is None:
             found = self.values[labels] = Distribution([0] * (len(self.bounds) + 1))

@@ -172,10 +172,11 @@ class Metrics:
         by_topic: defaultdict[str, list[float]] = defaultdict(list)
         for name, value in values:
             by_topic[name].append(value)
+        known = self._topics
         for name, same in by_topic.items():
-            topic = self.topic(name, is_worked=True)
-            counter.add(topic, by=len(same))
-            histogram.observe_all(topic, *labels, values=same)
+            topic = name if name in known else self.topic(name, is_worked=True)
+            counter.add_to((topic,), len(same))
+            histogram.observe_in((topic, *labels), same)
 
     def __iter__(self) -> Iterator[Instrument]:
         return (value for value in vars(self).values() if isinstance(value, Instrument))

@@ -115,10 +115,11 @@ first AS MATERIALIZED (
     ) AS job
     -- Sorted once: the sorts below find it in order, which costs them next to nothing.
     ORDER BY job.priority DESC, job.submitted_at, job.id
+    LIMIT $8
 ),
 deep AS MATERIALIZED (
     SELECT best.topic
-    FROM (SELECT * FROM first ORDER BY priority DESC, submitted_at, id LIMIT $8) AS best
+    FROM first AS best
     GROUP BY best.topic
     HAVING count(*) >= $9
 ),

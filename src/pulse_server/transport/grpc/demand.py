@@ -44,7 +44,7 @@ class Demand:
         if not group.sessions:
             self._room_class[group] = 0
             for name in group.topics:
-                self._topics.setdefault(name, Topic()).wanted_by += 1
+                self._enter_topic(name)
         group.add(session)
         self._group_of[session] = group
         session.tell_changes_to(self.changed)
@@ -60,6 +60,13 @@ class Demand:
             del self._room_class[group]
             for name in group.topics:
                 self._leave_topic(name)
+
+    def _enter_topic(self, name: str) -> None:
+        topic = self._topics.setdefault(name, Topic())
+        topic.wanted_by += 1
+        if topic.wanted_by == 2:  # how much room the first one has was of no interest before
+            for group in topic.with_room.a_few():
+                topic.with_room.file(group, self._room_class[group])
 
     def _leave_topic(self, name: str) -> None:
         topic = self._topics[name]
@@ -135,9 +142,16 @@ class Demand:
     def next_due(self, names: Iterable[str], may_claim: Callable[[Group], bool]) -> list[Group]:
         """The groups whose turn it is in these topics, the best of each; of the first few that have one."""
         found: dict[Group, None] = {}
+        refused: set[Group] = set()
         topics = 0
         for name in names:
+            topic = self._topics.get(name)
+            only = topic.with_room.only if topic is not None else None
+            if only is not None and only in refused:  # asked before: a group may want a thousand topics
+                continue
             group = next(filter(may_claim, self.roomiest_first(name)), None)
+            if group is None and only is not None:
+                refused.add(only)
             if group is not None:
                 found[group] = None
                 if (topics := topics + 1) == COMPARED:
@@ -166,12 +180,17 @@ class Demand:
                 self._file(group)
 
     def _file(self, group: Group) -> None:
-        room_class = group.room_class
-        if room_class == self._room_class[group]:
+        room_class, before = group.room_class, self._room_class[group]
+        if room_class == before:
             return
         self._room_class[group] = room_class
+        # Where it is the only group of a topic, it is of interest only whether there is room. A worker of a
+        # thousand topics changes its room with every message.
+        has_room_as_before = room_class and before
         for name in group.topics:
             topic = self._topics[name]
+            if has_room_as_before and topic.wanted_by == 1:
+                continue
             topic.with_room.file(group, room_class)
             if not topic.with_room:
                 self._due.pop(name, None)

@@ -27,6 +27,11 @@ class Rooms(Generic[Item]):
         """The class of the one with the most room; 0 if none has any."""
         return max(self._classes, default=0)
 
+    @property
+    def only(self) -> Item | None:
+        """The one that has room, if there is no other."""
+        return next(iter(self._class_of)) if len(self._class_of) == 1 else None
+
     def file(self, item: Item, room_class: int) -> None:
         """Put the item at the end of its class. Class 0 is no room."""
         if room_class == self._class_of.get(item, 0) and len(self._class_of) < 2:
