@@ -20,18 +20,18 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 INTRODUCTION = """\
 # The command line: `pulse`
 
-Install it with `pip install 'pulse-jobs[cli]'`. Every command explains itself with `--help`.
+Install it with `pip install 'pulse-jobs[cli]'`. Every command has `--help`.
 
-## Where it connects to
+## Connection
 
-Each value comes from the first of these that has it: a flag, the environment, the file, the default.
-`pulse config show` tells which one that was.
+The order of precedence is flag, environment, file, default. `pulse config show` shows each value and its
+source.
 
 {settings}
 
 The file is `$XDG_CONFIG_HOME/pulse/config.json`, else `~/.config/pulse/config.json`. `pulse save creds`
-writes it, with mode 0600 in a directory with mode 0700; a file that others can read is warned about. It holds
-named contexts:
+writes it, with mode 0600 in a directory with mode 0700; a file that others can read causes a warning. It
+holds named contexts:
 
 ```json
 {{
@@ -46,25 +46,26 @@ named contexts:
 The keys of a context are {keys} and `tls`.
 `--context` or `PULSE_CONTEXT` names the one to use, else `current` does.
 
-A password is asked for, read from standard input (`--password-stdin`), or taken from `PULSE_PASSWORD` or the
-file. It is never an argument. One that was saved for a user is not sent for another, and credentials that
-were saved with an address are not sent to another (`--addr`, `PULSE_ADDR`): give them again, or save a
-context for it. `tls_ca`, `tls_cert` and `tls_server_name` turn TLS on by themselves; `--no-tls` turns it off
-whatever is saved.
+A password is prompted for, read from standard input (`--password-stdin`), or taken from `PULSE_PASSWORD` or
+the file. It is never an argument. A password saved for one user is not sent for another, and credentials
+saved with one address are not sent to another (`--addr`, `PULSE_ADDR`): give them again, or save a context
+for that address. `tls_ca`, `tls_cert` and `tls_server_name` turn TLS on; `--no-tls` turns it off
+regardless of what is saved.
 
 ## Output
 
 `--output table`, the default, is for people: aligned columns that fit the terminal, times relative to now.
-Into a pipe it is the same text without colours, and nothing is cut. `NO_COLOR` is honoured.
+In a pipe it is the same text without colors, and nothing is cut. `NO_COLOR` is honored.
 
-`--output json` is for programs: one array for a list and for actions on several things, one object otherwise;
+`--output json` is for programs: one array for a list and for actions on several jobs or schedules,
+one object otherwise;
 `jobs tail` prints an object on each line.
-Keys are only ever added. Times are ISO 8601 in UTC, durations are written like `1h30m`, what is not there is
-`null`. [Below](#shapes-of-json) is what each thing looks like.
+Keys are only ever added. Times are ISO 8601 in UTC, durations are written like `1h30m`, missing values are
+`null`. [Below](#shapes-of-json) is the shape of each object.
 
-`--output plain` is for `cut` and `awk`: no header, one line for each thing, its fields separated by tabs. One
-thing alone has a line for each field, with its key first. Tabs and line breaks inside a field are written as
-`\\t` and `\\n`, what is not there is empty. The fields of a line are these keys of the JSON, in this order:
+`--output plain` is for `cut` and `awk`: no header, one line per object, its fields separated by tabs. A
+single object has one line per field, with its key first. Tabs and line breaks inside a field are written as
+`\\t` and `\\n`, missing values are empty. The fields of a line are these keys of the JSON, in this order:
 
 {fields}
 
@@ -73,8 +74,8 @@ Results go to standard output. Hints, warnings, questions and progress go to sta
 Durations are written as `90s`, `5m`, `2h`, `1h30m`, `7d`; times as `2030-01-31T09:00`, with a zone or in the
 machine's own. `--since` and `--before` take both: `2h` is two hours ago.
 
-A job's id may be cut short wherever one is taken, as long as no other id begins so. Ids begin with the time
-of their making, so those of jobs that were stored together differ further back.
+Instead of a job's id, a prefix may be given that no other id shares. Ids start with their time of creation,
+so those of jobs submitted together differ further back.
 
 ## Exit codes
 
@@ -84,15 +85,15 @@ of their making, so those of jobs that were stored together differ further back.
 | 1 | refused by the server, or the job failed |
 | 2 | the command line, a value or the configuration cannot be used |
 | 3 | not found |
-| 4 | not authenticated, or not allowed |
+| 4 | not authenticated, or not permitted |
 | 5 | no server, or no database behind it |
-| 130 | interrupted with Ctrl-C; `top` ends with 0, however it is left |
+| 130 | interrupted with Ctrl-C; `top` exits with 0 |
 
-An error is a sentence on standard error. `PULSE_DEBUG=1` adds the traceback to one that nobody expected.
+An error is a sentence on standard error. `PULSE_DEBUG=1` adds the traceback of an unexpected one.
 
 ## Options that every command takes
 
-They may stand before the command or after it. Commands that do not connect take `--output` only.
+They may be given before or after the command. Commands that do not connect take `--output` only.
 
 """
 

@@ -111,8 +111,8 @@ _transition = pulse.Transition(
 
 SHAPES: dict[str, Any] = {
     "A job, in `jobs get` and `submit --wait`; elsewhere without `payload`, `payload_base64` and `history`. "
-    "A payload that is JSON stands in `payload`, any other in `payload_base64`": shapes.whole_job_shape(_job),
-    "A job that was stored, in `submit` and `schedules fire`": shapes.handle_shape(
+    "A JSON payload is in `payload`, any other in `payload_base64`": shapes.whole_job_shape(_job),
+    "A submitted job, in `submit` and `schedules fire`": shapes.handle_shape(
         pulse.JobHandle(_JOB, "send-email")
     ),
     "A schedule, in `schedules get`, `create` and `update`; elsewhere without its payload. "
@@ -120,32 +120,32 @@ SHAPES: dict[str, Any] = {
     "A fire, in `schedules fires`": shapes.fire_shape(
         pulse.ScheduleFire(_JOB, _NINE, pulse.JobStatus.COMPLETED)
     ),
-    "A fire to come, in `schedules preview`": preview_view().shape(_NINE),
-    "The switch, in `dispatch status`, `pause` and `resume`. `held_back` is how many jobs could run if "
-    "nothing were paused; in `topics`, if that topic were not": shapes.dispatch_shape(_paused, [_topic]),
-    "A topic, in `topics`. `waiting` are those that are delayed or between two attempts; `failed` counts "
+    "An upcoming fire, in `schedules preview`": preview_view().shape(_NINE),
+    "What is paused, in `dispatch status`, `pause` and `resume`. `held_back` is how many ready jobs wait for "
+    "a resume; in `topics`, for the resume of that topic": shapes.dispatch_shape(_paused, [_topic]),
+    "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; `failed` counts "
     "attempts. `wait`, from due to claimed, and `run`, from claimed to reported, are seconds of the last "
-    "whole hour": shapes.topic_shape(_topic),
-    "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without being "
-    "connected; `held` has the twenty held longest": shapes.worker_shape(_worker),
-    "Everything at a glance, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
+    "full hour": shapes.topic_shape(_topic),
+    "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
+    "connection; `held` has the twenty held longest": shapes.worker_shape(_worker),
+    "A snapshot of the queue, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
         Snapshot(_paused, [], [], _NINE)
     ),
-    "A change, in `jobs tail`: one object on each line": shapes.transition_shape(_transition),
-    "Changes that were not seen, in `jobs tail`: `missed` of any jobs because there were too many, or an "
+    "A transition, in `jobs tail`: one object per line": shapes.transition_shape(_transition),
+    "Missed transitions, in `jobs tail`: `missed` of any jobs because there were too many, or an "
     "unknown number because the connection was `interrupted`": shapes.gap_shape(
         pulse.Transitions((), 12, interrupted=False)
     ),
-    "Dead letters that died alike, in `dead-letters`; the `sample` died last, and is a job as above": (
+    "A group of dead letters, in `dead-letters`; the `sample` is the newest, a job as above": (
         shapes.dead_letter_shape(_dead) | {"sample": {}}
     ),
-    "Who you are, in `whoami`. `user` is `null` on a server that lets everybody in": shapes.identity_shape(
+    "Your user and role, in `whoami`. `user` is `null` on a server without users": shapes.identity_shape(
         pulse.Identity("ann", "viewer", frozenset({"GetJob", "ListJobs", "WhoAmI"}))
     ),
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
-    "`matched` were counted at first, or is `null` for COMPLETED ones, which are not counted; `locked` were "
-    "left as they are, because another session of the database has their rows; `changed` were changed; it is "
-    "not `complete` if it was interrupted or only a dry run": (
+    "`matched` is the count before the action, `null` for COMPLETED jobs, which are not counted; `locked` "
+    "were skipped because another session of the database has locked them; `changed` were changed; "
+    "`complete` is false if it was interrupted or a dry run": (
         shapes.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False)
     ),
 }

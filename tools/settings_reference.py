@@ -36,7 +36,7 @@ CLIENTS = """\
 
 The SDK takes what its client is made with (`Pulse(address, user=…)`), else the variable. `pulse`, the command
 line, takes the flag, else the variable, else what `pulse save creds` has saved
-([more](../cli.md#where-it-connects-to)). The address is `{address}` unless it is set.
+([more](../cli.md#connection)). The address is `{address}` unless it is set.
 
 """
 # By the name that a field has in the CLI's table: the parameter of `Pulse`, and what it is for.

@@ -1,1 +1,1 @@
-"""The operator CLI `pulse`. It talks to pulsed through the SDK only."""
+"""The operator CLI `pulse`. It reaches pulsed through the SDK only."""

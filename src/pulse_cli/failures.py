@@ -1,10 +1,10 @@
-"""What goes wrong, and the exit code that says so.
+"""Failures and their exit codes.
 
 0  done
 1  refused by the server, or the job failed
 2  the command line, a value or the configuration cannot be used
 3  not found
-4  not authenticated, or not allowed
+4  not authenticated, or not permitted
 5  no server, or no database behind it
 130  interrupted with Ctrl-C
 """
@@ -22,7 +22,7 @@ OK, FAILED, USAGE, NOT_FOUND, UNAUTHENTICATED, UNAVAILABLE, INTERRUPTED = 0, 1, 
 
 
 class Failure(Exception):
-    """A command ends here: with a sentence on standard error, unless it has been said, and an exit code."""
+    """Ends a command with an exit code and a sentence on standard error; none if it was already printed."""
 
     def __init__(self, sentence: str = "", code: int = FAILED) -> None:
         super().__init__(sentence)
@@ -31,14 +31,14 @@ class Failure(Exception):
 
 
 class Misuse(Failure):
-    """The command line, or what it leads to, cannot be used."""
+    """The command line, a value or the configuration cannot be used."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, USAGE)
 
 
 def failure_of(error: pulse.PulseError) -> Failure:
-    """Return what an error of the SDK means to the person at the terminal."""
+    """Return the failure for an error of the SDK."""
     import pulse
 
     message = error.message
@@ -52,7 +52,7 @@ def failure_of(error: pulse.PulseError) -> Failure:
             hint = " Save the right ones with: pulse save creds"
             return Failure(message + hint, UNAUTHENTICATED)
         case pulse.PermissionDenied():
-            hint = " `pulse config show` tells which user you are."
+            hint = " `pulse config show` shows which user you are."
             return Failure(message + hint, UNAUTHENTICATED)
         case pulse.Unavailable():
             return Failure(message, UNAVAILABLE)
@@ -60,7 +60,7 @@ def failure_of(error: pulse.PulseError) -> Failure:
 
 
 def usage_sentence(error: click.UsageError) -> str:
-    """Return click's complaint as one sentence with the next step."""
+    """Return click's error as one sentence with the next step."""
     path = error.ctx.command_path if error.ctx is not None else "pulse"
     text = error.format_message().rstrip()
     if text and text[-1] not in ".?!)":

@@ -1,4 +1,4 @@
-"""The entry point: runs a command, and turns whatever goes wrong into a sentence and an exit code."""
+"""The entry point: runs a command, and turns every error into a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run `pulse` with the arguments of this process."""
     if not (find_spec("click") and find_spec("rich")):
-        # A bare install of the SDK brings this script, but not what it needs.
+        # A bare install of the SDK has this script without its dependencies.
         sys.exit("pulse: the command line needs more than the SDK. Run: pip install 'pulse-jobs[cli]'")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no … gets a ? instead of a failure
+            stream.reconfigure(errors="replace")  # a terminal without … prints ? instead of failing
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has left. Without this the interpreter complains about it at exit.
+        # The reader of the output is gone. Without this the interpreter prints an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
@@ -48,24 +48,24 @@ def run(arguments: Sequence[str]) -> int:
         return _end(error.format_message(), failures.USAGE)
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted.", failures.INTERRUPTED)
-    except SystemExit as ended:  # a reader of our output that has gone away
+    except SystemExit as ended:  # the reader of the output is gone
         return ended.code if isinstance(ended.code, int) else failures.FAILED
     except Exception as error:
         if os.environ.get("PULSE_DEBUG"):
             raise
-        return _end(*_told(error))
+        return _end(*_described(error))
 
 
-def _told(error: Exception) -> tuple[str, int]:
+def _described(error: Exception) -> tuple[str, int]:
     from pulse_cli import failures
 
-    # Only what has been imported can have raised it; asking for the SDK here would cost its start-up.
+    # If the SDK raised it, it has been imported; importing it here would cost its start-up time.
     pulse = sys.modules.get("pulse")
     if pulse is not None and isinstance(error, pulse.PulseError):
         failure = failures.failure_of(error)
         return failure.sentence, failure.code
     kind = type(error).__name__
-    return f"something unexpected happened ({kind}: {error}). PULSE_DEBUG=1 shows where.", failures.FAILED
+    return f"unexpected error ({kind}: {error}). Set PULSE_DEBUG=1 for the traceback.", failures.FAILED
 
 
 def _end(sentence: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""The root command: every command of `pulse`, in the order in which help shows them."""
+"""The root command: every command of `pulse`, in the order of its help."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS = (
 def pulse() -> None:
     """Operate a pulse job queue.
 
-    pulsed is looked for at --addr, then PULSE_ADDR, then where `pulse save creds` said, then
+    The address of pulsed is --addr, then PULSE_ADDR, then what `pulse save creds` stored, then
     localhost:50051.
     """
 

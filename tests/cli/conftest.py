@@ -39,14 +39,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def address(databases: Databases, template_database: str) -> Iterator[str]:
-    """Where a pulsed serves that lets everybody in. Tests tell themselves apart by their topics."""
+    """The address of a pulsed without users. Tests use topics of their own."""
     with databases.temporary(template_database) as dsn, serving(dsn) as address:
         yield address
 
 
 @pytest.fixture
 def pulse(address: str, tmp_path: Path) -> CommandLine:
-    """`pulse`, told where pulsed is."""
+    """`pulse` with the address of pulsed."""
     return CommandLine(tmp_path, {"PULSE_ADDR": address})
 
 
@@ -59,26 +59,26 @@ def own_database(databases: Databases, template_database: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def own_address(own_database: str) -> Iterator[str]:
-    """Where a pulsed serves that one module has for itself: nobody else's jobs are there."""
+    """The address of a pulsed of this module alone: it has no other jobs."""
     with serving(own_database) as address:
         yield address
 
 
 @pytest.fixture
 def own(own_address: str, tmp_path: Path) -> CommandLine:
-    """`pulse`, told where that is."""
+    """`pulse` with that address."""
     return CommandLine(tmp_path, {"PULSE_ADDR": own_address})
 
 
 @pytest.fixture
 def alone(tmp_path: Path) -> CommandLine:
-    """`pulse`, told nothing."""
+    """`pulse` without any setting."""
     return CommandLine(tmp_path)
 
 
 @pytest.fixture
 def topic() -> str:
-    """A topic that no other test has, and that nobody works on."""
+    """A topic of this test alone, without workers."""
     return f"topic-{os.getpid()}-{next(_numbers)}"
 
 

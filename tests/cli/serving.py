@@ -19,10 +19,10 @@ def serving(dsn: str, **variables: str) -> Iterator[str]:
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("PULSE_", "DB_", "PG"))
     }
-    told = {"PULSE_GRPC_ADDR": "127.0.0.1:0", "DB_HOST": dsn, "PYTHONPATH": str(SOURCES)}
+    settings = {"PULSE_GRPC_ADDR": "127.0.0.1:0", "DB_HOST": dsn, "PYTHONPATH": str(SOURCES)}
     with subprocess.Popen(
         [sys.executable, "-m", "pulse_server.main"],
-        env=inherited | told | variables,
+        env=inherited | settings | variables,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -37,9 +37,9 @@ def _address(process: subprocess.Popen[str]) -> str:
     lines: list[str] = []
     for line in process.stderr:
         lines.append(line)
-        told = json.loads(line) if line.startswith("{") else {}
-        if told.get("event") == "serving":
-            # Somebody has to go on reading: a server whose pipe is full stands still.
+        event = json.loads(line) if line.startswith("{") else {}
+        if event.get("event") == "serving":
+            # Keep reading: a server whose pipe is full blocks.
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            return str(told["address"])
+            return str(event["address"])
     raise AssertionError(f"pulsed ended before it served: {''.join(lines)}")

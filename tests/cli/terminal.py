@@ -81,12 +81,12 @@ class Terminal:
 
     def interrupt_question(self) -> None:
         """Type Ctrl-C until the program ends: Python overlooks one that comes just before it waits for a
-        line, and whoever sits there presses again."""
+        line, so it may take several."""
         for _ in range(PATIENCE_SECONDS // _IMPATIENCE_SECONDS):
             self.sendintr()
             if self._screen.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=_IMPATIENCE_SECONDS) == 0:
                 return
-        raise AssertionError(f"it goes on after Ctrl-C: {self.before}")
+        raise AssertionError(f"it still runs after Ctrl-C: {self.before}")
 
     def close(self) -> None:
         """Close the terminal, and kill the program if it still runs."""

@@ -1,4 +1,4 @@
-"""A server that wants TLS and a password, one that is away, and what a person is told then."""
+"""A server that requires TLS and a password, an unreachable one, and their sentences."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def guarded_address(databases: Databases, template_database: str, authority: Aut
 
 @pytest.fixture
 def guarded(guarded_address: str, authority: Authority, tmp_path: Path) -> CommandLine:
-    """`pulse`, told where that is, and whom to trust."""
+    """`pulse` with that address and its CA."""
     return CommandLine(tmp_path, {"PULSE_ADDR": guarded_address, "PULSE_TLS_CA": str(authority.file)})
 
 
@@ -104,11 +104,11 @@ def test_status_names_the_user_who_paused(guarded: CommandLine) -> None:
 
 
 def test_wait_needs_no_more_than_a_producer_may(guarded: CommandLine) -> None:
-    """Who may not watch jobs change is not told at once, but is told."""
+    """Without permission to watch, the end is found by polling."""
     bob = {"PULSE_USER": "bob", "PULSE_PASSWORD": "cod"}
     result = guarded("submit", "t", "--wait-timeout", "300ms", **bob)
     assert result.code == 1
-    assert "The job goes on" in result.err
+    assert "The job continues" in result.err
 
 
 def test_top_leaves_the_screen_to_say_who_is_not_let_in(guarded: CommandLine) -> None:
@@ -131,13 +131,15 @@ def test_pipe_cannot_be_asked(guarded: CommandLine) -> None:
     assert "PULSE_PASSWORD" in result.err
 
 
-def test_client_without_tls_is_told_that_the_server_speaks_it(guarded: CommandLine) -> None:
+def test_client_without_tls_gets_a_hint_that_the_server_uses_it(guarded: CommandLine) -> None:
     result = guarded("jobs", "list", "--no-tls", "--timeout", "2s")
     assert (result.code, result.out) == (5, "")
     assert "TLS" in result.err
 
 
-def test_client_with_tls_is_told_that_the_server_does_not(pulse: CommandLine, authority: Authority) -> None:
+def test_client_with_tls_gets_a_hint_that_the_server_does_not(
+    pulse: CommandLine, authority: Authority
+) -> None:
     """In a process of its own, where gRPC's log would show as well."""
     with pulse.process("jobs", "list", "--tls-ca", str(authority.file), "--timeout", "2s") as process:
         out, errors = process.communicate(timeout=30)
@@ -146,20 +148,20 @@ def test_client_with_tls_is_told_that_the_server_does_not(pulse: CommandLine, au
     assert len(errors.splitlines()) == 1
 
 
-def test_other_authority_is_5_and_says_which_file_was_asked(guarded: CommandLine, tmp_path: Path) -> None:
+def test_other_ca_is_5_and_names_the_file(guarded: CommandLine, tmp_path: Path) -> None:
     other = make_authority(tmp_path / "other")
     result = guarded("jobs", "list", "--tls-ca", str(other.file), "--timeout", "2s")
     assert result.code == 5
     assert "certificate" in result.err
 
 
-def test_authority_that_is_no_file_is_misuse(guarded: CommandLine) -> None:
+def test_missing_ca_file_is_misuse(guarded: CommandLine) -> None:
     result = guarded("jobs", "list", "--tls-ca", "/does/not/exist")
     assert result.code == 2
     assert "/does/not/exist" in result.err
 
 
-def test_dead_server_is_5_and_says_where_it_was_looked_for(alone: CommandLine) -> None:
+def test_unreachable_server_is_5_and_names_its_address(alone: CommandLine) -> None:
     for command in (["jobs", "list"], ["submit", "t"], ["dispatch", "status"], ["schedules", "list"]):
         result = alone(*command, "--addr", "127.0.0.1:1", "--timeout", "200ms")
         assert (result.code, result.out) == (5, "")
@@ -198,15 +200,15 @@ def test_secret_is_in_no_error(guarded: CommandLine) -> None:
         assert "secret-1" not in result.out + result.err
 
 
-def test_whoami_tells_the_user_and_what_it_may_do(guarded: CommandLine, pulse: CommandLine) -> None:
+def test_whoami_shows_the_user_and_its_permitted_calls(guarded: CommandLine, pulse: CommandLine) -> None:
     eve = {"PULSE_USER": "eve", "PULSE_PASSWORD": "tuna"}
-    told = guarded("whoami", "-o", "json", **eve).json
-    assert (told["user"], told["role"]) == ("eve", "viewer")
-    assert "ListJobs" in told["methods"]
-    assert "RetryJobs" not in told["methods"]
+    identity = guarded("whoami", "-o", "json", **eve).json
+    assert (identity["user"], identity["role"]) == ("eve", "viewer")
+    assert "ListJobs" in identity["methods"]
+    assert "RetryJobs" not in identity["methods"]
     assert "viewer" in guarded("whoami", **eve).out
 
-    assert "nobody" in pulse("whoami").out
+    assert "none" in pulse("whoami").out
     assert pulse("whoami", "-o", "json").json["user"] is None
 
 

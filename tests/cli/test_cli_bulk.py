@@ -90,21 +90,21 @@ def load(own: CommandLine, own_address: str, tmp_path: Path) -> Iterator[None]:
             worker.communicate(timeout=30)
 
 
-def test_interrupted_retry_says_how_far_it_came_and_leaves_the_rest(
+def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
     own: CommandLine, own_database: str, load: None
 ) -> None:
     bury(own_database, "ok", MANY)
     command = ["jobs", "retry", "--topic", "ok", "--status", "DEAD_LETTERED"]
     with own.process(*command, "--yes", "-o", "json") as process:
         assert process.stderr is not None
-        assert process.stderr.readline() == "500 of 10,000 put back in line\n"
-        assert process.stderr.readline() == "1,000 of 10,000 put back in line\n"
+        assert process.stderr.readline() == "500 of 10,000 retried\n"
+        assert process.stderr.readline() == "1,000 of 10,000 retried\n"
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    told = re.search(r"pulse: ([\d,]+) of 10,000 were put back in line; the rest is untouched", errors)
-    assert told is not None
-    brought_back = int(told[1].replace(",", ""))
+    found = re.search(r"pulse: ([\d,]+) of 10,000 were retried; the rest is untouched", errors)
+    assert found is not None
+    brought_back = int(found[1].replace(",", ""))
     assert 1_000 <= brought_back < MANY
     assert f'"changed": {brought_back}, "complete": false' in out
     assert untouched(own_database, "ok") == MANY - brought_back
@@ -113,17 +113,17 @@ def test_interrupted_retry_says_how_far_it_came_and_leaves_the_rest(
     with own.terminal(*command) as child:
         child.expect(f"Retry {left:,} DEAD_LETTERED jobs on ok\\? ")
         child.sendline("y")
-        child.expect(rf"[1-9][\d,]* of {left:,} put back in line")
+        child.expect(rf"[1-9][\d,]* of {left:,} retried")
         child.sendintr()
         assert ended(child) == 130
-        told = re.search(rf"([\d,]+) of {left:,} were put back in line; the rest", plain_text(child.before))
-    assert told is not None
-    left -= int(told[1].replace(",", ""))
+        found = re.search(rf"([\d,]+) of {left:,} were retried; the rest", plain_text(child.before))
+    assert found is not None
+    left -= int(found[1].replace(",", ""))
     assert untouched(own_database, "ok") == left
 
     result = own(*command, "--yes")
     assert result.code == 0
-    assert f"{left:,} DEAD_LETTERED jobs on ok were put back in line." in result.out
+    assert f"{left:,} DEAD_LETTERED jobs on ok were retried." in result.out
     (row,) = sql(own_database, "SELECT count(*) FROM pulse.jobs WHERE last_error = 'connection refused'")
     assert row[0] == MANY  # none is lost
     assert "DEAD_LETTERED" not in statuses(own_database, "ok")
@@ -132,12 +132,16 @@ def test_interrupted_retry_says_how_far_it_came_and_leaves_the_rest(
 @pytest.mark.parametrize(
     ("trouble", "code", "sentence"),
     [
-        (sdk.Unavailable("No pulsed answers."), 5, "when: No pulsed answers. Go on with the same command."),
-        (sdk.PermissionDenied("Not you."), 4, "500 of 900 were put back in line, then: Not you."),
-        (KeyboardInterrupt(), 130, "and perhaps the batch after them; the rest is untouched."),
+        (
+            sdk.Unavailable("No pulsed answers."),
+            5,
+            "when: No pulsed answers. Continue with the same command.",
+        ),
+        (sdk.PermissionDenied("Not you."), 4, "500 of 900 were retried, then: Not you."),
+        (KeyboardInterrupt(), 130, "and perhaps one more batch; the rest is untouched."),
     ],
 )
-def test_batch_without_an_answer_is_not_counted_but_told(
+def test_batch_without_an_answer_is_reported_but_not_counted(
     address: str, trouble: BaseException, code: int, sentence: str
 ) -> None:
     answers = iter([sdk.Batch(500, "cursor")])
@@ -148,11 +152,11 @@ def test_batch_without_an_answer_is_not_counted_but_told(
         return answer
 
     with sdk.SyncPulse(address) as client:
-        done, _, failure = go_through(client, Action("retry", "put back in line", (), step), {}, 900)
+        done, _, failure = go_through(client, Action("retry", "retried", (), step), {}, 900)
     assert done == 500
     assert failure is not None
     assert failure.code == code
-    assert failure.sentence.startswith("500 of 900 were put back in line")
+    assert failure.sentence.startswith("500 of 900 were retried")
     assert sentence in failure.sentence
 
 
@@ -163,16 +167,14 @@ def test_dry_run_counts_shows_and_changes_nothing(own: CommandLine, own_database
     bury(own_database, topic, 7)
     result = own("jobs", "retry", "--topic", topic, "--dry-run")
     assert result.code == 0
-    assert f"7 DEAD_LETTERED jobs on {topic} would be put back in line." in result.out
+    assert f"7 DEAD_LETTERED jobs on {topic} would be retried." in result.out
     assert result.out.count("connection refused") == 3
     shape = own("jobs", "retry", "--topic", topic, "--dry-run", "-o", "json").json
     assert (shape["matched"], shape["changed"], shape["dry_run"]) == (7, 0, True)
     assert untouched(own_database, topic) == 7
 
 
-def test_pipe_without_yes_is_refused_and_told_the_count(
-    own: CommandLine, own_database: str, topic: str
-) -> None:
+def test_pipe_without_yes_is_refused_with_the_count(own: CommandLine, own_database: str, topic: str) -> None:
     bury(own_database, topic, 7)
     result = own("jobs", "retry", "--topic", topic)
     assert (result.code, result.out) == (2, "")
@@ -199,14 +201,14 @@ def test_terminal_shows_a_bar_and_the_outcome(own: CommandLine, own_database: st
     result = own.screen("jobs", "retry", "--topic", topic, "--yes")
     assert result.code == 0
     assert "━" in result.out
-    assert f"1,200 DEAD_LETTERED jobs on {topic} were put back in line." in plain_text(result.out)
+    assert f"1,200 DEAD_LETTERED jobs on {topic} were retried." in plain_text(result.out)
     assert statuses(own_database, topic) == {"PENDING": 1200}
 
 
 def test_retry_grants_attempts(own: CommandLine, own_database: str, topic: str) -> None:
     bury(own_database, topic, 1)
     result = own("jobs", "retry", "--topic", topic, "--attempts", "3", "--yes")
-    assert f"1 DEAD_LETTERED job on {topic} was put back in line." in result.out
+    assert f"1 DEAD_LETTERED job on {topic} was retried." in result.out
     (job,) = own("jobs", "list", "--topic", topic, "-o", "json").json
     assert job["max_attempts"] == 4
 
@@ -231,7 +233,7 @@ def test_canceled_jobs_come_back_only_when_asked_for(own: CommandLine, topic: st
     own("jobs", "cancel", "--topic", topic, "--yes")
     assert "There are no DEAD_LETTERED jobs" in own("jobs", "retry", "--topic", topic, "--yes").out
     result = own("jobs", "retry", "--topic", topic, "--status", "CANCELED", "--yes")
-    assert f"3 CANCELED jobs on {topic} were put back in line." in result.out
+    assert f"3 CANCELED jobs on {topic} were retried." in result.out
 
 
 # ---------------------------------------------------------------- cancel
@@ -250,13 +252,13 @@ def test_cancel_meets_all_that_has_not_finished(own: CommandLine, own_database: 
     assert {job["last_error"] for job in found} == {"wrong file"}
 
 
-def test_cancel_tells_how_many_there_are_of_each_status(own: CommandLine, topic: str) -> None:
+def test_cancel_shows_the_count_of_each_status(own: CommandLine, topic: str) -> None:
     own("submit", topic, "--count", "3")
     shown = own("jobs", "cancel", "--topic", topic, "--dry-run").out
     assert shown.splitlines()[:2] == [f"3 jobs on {topic} would be canceled.", "3 PENDING"]
 
 
-def test_nothing_that_matches_is_no_failure(own: CommandLine, topic: str) -> None:
+def test_no_match_is_not_a_failure(own: CommandLine, topic: str) -> None:
     result = own("jobs", "cancel", "--topic", topic)
     assert result.code == 0
     assert f"There are no jobs on {topic}" in result.out
@@ -265,27 +267,28 @@ def test_nothing_that_matches_is_no_failure(own: CommandLine, topic: str) -> Non
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["cancel"], "Say which jobs to cancel"),
-        (["retry"], "Say which jobs to retry"),
-        (["retry", "--yes"], "Say which jobs to retry"),
-        (["retry", "--status", "RUNNING"], "only DEAD_LETTERED, CANCELED can"),
-        (["cancel", "--status", "COMPLETED"], "only PENDING, RUNNING, RETRYING can"),
+        (["cancel"], "Give the jobs to cancel"),
+        (["retry"], "Give the jobs to retry"),
+        (["retry", "--yes"], "Give the jobs to retry"),
+        (["retry", "--status", "RUNNING"], "only DEAD_LETTERED, CANCELED jobs can"),
+        (["cancel", "--status", "COMPLETED"], "only PENDING, RUNNING, RETRYING jobs can"),
         (["cancel", "0199c0de", "--topic", "t"], "not both"),
         (["retry", "0199c0de", "--dry-run"], "not both"),
-        (["delete"], "Say which jobs to delete"),
-        (["delete", "--topic", "t"], "--status which ones to delete: COMPLETED, DEAD_LETTERED, CANCELED"),
-        (["delete", "--status", "RUNNING"], "only COMPLETED, DEAD_LETTERED, CANCELED can"),
-        (["prioritize", "--priority", "1"], "Say which jobs to prioritize"),
+        (["delete"], "Give the jobs to delete"),
+        (["delete", "--topic", "t"], "--status of the jobs to delete: COMPLETED, DEAD_LETTERED, CANCELED"),
+        (["delete", "--status", "RUNNING"], "only COMPLETED, DEAD_LETTERED, CANCELED jobs can"),
+        (["prioritize", "--priority", "1"], "Give the jobs to prioritize"),
         (["prioritize", "--topic", "t"], "--priority"),
-        (["prioritize", "--status", "CANCELED", "--priority", "1"], "only PENDING, RUNNING, RETRYING can"),
+        (
+            ["prioritize", "--status", "CANCELED", "--priority", "1"],
+            "only PENDING, RUNNING, RETRYING jobs can",
+        ),
         (["prioritize", "0199c0de", "--metadata", "a=b", "--priority", "1"], "not both"),
-        (["cancel", "--error-group", "86194952523c"], "only PENDING, RUNNING, RETRYING can"),
+        (["cancel", "--error-group", "86194952523c"], "only PENDING, RUNNING, RETRYING jobs can"),
         (["list", "--metadata", "tenant"], "name=value"),
     ],
 )
-def test_misuse_is_a_sentence_before_anything_is_asked(
-    alone: CommandLine, options: list[str], sentence: str
-) -> None:
+def test_misuse_is_a_sentence_before_any_call(alone: CommandLine, options: list[str], sentence: str) -> None:
     result = alone("jobs", *options)
     assert (result.code, result.out) == (2, "")
     assert sentence in result.err

@@ -23,7 +23,7 @@ def test_groups_are_listed_and_retried_by_their_id(own: CommandLine, own_databas
     newest, other = sorted(
         until(own, command, lambda found: len(found) == 2), key=lambda group: group["count"], reverse=True
     )
-    documented = next(shape for title, shape in SHAPES.items() if title.startswith("Dead letters"))
+    documented = next(shape for title, shape in SHAPES.items() if title.startswith("A group of dead letters"))
     assert list(newest) == list(documented)
     assert (newest["error_group"], newest["count"], other["error_group"]) == (GROUP, 3, "none")
     assert {len(row) for row in own(*command, "-o", "plain").rows} == {len(PLAIN["`dead-letters`"])}
@@ -33,6 +33,6 @@ def test_groups_are_listed_and_retried_by_their_id(own: CommandLine, own_databas
     assert "1 more groups are not shown" in own(*command, "--limit", "1").err
 
     result = own("jobs", "retry", "--topic", topic, "--error-group", GROUP, "--yes")
-    assert f"3 DEAD_LETTERED jobs on {topic}, of the group {GROUP} were put back in line." in result.out
+    assert f"3 DEAD_LETTERED jobs on {topic}, of the group {GROUP} were retried." in result.out
     assert own("jobs", "list", "--topic", topic, "--error-group", "none", "-o", "plain").out.count("\n") == 2
     assert statuses(own_database, topic) == {"PENDING": 3, "DEAD_LETTERED": 2}

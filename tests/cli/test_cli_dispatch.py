@@ -18,7 +18,7 @@ def test_nothing_is_paused_at_first(pulse: CommandLine) -> None:
     assert "nothing is paused" in pulse("dispatch", "status").out
 
 
-def test_pause_of_a_topic_tells_reason_and_since_when(pulse: CommandLine, topic: str) -> None:
+def test_pause_of_a_topic_shows_reason_and_time(pulse: CommandLine, topic: str) -> None:
     result = pulse("dispatch", "pause", "--topic", topic, "--reason", "mail is down")
     assert f"pulse dispatch resume --topic {topic}" in result.out
     shown = pulse("dispatch", "status").out
@@ -39,7 +39,7 @@ def test_pause_of_everything_at_a_terminal(switch: CommandLine) -> None:
 def test_resume_of_everything_names_the_topics_that_stay_paused(switch: CommandLine, topic: str) -> None:
     switch("dispatch", "pause", "--topic", topic)
     switch("dispatch", "pause")
-    assert "But everything is paused" in switch("dispatch", "resume", "--topic", topic).out
+    assert "But everything is still paused" in switch("dispatch", "resume", "--topic", topic).out
     switch("dispatch", "pause", "--topic", topic)
     assert f"Still paused by name: {topic}" in switch("dispatch", "resume").out
     switch("dispatch", "resume", "--topic", topic)
@@ -50,16 +50,16 @@ def test_plain_status_is_a_line_for_each_key(pulse: CommandLine) -> None:
     assert [row[0] for row in rows] == ["paused", "reason", "paused_at", "paused_by", "held_back", "topics"]
 
 
-def test_status_tells_how_much_is_held_back(switch: CommandLine, topic: str) -> None:
+def test_status_shows_how_many_jobs_wait(switch: CommandLine, topic: str) -> None:
     switch("dispatch", "pause", "--topic", topic)
-    assert "No job is held back by it" in switch("dispatch", "status").out
+    assert "No ready jobs wait" in switch("dispatch", "status").out
     switch("submit", topic, "--count", "3")
     switch("submit", topic, "--delay", "1h")  # waits, but not for this
     (paused,) = until(switch, ["dispatch", "status"], lambda shape: shape["topics"][0]["held_back"] == 3)[
         "topics"
     ]
     assert paused["topic"] == topic
-    assert "3 jobs are held back by it, the oldest for " in switch("dispatch", "status").out
+    assert "3 ready jobs wait, the oldest for " in switch("dispatch", "status").out
     switch("dispatch", "pause")
     assert until(switch, ["dispatch", "status"], lambda shape: shape["held_back"] >= 3)["paused"] is True
     switch("dispatch", "resume", "--topic", topic)

@@ -97,7 +97,7 @@ def test_table_on_a_tiny_terminal_still_shows_id_and_status(
     assert "PENDING" in result.out
 
 
-def test_status_is_colored_at_a_terminal_unless_somebody_minds(
+def test_status_is_colored_at_a_terminal_unless_no_color_is_set(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     stored(topic)
@@ -166,13 +166,13 @@ def test_list_filters_by_schedule_of_either_name(pulse: CommandLine, topic: str)
     assert pulse("jobs", "list", "--schedule", topic).code == 3
 
 
-def test_empty_list_says_what_was_looked_for(pulse: CommandLine, topic: str) -> None:
+def test_empty_list_names_the_filter(pulse: CommandLine, topic: str) -> None:
     result = pulse("jobs", "list", "--topic", topic, "--since", "2h", "--error", "timeout")
     assert f"There are no jobs on {topic}, submitted since 20" in result.err
     assert "with 'timeout' in the error" in result.err
 
 
-def test_time_that_is_none_is_misuse(pulse: CommandLine) -> None:
+def test_invalid_time_is_misuse(pulse: CommandLine) -> None:
     result = pulse("jobs", "list", "--since", "yesterday")
     assert result.code == 2
     assert "such as 2h" in result.err
@@ -181,7 +181,7 @@ def test_time_that_is_none_is_misuse(pulse: CommandLine) -> None:
 # ---------------------------------------------------------------- get
 
 
-def test_get_tells_the_whole_story(working: CommandLine) -> None:
+def test_get_shows_the_whole_job(working: CommandLine) -> None:
     payload = json.dumps({"text": "first line\nsecond \x1b[31mline"})
     job = working("submit", "fatal", "--payload", payload, "--wait", "-o", "json").json
     result = working("jobs", "get", job["id"])
@@ -205,7 +205,7 @@ def test_get_shows_every_failed_attempt(working: CommandLine) -> None:
     assert [f"attempt {number} failed" in shown for number in (1, 2, 3)] == [True] * 3
 
 
-def test_get_tells_who_runs_a_job(working: CommandLine) -> None:
+def test_get_shows_the_worker_of_a_running_job(working: CommandLine) -> None:
     job_id = working("submit", "forever", "-o", "plain").out.strip()
     with working.terminal("jobs", "list", "--topic", "forever", "--watch", "--interval", "200ms") as child:
         child.expect("RUNNING")
@@ -234,8 +234,8 @@ def test_json_of_a_job_has_the_documented_keys(
 @pytest.mark.parametrize(
     ("typed", "code", "sentence"),
     [
-        ("0000c0de", 3, "no job whose id begins with '0000c0de'"),
-        ("019", 2, "too little of an id"),
+        ("0000c0de", 3, "no job whose id starts with '0000c0de'"),
+        ("019", 2, "too short for a prefix"),
         ("nonsense", 2, "is not the id of a job"),
         (UNKNOWN + "0", 2, "is not the id of a job"),
         (UNKNOWN, 3, "pulse jobs list"),
@@ -247,7 +247,7 @@ def test_job_that_is_not_there(pulse: CommandLine, typed: str, code: int, senten
     assert sentence in result.err
 
 
-def test_reader_that_leaves_early_is_no_error(pulse: CommandLine, topic: str) -> None:
+def test_closed_pipe_is_not_an_error(pulse: CommandLine, topic: str) -> None:
     pulse("submit", topic, "--count", "900")
     with pulse.process("jobs", "list", "--topic", topic, "--all", "-o", "plain") as process:
         assert process.stdout is not None

@@ -7,9 +7,7 @@ from tests.cli.command_line import CommandLine, plain_text
 UNKNOWN = "0199c0de-0000-7000-8000-000000000001"
 
 
-def test_cancel_and_retry_bring_a_job_out_and_back(
-    pulse: CommandLine, topic: str, stored: Callable[..., str]
-) -> None:
+def test_canceled_job_can_be_retried(pulse: CommandLine, topic: str, stored: Callable[..., str]) -> None:
     job_id = stored(topic)
     (canceled,) = pulse("jobs", "cancel", job_id, "--reason", "sent twice", "-o", "json").json
     assert (canceled["status"], canceled["last_error"]) == ("CANCELED", "sent twice")
@@ -18,7 +16,7 @@ def test_cancel_and_retry_bring_a_job_out_and_back(
     assert pulse("jobs", "get", job_id, "-o", "json").json["max_attempts"] == 9
 
 
-def test_one_refusal_does_not_keep_the_others_from_their_turn(
+def test_one_refusal_does_not_stop_the_rest(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     first, second = stored(topic), stored(topic)
@@ -36,7 +34,7 @@ def test_retry_of_a_job_that_waits_is_refused(
     assert "PENDING" in result.err
 
 
-def test_ambiguous_id_stops_before_anything_is_canceled(
+def test_ambiguous_prefix_stops_before_anything_is_canceled(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     first, second = stored(topic), stored(topic)
@@ -48,7 +46,7 @@ def test_ambiguous_id_stops_before_anything_is_canceled(
     assert pulse("jobs", "get", first, "-o", "json").json["status"] == "PENDING"
 
 
-def test_unknown_beginning_stops_before_anything_is_canceled(
+def test_unknown_prefix_stops_before_anything_is_canceled(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     job_id = stored(topic)
@@ -56,9 +54,7 @@ def test_unknown_beginning_stops_before_anything_is_canceled(
     assert pulse("jobs", "get", job_id, "-o", "json").json["status"] == "PENDING"
 
 
-def test_beginning_of_an_id_is_enough_where_no_other_job_shares_it(
-    pulse: CommandLine, topic: str, stored: Callable[..., str]
-) -> None:
+def test_unique_prefix_of_an_id_is_enough(pulse: CommandLine, topic: str, stored: Callable[..., str]) -> None:
     job_id = stored(topic)
     for typed in (job_id[:-1], job_id[:-2].upper(), job_id.replace("-", "")[:30]):
         assert pulse("jobs", "get", typed, "-o", "json").json["id"] == job_id
@@ -69,5 +65,5 @@ def test_beginning_of_an_id_is_enough_where_no_other_job_shares_it(
 
 def test_cancel_at_a_terminal(pulse: CommandLine, topic: str, stored: Callable[..., str]) -> None:
     job_id = stored(topic)
-    assert "it is CANCELED now" in pulse.screen("jobs", "cancel", job_id).out
-    assert "it is PENDING now" in pulse.screen("jobs", "retry", job_id).out
+    assert "it is now CANCELED" in pulse.screen("jobs", "cancel", job_id).out
+    assert "it is now PENDING" in pulse.screen("jobs", "retry", job_id).out

@@ -22,7 +22,7 @@ def test_limits_are_those_of_pulsed() -> None:
     assert tuning.PASSWORD_BYTES == users.MAX_PASSWORD_BYTES
 
 
-def test_as_many_fires_can_be_previewed_as_pulsed_tells() -> None:
+def test_as_many_fires_can_be_previewed_as_pulsed_allows() -> None:
     (count,) = (param.type for param in preview.params if param.name == "count")
     assert isinstance(count, click.IntRange)
     assert count.max == limits.MAX_PREVIEW

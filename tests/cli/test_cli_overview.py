@@ -119,7 +119,7 @@ def test_topics_fit_the_terminal(own: CommandLine, two: tuple[str, str], columns
 # ---------------------------------------------------------------- workers
 
 
-def test_workers_tell_what_they_hold_until_their_leases_end(own: CommandLine, tmp_path: Path) -> None:
+def test_workers_show_held_jobs_until_their_leases_end(own: CommandLine, tmp_path: Path) -> None:
     own("submit", "forever", "--count", "4")
     with working_beside(own, tmp_path) as process:
         (worker,) = until(own, ["workers"], lambda found: found and found[0]["held_count"] == 3)
@@ -153,11 +153,11 @@ def test_top_fits_80_by_24_and_ends_with_q(own: CommandLine, topic: str) -> None
     own("dispatch", "pause", "--topic", topic, "--reason", "mail is down")
     with own.terminal("top", "--interval", "200ms", columns=80, lines=24) as child:
         child.expect("q quits")
-        child.expect(f"PAUSED: {topic} for .*, 0 held back: mail is down")
+        child.expect(f"PAUSED: {topic} for .*, 0 waiting: mail is down")
         child.expect("TOPIC")
         child.expect("WORKER|No worker is connected")
         own("submit", topic, "--count", "1234")
-        child.expect(f"{topic} for .*, 1,234 held back")
+        child.expect(f"{topic} for .*, 1,234 waiting")
         child.press("\x1bOq")  # a key whose sequence has a q in it
         child.press("q")
         assert ended(child) == 0
@@ -181,7 +181,7 @@ def test_piped_top_is_one_snapshot(own: CommandLine, two: tuple[str, str]) -> No
     assert two[0] in out
     assert "\x1b" not in out
     shape = own("top", "-o", "json").json
-    documented = next(shape for title, shape in SHAPES.items() if title.startswith("Everything at"))
+    documented = next(shape for title, shape in SHAPES.items() if title.startswith("A snapshot of"))
     assert list(shape) == list(documented)
     assert two[0] in {topic["topic"] for topic in shape["topics"]}
     assert [row[0] for row in own("top", "-o", "plain").rows] == list(documented)
@@ -199,7 +199,7 @@ def test_top_and_tail_go_on_when_the_server_comes_back(own_database: str, tmp_pa
         assert tail.stdout is not None
         tail.stderr.readline()
     try:
-        screen.expect("As it was .* ago")
+        screen.expect("Snapshot of .* ago")
         screen.expect("No pulsed answers")
         with serving(own_database, PULSE_GRPC_ADDR=address):
             pulse("submit", "delta")

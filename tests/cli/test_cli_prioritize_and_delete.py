@@ -14,7 +14,7 @@ def test_named_jobs_get_another_priority(pulse: CommandLine, topic: str) -> None
     result = pulse("jobs", "prioritize", first, second, "--priority", "7")
 
     assert result.code == 0
-    assert f"{first} on {topic} has the priority 7 now." in result.out
+    assert f"{first} on {topic} now has priority 7." in result.out
     assert pulse("jobs", "get", second, "-o", "json").json["priority"] == 7
 
 
@@ -65,4 +65,4 @@ def test_completed_jobs_are_deleted_without_a_count(own: CommandLine, own_databa
 
     assert (result.json["matched"], result.json["changed"], result.json["complete"]) == (None, 1200, True)
     assert statuses(own_database, topic) == {}
-    assert "nothing to be deleted" in own(*command, "--yes").out
+    assert "Nothing was deleted" in own(*command, "--yes").out

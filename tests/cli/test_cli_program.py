@@ -34,7 +34,7 @@ EVERY = dict(commands(program))
 
 
 def test_help_loads_neither_grpc_nor_rich() -> None:
-    """Start-up is what everybody pays for, and these two would double it."""
+    """Every command pays for start-up, and these imports would double it."""
     script = (
         "import sys, json\nfrom pulse_cli.main import run\nrun(['--help'])\n"
         "print(json.dumps([n for n in ('grpc', 'pulse', 'rich', 'bcrypt', 'asyncio') if n in sys.modules]))"
@@ -86,8 +86,8 @@ def test_every_example_can_be_typed(example: str) -> None:
 
 
 def test_every_command_has_an_example_of_its_own() -> None:
-    told = {path for path, example in EXAMPLES if tuple(shlex.split(example)[1 : 1 + len(path)]) == path}
-    assert told == set(EVERY)
+    shown = {path for path, example in EXAMPLES if tuple(shlex.split(example)[1 : 1 + len(path)]) == path}
+    assert shown == set(EVERY)
 
 
 def test_no_command_shows_the_help_of_its_group(alone: CommandLine) -> None:
@@ -96,7 +96,7 @@ def test_no_command_shows_the_help_of_its_group(alone: CommandLine) -> None:
     assert "Commands:" in result.err
 
 
-def test_mistyped_command_is_told_the_nearest(alone: CommandLine) -> None:
+def test_mistyped_command_suggests_the_nearest(alone: CommandLine) -> None:
     assert "Did you mean 'jobs'?" in alone("jbos").err
     assert "Did you mean 'list'?" in alone("jobs", "lits").err
     assert alone("jbos").code == 2
@@ -132,7 +132,7 @@ def test_completion_prints_a_script(alone: CommandLine, shell: str) -> None:
     ("words", "expected"),
     [("pulse jo", "jobs"), ("pulse jobs ", "cancel"), ("pulse jobs list --status D", "DEAD_LETTERED")],
 )
-def test_shell_is_told_what_comes_next(alone: CommandLine, words: str, expected: str) -> None:
+def test_shell_completion_lists_what_comes_next(alone: CommandLine, words: str, expected: str) -> None:
     variables = {
         "_PULSE_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
@@ -183,7 +183,7 @@ def test_passwd_in_a_pipe_says_how(alone: CommandLine) -> None:
     assert "--password-stdin" in alone("passwd").err
 
 
-# ---------------------------------------------------------------- what nobody expected
+# ---------------------------------------------------------------- unexpected errors
 
 
 def test_bug_is_a_sentence_and_1(alone: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_bug_is_a_sentence_and_1(alone: CommandLine, monkeypatch: pytest.MonkeyP
         alone("config", "show", PULSE_DEBUG="1")
 
 
-def test_terminal_that_knows_few_characters_is_no_failure(alone: CommandLine) -> None:
+def test_ascii_terminal_is_not_a_failure(alone: CommandLine) -> None:
     with alone.process("config", "show", PYTHONIOENCODING="latin-1") as process:
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 0

@@ -23,9 +23,9 @@ def test_created_schedule_has_what_was_asked_for(pulse: CommandLine, topic: str)
     assert (made["metadata"], made["payload"], made["at"], made["every"]) == ({"a": "b"}, [1], None, None)
 
 
-def test_person_who_makes_a_cron_schedule_sees_when_it_fires(pulse: CommandLine, topic: str) -> None:
+def test_created_cron_schedule_shows_its_next_fires(pulse: CommandLine, topic: str) -> None:
     result = pulse("schedules", "create", topic, "--cron", "@daily")
-    assert "Fires next" in result.out
+    assert "Next fires" in result.out
     assert result.out.count("00:00:00") >= 5
 
 
@@ -69,7 +69,7 @@ def test_update_changes_what_is_given_and_leaves_the_rest(pulse: CommandLine, ni
 def test_update_of_nothing_is_misuse(pulse: CommandLine, nightly: str) -> None:
     result = pulse("schedules", "update", nightly)
     assert result.code == 2
-    assert "Say what to change" in result.err
+    assert "Give what to change" in result.err
 
 
 def test_pause_and_resume(pulse: CommandLine, nightly: str) -> None:
@@ -118,7 +118,7 @@ def test_delete_asks_first(pulse: CommandLine, nightly: str) -> None:
     assert pulse("schedules", "get", nightly).code == 3
 
 
-def test_delete_in_a_pipe_wants_to_be_told(pulse: CommandLine, nightly: str) -> None:
+def test_delete_in_a_pipe_requires_yes(pulse: CommandLine, nightly: str) -> None:
     assert "--yes" in pulse("schedules", "delete", nightly).err
     assert pulse("schedules", "delete", nightly, "--yes").code == 0
     result = pulse("schedules", "delete", nightly, "--yes")
@@ -129,7 +129,7 @@ def test_delete_in_a_pipe_wants_to_be_told(pulse: CommandLine, nightly: str) -> 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "Say when"),
+        ([], "Give a timetable"),
         (["--every", "1h", "--cron", "@daily"], "--every, --cron"),
         (["--every", "1h", "--tz", "Europe/Paris"], "--tz goes with --cron"),
         (["--cron", "every day"], "cron"),

@@ -190,7 +190,7 @@ def test_file_is_where_xdg_says(variables: dict[str, str], expected: str) -> Non
 # ---------------------------------------------------------------- as the commands do it
 
 
-def test_config_show_tells_where_each_value_comes_from(alone: CommandLine) -> None:
+def test_config_show_names_the_source_of_each_value(alone: CommandLine) -> None:
     alone.config_path.parent.mkdir(parents=True)
     saved = {"address": "saved:1", "user": "ops", "password": "secret-of-file", "tls": True}
     alone.config_path.write_text(json.dumps({"current": "prod", "contexts": {"prod": saved}}))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pulse as sdk
-from pulse_cli.loops.wait import Notice
+from pulse_cli.loops.wait import ChangeSignal
 from tests.cli.command_line import CommandLine, ended
 
 
@@ -24,10 +24,10 @@ def test_stored_job_has_what_was_asked_for(pulse: CommandLine, topic: str) -> No
     assert job["metadata"] == {"tenant": "acme"}
 
 
-def test_person_is_told_the_id(pulse: CommandLine, topic: str) -> None:
+def test_submit_prints_the_id(pulse: CommandLine, topic: str) -> None:
     result = pulse("submit", topic)
     assert result.code == 0
-    assert result.out.startswith("Stored 0")
+    assert result.out.startswith("Submitted 0")
     assert f"on {topic}." in result.out
 
 
@@ -55,7 +55,7 @@ def test_raw_payload_travels_as_it_is(pulse: CommandLine, topic: str) -> None:
     assert (job["payload"], job["payload_base64"]) == (None, "AP97")
 
 
-def test_same_key_is_told_as_a_duplicate(pulse: CommandLine, topic: str) -> None:
+def test_same_key_is_reported_as_a_duplicate(pulse: CommandLine, topic: str) -> None:
     first = pulse("submit", topic, "--key", "k", "-o", "json").json
     second = pulse("submit", topic, "--key", "k", "-o", "json").json
     assert second == first | {"duplicate": True}
@@ -80,7 +80,7 @@ def test_time_without_a_zone_is_the_machines(pulse: CommandLine, topic: str) -> 
 def test_count_stores_that_many(pulse: CommandLine, topic: str) -> None:
     result = pulse("submit", topic, "--count", "3", "-o", "json")
     assert len({job["id"] for job in result.json}) == 3
-    assert "Stored 2 jobs" in pulse("submit", topic, "--count", "2").out
+    assert "Submitted 2 jobs" in pulse("submit", topic, "--count", "2").out
     assert len(pulse("jobs", "list", "--topic", topic, "-o", "json").json) == 5
 
 
@@ -101,11 +101,11 @@ def test_wait_ends_with_1_and_the_error_for_a_job_that_failed(working: CommandLi
     assert result.err == ""
 
 
-def test_wait_for_several_tells_how_many_ended_how(working: CommandLine) -> None:
+def test_wait_for_several_counts_each_result(working: CommandLine) -> None:
     assert "3 COMPLETED" in working("submit", "ok", "--count", "3", "--wait").out
 
 
-def test_wait_gives_up_when_told_to(pulse: CommandLine, topic: str) -> None:
+def test_wait_ends_after_its_timeout(pulse: CommandLine, topic: str) -> None:
     result = pulse("submit", topic, "--wait-timeout", "100ms")
     assert result.code == 1
     assert "pulse jobs get 0" in result.err
@@ -116,7 +116,7 @@ def test_terminal_shows_what_is_waited_for_and_ctrl_c_leaves_the_job(pulse: Comm
         child.expect("PENDING")
         child.sendintr()
         assert ended(child) == 130
-        assert "The job goes on" in child.before
+        assert "The job continues" in child.before
     assert len(pulse("jobs", "list", "--topic", topic, "-o", "json").json) == 1
 
 
@@ -129,7 +129,7 @@ def test_terminal_shows_the_outcome_in_color(working: CommandLine) -> None:
 def test_interrupted_wait_in_a_pipe_leaves_no_traceback(pulse: CommandLine, topic: str) -> None:
     with pulse.process("submit", topic, "--wait") as process:
         assert process.stdout is not None
-        assert process.stdout.readline().startswith("Stored")
+        assert process.stdout.readline().startswith("Submitted")
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -144,7 +144,7 @@ def test_change_of_a_job_is_noticed_when_it_happens(
         monkeypatch.setattr("pulse_cli.tuning.LARGEST_WATCH", 0)
     with sdk.SyncPulse(address) as client:
         job = client.enqueue(topic)
-        notice = Notice(client, [job.id], [topic])
+        notice = ChangeSignal(client, [job.id], [topic])
         assert notice.wait(30)  # it watches from here on
         client.cancel(job.id)
         assert notice.wait(30)
@@ -156,10 +156,10 @@ def test_change_of_a_job_is_noticed_when_it_happens(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--payload", "{to: 1}"], "not JSON: Expecting property name"),
-        (["--payload", ""], "not JSON"),
+        (["--payload", "{to: 1}"], "Not valid JSON in --payload: Expecting property name"),
+        (["--payload", ""], "Not valid JSON"),
         (["--file", "/does/not/exist"], "/does/not/exist cannot be read"),
-        (["--payload", "1", "--file", "x"], "not several of them"),
+        (["--payload", "1", "--file", "x"], "Give one of --payload"),
         (["something"], "Unexpected 'something'"),
         (["--delay", "5"], "'5' is not a duration"),
         (["--delay", "1m", "--at", "2030-01-01T00:00"], "--delay or --at, not both"),

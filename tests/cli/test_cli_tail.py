@@ -32,7 +32,7 @@ def test_tail_sees_the_whole_life_of_a_job(working: CommandLine) -> None:
     assert seen[-1]["error"] == "not now"
     assert seen[-1]["worker_id"]
     assert [line["at"] for line in seen] == sorted(line["at"] for line in seen)
-    documented = next(shape for title, shape in SHAPES.items() if title.startswith("A change, in"))
+    documented = next(shape for title, shape in SHAPES.items() if title.startswith("A transition, in"))
     assert list(seen[0]) == list(documented)
 
 
@@ -52,7 +52,7 @@ def test_tail_at_a_terminal_gives_errors_a_line_of_their_own(working: CommandLin
         assert "Traceback" not in child.before
 
 
-def test_tail_of_one_job_tells_where_it_stands(
+def test_tail_of_one_job_shows_its_current_status(
     pulse: CommandLine, topic: str, stored: Callable[..., str]
 ) -> None:
     followed, other = stored(topic), stored(topic)

@@ -23,7 +23,7 @@ NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "now"), (-0.4, "now"), (180, "3m ago"), (-7200, "in 2h"), (86400, "1d ago")]
 )
-def test_moment_is_told_relative_to_now(seconds: float, text: str) -> None:
+def test_moment_is_relative_to_now(seconds: float, text: str) -> None:
     assert ago(NOON - timedelta(seconds=seconds), NOON) == text
 
 
@@ -34,7 +34,7 @@ def test_past_moment_is_how_long_ago_or_when(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2", "9999999w"])
-def test_what_is_no_past_moment_is_refused(text: str) -> None:
+def test_what_is_not_a_past_moment_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match=r"\.$"):
         past_moment(text)
 
@@ -115,7 +115,7 @@ def test_foreign_text_has_no_control_characters_left(text: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"NaN", b"{", b"\xff", b"[" * 100_000])
-def test_payload_that_is_no_json_is_base64(payload: bytes) -> None:
+def test_payload_that_is_not_json_is_base64(payload: bytes) -> None:
     shape = payload_shape(payload)
     assert shape["payload"] is None
     assert shape["payload_base64"]
@@ -126,7 +126,7 @@ def test_changed_files_are_new_gone_or_different() -> None:
 
 
 @given(st.lists(st.text(alphabet="ab日🙂", max_size=6), max_size=5), st.integers(1, 20))
-def test_cut_line_is_no_wider_than_told(texts: list[str], width: int) -> None:
+def test_cut_line_is_no_wider_than_its_limit(texts: list[str], width: int) -> None:
     line = [Cell(text) for text in texts]
     shorter = cut_line(line, width)
     assert line_width(shorter) <= width

@@ -51,9 +51,7 @@ def test_sigterm_drains_and_ends_with_0(pulse: CommandLine, application: Path, t
     assert process.returncode == 0
 
 
-def test_worker_serves_only_the_topics_it_is_told_to(
-    pulse: CommandLine, application: Path, topic: str
-) -> None:
+def test_worker_serves_only_the_topics_given(pulse: CommandLine, application: Path, topic: str) -> None:
     passed_over = pulse("submit", topic, "-o", "plain").out.strip()
     with pulse.process("worker", "shop.tasks:app", "--topics", f"{topic}-other", cwd=application) as process:
         assert pulse("submit", f"{topic}-other", "--wait").code == 0
@@ -84,7 +82,7 @@ def test_saved_context_reaches_the_application(pulse: CommandLine, application: 
         process.communicate(timeout=30)
 
 
-def test_reload_starts_the_worker_anew_when_a_file_changes(
+def test_reload_restarts_the_worker_when_a_file_changes(
     pulse: CommandLine, application: Path, topic: str
 ) -> None:
     with pulse.terminal("worker", "shop.tasks:app", "--reload", cwd=application, columns=200) as child:
@@ -98,7 +96,7 @@ def test_reload_starts_the_worker_anew_when_a_file_changes(
         child.expect("second")
         (application / "shop" / "tasks.py").write_text("this is not Python")
         child.expect("cannot be imported")
-        child.expect("it starts again when a file changes")
+        child.expect("It starts again when a file changes")
         (application / "shop" / "tasks.py").write_text(APPLICATION.format(topic=topic, word="third"))
         child.expect("Connected to pulsed")
         child.sendintr()
@@ -114,7 +112,7 @@ def test_reload_starts_the_worker_anew_when_a_file_changes(
         ("shop.tasks:greet", "not a Pulse object"),
         ("shop/tasks.py", "tasks:app"),
         ("shop", "has no Pulse object"),
-        (":app", "names no application"),
+        (":app", "is not an application"),
         ("shop.broken:app", "ZeroDivisionError: division by zero"),
         ("shop.missing:app", "ModuleNotFoundError"),
     ],

@@ -1,1 +1,1 @@
-"""One module for each command of `pulse`. None imports the SDK or rich before it runs."""
+"""The commands of `pulse`. None imports the SDK or rich before it runs."""

@@ -26,8 +26,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    # Not the class's own source(): it asks the bash on the path for its version, and that is not always
-    # the one that will read this.
+    # Not the class's own source(): it checks the version of the bash on the path, which may be another one.
     click.echo(ShellComplete.source(kind(ctx.find_root().command, {}, "pulse", "_PULSE_COMPLETE")))
 
 

@@ -1,4 +1,4 @@
-"""`pulse whoami`, `pulse save creds` and `pulse passwd`: who calls, and with which password."""
+"""`pulse whoami`, `pulse save creds` and `pulse passwd`: users and passwords."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Command,
-    short_help="Show who the server takes you for.",
+    short_help="Show your user and role.",
     examples="""
         pulse whoami
         pulse whoami --output json | jq -r .role
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     """,
 )
 def whoami() -> None:
-    """Show who the server takes you for. The JSON also lists the calls that this user may make."""
+    """Show the user and role that the server assigns to you. The JSON also lists the permitted calls."""
     with connected() as client:
         identity = client.whoami()
     output_here().show_one(identity_shape(identity), lambda: _describe(identity))
@@ -46,7 +46,7 @@ def whoami() -> None:
 
 def _describe(identity: pulse.Identity) -> Iterator[Line]:
     yield from facts(
-        ("User", identity.user or "nobody: this server asks for no password"),
+        ("User", identity.user or "none: this server does not require a login"),
         ("Role", identity.role),
         present=now(),
     )
@@ -54,7 +54,7 @@ def _describe(identity: pulse.Identity) -> Iterator[Line]:
 
 @click.group(cls=Group, examples="pulse save creds\npulse save creds --context production")
 def save() -> None:
-    """Save how to reach pulsed."""
+    """Save a connection to pulsed."""
 
 
 @save.command(
@@ -65,40 +65,42 @@ def save() -> None:
         printf %s "$SECRET" | pulse save creds --addr pulse.example:50051 --user ops --password-stdin
     """,
 )
-@click.option("--check/--no-check", default=True, help="Log in first, and save nothing if that is refused.")
+@click.option("--check/--no-check", default=True, help="Log in first, and save nothing if the login fails.")
 def creds(check: bool) -> None:
-    """Save an address and credentials, so that no command has to be told again.
+    """Save an address and credentials for later commands.
 
-    What is not given as an option is asked for. The file is $XDG_CONFIG_HOME/pulse/config.json or
-    ~/.config/pulse/config.json, readable by you only. With --context several can be kept; `pulse
-    config use` chooses among them.
+    Prompts for what is not given as an option. The file is $XDG_CONFIG_HOME/pulse/config.json or
+    ~/.config/pulse/config.json, readable by you only. Use --context to save several; `pulse
+    config use` switches between them.
     """
     settings = _ask(settings_here(any_context=True))
     name = settings["context"]
     if not name.strip() or not name.isprintable():
         raise Misuse(f"{name!r} cannot be the name of a context: use letters, digits and dashes.")
     warning = _check(settings) if check else None
-    # Read again: a question may have waited for its answer for long.
+    # Read again: the prompts may have taken long.
     before = read_config(config_path(os.environ))
     saved = before.with_context(name, {field: settings[field] for field in FIELDS if field != "context"})
     write_config(saved)
     shape = {"path": str(saved.path), "context": name, "current": saved.current == name}
     sentence = f"Saved as the context {name} in {saved.path}."
     if saved.current != name:
-        sentence += f" Use it with --context {name}, or always: pulse config use {name}"
+        sentence += f" Use it with --context {name}, or make it the default: pulse config use {name}"
     output_here().show_done(sentence, shape)
     if warning:
         hint(f"pulse: warning: {warning}")
 
 
 def _ask(settings: Settings) -> Settings:
-    """Ask for what no option gave. Without a terminal, what the environment or the file say is taken."""
+    """Prompt for what no option gave. Without a terminal, use the environment and the file."""
     flags = given(click.get_current_context())
     if sys.stdin.isatty():
         if "address" not in flags:
             flags["address"] = click.prompt("Address of pulsed", default=settings["address"], err=True)
         if "user" not in flags:
-            asked = click.prompt("User (empty if it asks for none)", default=settings["user"] or "", err=True)
+            asked = click.prompt(
+                "User (empty if no login is required)", default=settings["user"] or "", err=True
+            )
             flags["user"] = asked.strip()
         if flags["user"] and "password" not in flags:
             flags["password"] = click.prompt("Password", hide_input=True, err=True)
@@ -111,27 +113,27 @@ def _ask(settings: Settings) -> Settings:
 
 
 def _without_credentials(settings: Settings) -> Settings:
-    nobody = {
+    environment = {
         name: value for name, value in os.environ.items() if name not in ("PULSE_USER", "PULSE_PASSWORD")
     }
     name = settings["context"]
     kept = dict(settings.config.contexts.get(name, {}))
     kept.pop("user", None)
     kept.pop("password", None)
-    return resolve(given(click.get_current_context()), nobody, settings.config.with_context(name, kept))
+    return resolve(given(click.get_current_context()), environment, settings.config.with_context(name, kept))
 
 
 def _check(settings: Settings) -> str | None:
-    """Log in. Returns a warning if nobody was there to ask; raises the SDK's error if it is refused."""
+    """Log in. Returns a warning if the server is unavailable; raises the SDK's error if the login fails."""
     import pulse
 
     with client_for(settings) as client:
         try:
             client.dispatch_status()
         except pulse.PermissionDenied:
-            pass  # known, and not allowed to look: that is for an administrator to decide
+            pass  # the login is valid; permissions are up to the administrator
         except pulse.Unavailable as error:
-            return f"this could not be tried out: {error.message}"
+            return f"the login was not checked: {error.message}"
     return None
 
 
@@ -151,20 +153,20 @@ def _check(settings: Settings) -> str | None:
     default=tuning.BCRYPT_COST,
     show_default=True,
     metavar="N",
-    help="The work factor: one more doubles the time that a check takes.",
+    help="The work factor: each increment doubles the time of a check.",
 )
 def passwd(password_stdin: bool, cost: int) -> None:
-    """Ask for a password and print its bcrypt hash, for PULSE_AUTH_USERS and the users file of pulsed."""
+    """Prompt for a password and print its bcrypt hash, for PULSE_AUTH_USERS and the users file of pulsed."""
     password = new_password("Password", from_stdin=password_stdin).encode()
     if not password:
-        raise Misuse("The password is empty. Choose one that is not.")
+        raise Misuse("The password is empty. Choose another one.")
     if len(password) > tuning.PASSWORD_BYTES:
         raise Misuse(
-            f"The password has {len(password)} bytes, and bcrypt looks at {tuning.PASSWORD_BYTES} only. "
+            f"The password has {len(password)} bytes, and bcrypt uses only {tuning.PASSWORD_BYTES}. "
             "Choose a shorter one."
         )
     if b"\0" in password:
-        raise Misuse("The password contains a NUL character, at which bcrypt would stop. Choose another one.")
+        raise Misuse("The password contains a NUL character, where bcrypt stops. Choose another one.")
     import bcrypt
 
     hashed = bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode()
@@ -174,4 +176,4 @@ def passwd(password_stdin: bool, cost: int) -> None:
     else:
         output.show_done(hashed, {"hash": hashed})
     if output.is_for_people and sys.stdout.isatty():
-        hint("Give it to pulsed as name:hash or name:hash:role, in single quotes: a shell eats $ otherwise.")
+        hint("Give it to pulsed as name:hash or name:hash:role, in single quotes, because a shell expands $.")

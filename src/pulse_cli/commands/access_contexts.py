@@ -1,4 +1,4 @@
-"""`pulse config`: what is saved, and what counts."""
+"""`pulse config`: the saved contexts, and the settings in effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASK = "********"
 
 @click.group(cls=Group, connects=False, examples="pulse config show\npulse config use production")
 def config() -> None:
-    """See what is saved, and choose between contexts."""
+    """Show the settings, and switch between saved contexts."""
 
 
 @config.command(
@@ -33,7 +33,7 @@ def config() -> None:
     """,
 )
 def show() -> None:
-    """Show each setting that commands would use, and where it comes from. Secrets are masked."""
+    """Show each setting in effect and its source. Secrets are masked."""
     settings = settings_here(any_context=True)
     output = output_here()
     if not output.is_for_people:
@@ -52,7 +52,7 @@ def show() -> None:
         for name, setting in settings.values.items()
     ]
     print_lines(lay_out([Column("SETTING"), Column("VALUE"), Column("FROM")], rows, None))
-    there = "" if settings.config.path.exists() else " (not there yet: `pulse save creds` makes it)"
+    there = "" if settings.config.path.exists() else " (does not exist yet: `pulse save creds` creates it)"
     print_lines([[], [Cell(f"File: {settings.config.path}{there}", QUIET)]])
 
 
@@ -77,14 +77,14 @@ def contexts() -> None:
         shape,
         ("name", "current", "address", "user", "tls"),
     )
-    empty = f"No context is saved in {saved.path}. Make one with: pulse save creds"
+    empty = f"No context is saved in {saved.path}. Create one with: pulse save creds"
     output_here().show_list(list(saved.contexts), view, empty)
 
 
 @config.command("use", connects=False, examples="pulse config use production")
 @click.argument("name", metavar="CONTEXT")
 def use(name: str) -> None:
-    """Make a saved context the one that counts if no other is named."""
+    """Make a saved context the default."""
     saved = read_config(config_path(os.environ))
     if name not in saved.contexts:
         raise saved.unknown(name)
@@ -94,17 +94,17 @@ def use(name: str) -> None:
 
 @config.command("delete", connects=False, examples="pulse config delete staging")
 @click.argument("name", metavar="CONTEXT")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(name: str, yes: bool) -> None:
-    """Forget a saved context, its password included."""
+    """Delete a saved context and its password."""
     saved = read_config(config_path(os.environ))
     if name not in saved.contexts:
         raise saved.unknown(name)
-    confirm(f"Forget the context {name}?", yes=yes)
+    confirm(f"Delete the context {name}?", yes=yes)
     rest = saved.without_context(name)
     write_config(rest)
-    hint = "" if rest.current else " None is current now: pulse config use CONTEXT"
-    output_here().show_done(f"Forgot the context {name}.{hint}", {"deleted": name, "current": rest.current})
+    hint = "" if rest.current else " No context is current now. Choose one with: pulse config use CONTEXT"
+    output_here().show_done(f"Deleted the context {name}.{hint}", {"deleted": name, "current": rest.current})
 
 
 def _row(name: str, context: Context, saved: ConfigFile) -> Row:

@@ -1,4 +1,4 @@
-"""How commands are declared: with examples in their help, and with the options that all of them share."""
+"""The classes of commands: examples in their help, and shared options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Declared(click.Command):
         return [*super().get_params(ctx), *self.shared]
 
     def own_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return what only this command takes."""
+        """Return the parameters of this command alone."""
         return [param for param in self.get_params(ctx) if param not in self.shared]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -34,22 +34,22 @@ class _Declared(click.Command):
             self.format_commands(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
-                for line in self.examples:  # as they are: a wrapped command line cannot be copied
+                for line in self.examples:  # unwrapped: a wrapped command line cannot be copied
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         _write_options(ctx, formatter, "Shared options", self.shared)
 
 
 class Command(_Declared):
-    """A command that does something."""
+    """A command."""
 
 
 class Group(_Declared, click.Group):
-    """A command that has commands."""
+    """A group of commands."""
 
     command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # as they were declared: by use, not by the alphabet
+        return list(self.commands)  # in the order of declaration, not alphabetical
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""`pulse dispatch`: the switch that holds jobs back."""
+"""`pulse dispatch`: pauses and resumes dispatch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _topic_option = click.option("--topic", help="Only this topic, instead of everyt
     """,
 )
 def dispatch() -> None:
-    """Stop handing out jobs, and start again. Jobs that run finish; new ones wait."""
+    """Pause and resume dispatch. Running jobs finish; ready jobs wait."""
 
 
 @dispatch.command(
@@ -44,16 +44,18 @@ def dispatch() -> None:
     """,
 )
 @_topic_option
-@click.option("--reason", default="", help="Why, for whoever looks next.")
+@click.option("--reason", default="", help="The reason, shown in the status.")
 def pause(topic: str | None, reason: str) -> None:
-    """Hand out no more jobs, until resumed. It holds on every server, and through restarts."""
+    """Dispatch no more jobs until resumed. Applies to all servers and survives restarts."""
     with connected() as client:
         client.pause(reason, topic)
         status = client.dispatch_status()
         topics = _paused(client, status)
     what = f"the topic {topic}" if topic else "everything"
     again = "pulse dispatch resume" + (f" --topic {topic}" if topic else "")
-    output_here().show_done(f"Paused {what}. Go on with: {again}", dispatch_shape(status, topics, topics.sum))
+    output_here().show_done(
+        f"Paused {what}. Resume with: {again}", dispatch_shape(status, topics, topics.sum)
+    )
 
 
 @dispatch.command(
@@ -65,14 +67,14 @@ def pause(topic: str | None, reason: str) -> None:
 )
 @_topic_option
 def resume(topic: str | None) -> None:
-    """Hand out jobs again. Topics that are paused by name stay so, unless named here."""
+    """Dispatch jobs again. Topics that are paused by name stay paused, unless named here."""
     with connected() as client:
         client.resume(topic)
         status = client.dispatch_status()
         topics = _paused(client, status)
     sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
     if status.paused:
-        sentence += " But everything is paused: pulse dispatch resume"
+        sentence += " But everything is still paused. Resume with: pulse dispatch resume"
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
     output_here().show_done(sentence, dispatch_shape(status, topics, topics.sum))
@@ -80,7 +82,7 @@ def resume(topic: str | None) -> None:
 
 @dispatch.command("status", examples="pulse dispatch status")
 def status() -> None:
-    """Tell what is paused, since when and why, and how many jobs are held back by it."""
+    """Show what is paused, since when and why, and how many jobs wait for it."""
     with connected() as client:
         found = client.dispatch_status()
         topics = _paused(client, found)
@@ -88,7 +90,7 @@ def status() -> None:
 
 
 def _paused(client: SyncPulse, status: DispatchStatus) -> TopicPage:
-    """Return the topics that are paused by name, and the sum over all."""
+    """Return the topics that are paused by name, and the sum of all."""
     return client.list_topics(names=sorted(status.topics)[: tuning.LARGEST_PAGE], limit=tuning.LARGEST_PAGE)
 
 
@@ -98,23 +100,23 @@ def _describe(status: DispatchStatus, topics: TopicPage) -> Iterator[Line]:
         yield [Cell("Running", "green"), Cell(": nothing is paused.")]
     if status.paused:
         yield [Cell("Paused", "red"), Cell(f": everything{_pause(status, present)}")]
-        yield _held_back([topics.sum], present)
+        yield _waiting([topics.sum], present)
     for topic, pause in sorted(status.topics.items()):
         yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
-        yield _held_back([one for one in topics.topics if one.topic == topic], present)
+        yield _waiting([one for one in topics.topics if one.topic == topic], present)
 
 
-def _held_back(topics: Sequence[TopicInfo], present: datetime) -> Line:
+def _waiting(topics: Sequence[TopicInfo], present: datetime) -> Line:
     ready = sum(topic.ready for topic in topics)
     oldest = min((topic.oldest_ready_at for topic in topics if topic.oldest_ready_at), default=None)
     if not ready or oldest is None:
-        return [Cell("  No job is held back by it.", QUIET)]
-    jobs = "1 job is" if ready == 1 else f"{ready:,} jobs are"
-    return [Cell(f"  {jobs} held back by it, the oldest for {age(oldest, present)}.")]
+        return [Cell("  No ready jobs wait.", QUIET)]
+    jobs = "1 ready job waits" if ready == 1 else f"{ready:,} ready jobs wait"
+    return [Cell(f"  {jobs}, the oldest for {age(oldest, present)}.")]
 
 
 def _pause(pause: DispatchStatus | TopicPause, present: datetime) -> str:
-    """Since when, by which user, and why."""
+    """Return since when, by which user, and why."""
     since = "" if pause.paused_at is None else f" since {full(pause.paused_at, present)}"
     by = f" by {printable.one_line(pause.paused_by)}" if pause.paused_by else ""
     return (

@@ -1,4 +1,4 @@
-"""`pulse jobs`: look at jobs and act on them."""
+"""`pulse jobs`: list, get and tail; jobs_actions.py has the actions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pulse_cli.inputs.identifiers import job_id, job_ids
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.statuses import complete_status, status
 from pulse_cli.inputs.times import duration_from
-from pulse_cli.loops.pages import collect, tell_more
+from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.views.jobs import describe_job, job_view
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import whole_job_shape
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     """,
 )
 def jobs() -> None:
-    """Look at jobs, cancel them, bring them back, prioritize or delete them.
+    """List, follow, cancel, retry, prioritize and delete jobs.
 
-    A job may be given by the beginning of its id, as long as no other one begins so.
+    A job may be given by a prefix of its id that no other job shares.
     """
 
 
@@ -57,12 +57,12 @@ def jobs() -> None:
 )
 @filter_options
 @paging_options
-@click.option("--watch", is_flag=True, help="Show the list again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh the list until Ctrl-C.")
 @click.option(
     "--interval",
     type=duration_from(tuning.WATCH_SHORTEST),
     default=tuning.WATCH_INTERVAL,
-    help="How often --watch looks; every 2s if not given.",
+    help="The interval of --watch; 2s if not given.",
 )
 def list_jobs(
     which: Which,
@@ -74,7 +74,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     output = output_here()
-    # What was asked for needs no column of its own: that leaves room for how the jobs are doing.
+    # A column that the filter fixes is dropped, to leave more space for the state.
     same = [*(["TOPIC"] if which.topic else []), *(["STATUS"] if which.status else [])]
     with connected() as client:
         wanted = job_filter(client, which)
@@ -94,7 +94,7 @@ def list_jobs(
             return
         found, more = fetch()
     output.show_list(found, job_view().without(*same), _nothing(which))
-    tell_more(more)
+    hint_at_more(more)
 
 
 @jobs.command(
@@ -107,7 +107,7 @@ def list_jobs(
 )
 @click.argument("job", metavar="ID")
 def get(job: str) -> None:
-    """Show all about a job: its state, each attempt, its payload."""
+    """Show a job: its state, attempts and payload."""
     with connected() as client:
         found = client.get_job(job_id(client, job))
     output_here().show_one(whole_job_shape(found), lambda: describe_job(found))
@@ -131,13 +131,13 @@ def get(job: str) -> None:
     multiple=True,
     type=status,
     shell_complete=complete_status,
-    help=f"Only changes to this status; repeatable: {', '.join(STATUSES)}.",
+    help=f"Only transitions to this status; repeatable: {', '.join(STATUSES)}.",
 )
 def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...]) -> None:
-    """Follow jobs as they change, one line for each change, until Ctrl-C.
+    """Follow jobs, one line per transition, until Ctrl-C.
 
-    Tells of all jobs, of some topics, or of the jobs named. What happens faster than it can be told,
-    or while no server is there, is not told again; that it happened is.
+    Follows all jobs, those of some topics, or the jobs given. Transitions that come too fast, or while no
+    server is available, are dropped; their number is printed.
     """
     from pulse_cli.loops.tail import follow
 
@@ -151,5 +151,5 @@ for _action in (cancel, retry, prioritize, delete):
 
 def _nothing(which: Which) -> str:
     if which.is_any:
-        return "There are no jobs yet. Store one with: pulse submit TOPIC --payload JSON"
-    return f"There are no {which.told()}. `pulse jobs list` shows all."
+        return "There are no jobs yet. Submit one with: pulse submit TOPIC --payload JSON"
+    return f"There are no {which.words()}. `pulse jobs list` shows all."

@@ -1,4 +1,4 @@
-"""`pulse jobs cancel`, `retry`, `prioritize` and `delete`: some jobs by their ids, or all that match."""
+"""`pulse jobs cancel`, `retry`, `prioritize` and `delete`: jobs by id, or all that match a filter."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 def _bulk_options(command: F) -> F:
     for decorate in (
-        click.option("--dry-run", is_flag=True, help="Only count what matches, and change nothing."),
-        click.option("--yes", is_flag=True, help="Do not ask before acting on all that match."),
+        click.option("--dry-run", is_flag=True, help="Only count the matching jobs, and change nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     ):
         command = decorate(command)
     return filter_options(command)
@@ -45,13 +45,12 @@ def _bulk_options(command: F) -> F:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
-@click.option("--reason", default="", help="Why; it is kept with the job.")
+@click.option("--reason", default="", help="The reason, stored with the job.")
 def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason: str) -> None:
-    """Cancel jobs: those named, or all that match. A handler that runs is told to stop.
+    """Cancel jobs by id, or all that match a filter. A running handler is asked to stop.
 
-    Without a status all that match and have not finished are meant. They are counted and shown first,
-    then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
-    were canceled until then.
+    Without --status it applies to all unfinished jobs that match. Shows the number of jobs and asks for
+    confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were canceled.
     """
     action = Action(
         "cancel",
@@ -84,22 +83,19 @@ def cancel(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, reason:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
-@click.option(
-    "--attempts", type=click.IntRange(min=1), metavar="N", help="Give each this many further attempts."
-)
+@click.option("--attempts", type=click.IntRange(min=1), metavar="N", help="The number of further attempts.")
 def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts: int | None) -> None:
-    """Bring back jobs that were dead-lettered or canceled: those named, or all that match.
+    """Retry dead-lettered or canceled jobs by id, or all that match a filter.
 
-    Without a status all that match and were dead-lettered are meant. They are counted and shown first,
-    then you are asked; --yes skips the question. Ctrl-C stops between two batches, and tells how many
-    were put back in line until then.
+    Without --status it applies to dead-lettered jobs. Shows the number of jobs and asks for
+    confirmation; --yes skips it. Ctrl-C stops after the current batch and prints how many were retried.
     """
     action = Action(
         "retry",
-        "put back in line",
+        "retried",
         RETRYABLE,
         lambda client, wanted, cursor: client.retry_batch(attempts=attempts, cursor=cursor, **wanted),
-        # What was canceled was so on purpose: it comes back only for those who say so.
+        # Canceled jobs were canceled on purpose: retry them only if the status is given.
         usual_status="DEAD_LETTERED",
     )
     _act(
@@ -109,7 +105,7 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
         yes=yes,
         dry_run=dry_run,
         one=lambda client, job_id: client.retry(job_id, attempts),
-        sentence=_moved("Brought back"),
+        sentence=_moved("Retried"),
         shape=job_shape,
     )
 
@@ -129,17 +125,17 @@ def retry(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, attempts
     type=click.IntRange(-(2**31), 2**31 - 1),
     required=True,
     metavar="N",
-    help="The new priority: higher runs first, 0 is the usual.",
+    help="The new priority: higher runs first, 0 is the default.",
 )
-@click.option("--reason", default="", help="Why; the server logs it.")
+@click.option("--reason", default="", help="The reason, written to the log of the server.")
 def prioritize(
     ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool, priority: int, reason: str
 ) -> None:
-    """Give jobs another priority: those named, or all that match.
+    """Change the priority of jobs by id, or of all that match a filter.
 
-    Without a status all that match and have not finished are meant. One that runs goes on; its priority
-    counts if it is tried again. They are counted and shown first, then you are asked; --yes skips the
-    question. Ctrl-C stops between two batches.
+    Without --status it applies to all unfinished jobs that match. A running job is not interrupted; its
+    priority applies to its next attempt. Shows the number of jobs and asks for confirmation; --yes skips
+    it. Ctrl-C stops after the current batch.
     """
     action = Action(
         "prioritize",
@@ -156,7 +152,7 @@ def prioritize(
         yes=yes,
         dry_run=dry_run,
         one=lambda client, job_id: client.prioritize(job_id, priority, reason),
-        sentence=lambda job: f"{job.id} on {job.topic} has the priority {job.priority} now.",
+        sentence=lambda job: f"{job.id} on {job.topic} now has priority {job.priority}.",
         shape=job_shape,
     )
 
@@ -173,11 +169,11 @@ def prioritize(
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @_bulk_options
 def delete(ids: tuple[str, ...], which: Which, yes: bool, dry_run: bool) -> None:
-    """Delete finished jobs for good: those named, or all that match and have the status given.
+    """Delete finished jobs by id, or all that match a filter with --status. This cannot be undone.
 
-    Their ids and idempotency keys are free then. The jobs are counted and shown first, then you are asked;
-    --yes skips the question. Only COMPLETED ones are not counted: there may be millions. Ctrl-C stops
-    between two batches, and tells how many were deleted until then.
+    Their ids and idempotency keys become free. Shows the number of jobs and asks for confirmation; --yes
+    skips it. COMPLETED jobs are not counted: there may be millions. Ctrl-C stops after the current batch
+    and prints how many were deleted.
     """
     action = Action(
         "delete",
@@ -214,17 +210,17 @@ def _act(
     sentence: Callable[[T], str],
     shape: Callable[[T], Shape],
 ) -> None:
-    """Act on the jobs named, or else on all that match."""
+    """Act on the jobs given by id, or on all that match."""
     if not ids:
         meant = action.checked(which)
         with connected() as client:
             act_on_matching(client, action, meant, yes=yes, dry_run=dry_run)
         return
     if not which.is_any or dry_run:
-        raise Misuse("Give ids, or say which jobs with --topic, --status and so on: not both.")
+        raise Misuse("Give ids or a filter such as --topic or --status, not both.")
     with connected() as client:
         act_on_each(job_ids(client, ids), lambda job_id: one(client, job_id), sentence=sentence, shape=shape)
 
 
 def _moved(done: str) -> Callable[[JobInfo], str]:
-    return lambda job: f"{done} {job.id} on {job.topic}: it is {job.status} now."
+    return lambda job: f"{done} {job.id} on {job.topic}: it is now {job.status}."

@@ -32,23 +32,26 @@ if TYPE_CHECKING:
 )
 @click.argument("topic")
 @payload_options
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher is taken first.")
-@click.option("--delay", type=duration, help="Not before this long from now.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher runs first.")
+@click.option("--delay", type=duration, help="Do not start before this long from now.")
 @click.option(
     "--at",
     "run_at",
     type=moment,
     metavar="TIME",
-    help="Not before this time; without a zone: this machine's.",
+    help="Do not start before this time; in this machine's zone unless given.",
 )
 @click.option(
-    "--max-attempts", type=click.IntRange(min=1), metavar="N", help="The most attempts; 5 if not given."
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The maximum number of attempts; 5 if not given.",
 )
-@click.option("--key", help="An idempotency key: the same job is stored once however often it is submitted.")
+@click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")
 @metadata_option
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Store this many jobs like it.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit this many identical jobs.")
 @click.option(
-    "--wait", is_flag=True, help="Wait until it has finished; the exit code tells how: 0 only if completed."
+    "--wait", is_flag=True, help="Wait until it has finished; the exit code is 0 only if it completed."
 )
 @click.option("--wait-timeout", type=duration, help="Stop waiting after this long. Implies --wait.")
 def submit(
@@ -67,16 +70,16 @@ def submit(
     wait: bool,
     wait_timeout: timedelta | None,
 ) -> None:
-    """Store a job on TOPIC, and print its id.
+    """Submit a job on TOPIC, and print its id.
 
-    The payload is JSON, given with --payload, read from a --file, or with - from standard input.
+    The payload is JSON, given with --payload, --file, or - for standard input.
     """
     if key is not None and count is not None:
-        raise Misuse("--key and --count contradict each other: jobs with the same key are one job.")
+        raise Misuse("--key and --count exclude each other: jobs with the same key are one job.")
     if delay is not None and run_at is not None:
-        raise Misuse("Give --delay or --at, not both: each says when the job may start.")
+        raise Misuse("Give --delay or --at, not both.")
     args = read_payload(payload, file, source, raw=raw)
-    told = read_metadata(metadata)
+    entries = read_metadata(metadata)
     with connected() as client:
         if count is None:
             handles = [
@@ -88,7 +91,7 @@ def submit(
                     run_at=run_at,
                     max_attempts=max_attempts,
                     key=key,
-                    metadata=told,
+                    metadata=entries,
                 )
             ]
         else:
@@ -99,7 +102,7 @@ def submit(
                 delay=delay,
                 run_at=run_at,
                 max_attempts=max_attempts,
-                metadata=told,
+                metadata=entries,
             )
         if wait or wait_timeout is not None:
             _wait(client, handles, wait_timeout, is_array=count is not None)
@@ -115,11 +118,13 @@ def _show(handles: list[JobHandle], *, is_array: bool) -> None:
         for handle in handles:
             click.echo(handle.id)
     elif is_array:
-        click.echo(f"Stored {len(handles)} jobs on {handles[0].topic}, {handles[0].id} to {handles[-1].id}.")
+        click.echo(
+            f"Submitted {len(handles)} jobs on {handles[0].topic}, {handles[0].id} to {handles[-1].id}."
+        )
     else:
         (handle,) = handles
-        was = " It was there already, under the same key." if handle.duplicate else ""
-        click.echo(f"Stored {handle.id} on {handle.topic}.{was}")
+        was = " It already existed, with the same key." if handle.duplicate else ""
+        click.echo(f"Submitted {handle.id} on {handle.topic}.{was}")
 
 
 def _wait(client: SyncPulse, handles: list[JobHandle], longest: timedelta | None, *, is_array: bool) -> None:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 _NO_TOPICS = (
-    "No job waits, runs or died, no worker is connected, and no whole minute of the last hour had any "
-    "news. See what is finished: pulse jobs list. Store a job: pulse submit TOPIC --payload JSON"
+    "No topic has unfinished or dead-lettered jobs, workers, or activity in the last hour. "
+    "List all jobs: pulse jobs list. Submit one: pulse submit TOPIC --payload JSON"
 )
 
 
 @click.command(
     cls=Command,
-    short_help="Show each topic: how much, how old, how fast.",
+    short_help="Show each topic: counts, ages, rates.",
     examples="""
         pulse topics
         pulse topics --search mail
@@ -48,10 +48,10 @@ _NO_TOPICS = (
 @click.option("--search", metavar="TEXT", help="Only topics whose name contains this.")
 @partial(paging_options, limit=tuning.LARGEST_PAGE)
 def topics(search: str | None, limit: int, everything: bool, cursor: str | None) -> None:
-    """Show each topic: what is ready, waits, runs or died, since when, and how fast it goes.
+    """Show each topic: ready, waiting, running and dead-lettered jobs, their age, and rates.
 
-    The rates are those of the last whole minute and the last hour; completed jobs are counted in them
-    only. FAIL counts attempts that failed, whether the job was tried again or not.
+    The rates are of the last full minute and the last hour. Completed jobs are counted in the rates
+    only. FAIL counts failed attempts, retried or not.
     """
     output = output_here()
     with connected() as client:
@@ -70,24 +70,24 @@ def topics(search: str | None, limit: int, everything: bool, cursor: str | None)
     if more is not None:
         hint(
             f"{len(found):,} of {last.total:,} topics are shown: narrow it with --search TEXT, add --all or "
-            f"a larger --limit, or go on with --cursor {more}"
+            f"a larger --limit, or continue with --cursor {more}"
         )
 
 
 @click.command(
     cls=Command,
-    short_help="Show who is connected, and who holds what.",
+    short_help="Show the workers and the jobs they hold.",
     examples="""
         pulse workers
         pulse workers --jobs
         pulse workers --output json | jq -r '.[] | select(.connected_at == null).worker_id'
     """,
 )
-@click.option("--jobs", is_flag=True, help="List the jobs that each holds, the longest held first.")
+@click.option("--jobs", is_flag=True, help="List the jobs held by each, the longest held first.")
 def workers(jobs: bool) -> None:
-    """Show who is connected to any server, with what capacity, and who holds jobs since when.
+    """Show the workers of all servers: their capacity, and since when they hold jobs.
 
-    A worker that is gone and still holds jobs comes first: they go to another when its leases end.
+    A disconnected worker that still holds jobs comes first: its jobs are retried when their leases expire.
     """
     output = output_here()
     with connected() as client:
@@ -99,7 +99,7 @@ def workers(jobs: bool) -> None:
     elif jobs and output.is_for_people and found:
         print_lines(describe_held(gone_first(found), table_width()))
     else:
-        empty = "No worker is connected, and none holds jobs. Start one with: pulse worker MODULE:APP"
+        empty = "No worker is connected or holds jobs. Start one with: pulse worker MODULE:APP"
         output.show_list(gone_first(found) if output.is_for_people else found, worker_view(), empty)
 
 
@@ -117,13 +117,13 @@ def workers(jobs: bool) -> None:
     "--interval",
     type=duration_from(tuning.WATCH_SHORTEST),
     default=tuning.WATCH_INTERVAL,
-    help="How often it looks; every 2s if not given.",
+    help="The refresh interval; 2s if not given.",
 )
 def top(interval: timedelta) -> None:
-    """Fill the screen with topics and workers, live; q or Ctrl-C ends it.
+    """Show topics and workers live; q or Ctrl-C quits.
 
-    The topics with the most to do come first, and workers that are gone. It goes on while no server is
-    there, and says so. In a pipe it prints what it sees once.
+    The busiest topics and disconnected workers come first. While no server is available, it shows that and
+    retries. In a pipe it prints one snapshot.
     """
     from pulse_cli.loops.top import show_once, watch_live
 
@@ -138,7 +138,7 @@ def top(interval: timedelta) -> None:
 @click.command(
     "dead-letters",
     cls=Command,
-    short_help="Show what jobs died of, in groups.",
+    short_help="Show dead letters grouped by error.",
     examples="""
         pulse dead-letters
         pulse dead-letters --topic send-email
@@ -154,13 +154,13 @@ def top(interval: timedelta) -> None:
     default=tuning.PAGE_SIZE,
     show_default=True,
     metavar="N",
-    help="The most groups to show.",
+    help="The maximum number of groups to show.",
 )
 def dead_letters(topic: str | None, limit: int) -> None:
-    """Show the dead letters in groups: those of one topic that died of the same error.
+    """Show dead letters grouped by topic and error.
 
-    Errors are the same if they differ in numbers, ids, quoted values and the like only. The group that
-    somebody joined last comes first. `none` are those that died before there were groups.
+    Errors are the same if they differ only in numbers, ids, quoted values and the like. The group with the
+    newest dead letter comes first. `none` has those of before groups existed.
     """
     with connected() as client:
         found = client.dead_letters(topic=topic, limit=limit)
@@ -170,4 +170,4 @@ def dead_letters(topic: str | None, limit: int) -> None:
         list(found), view.without("TOPIC") if topic else view, f"There are no dead letters{on}."
     )
     if found.groups_left_out:
-        hint(f"{found.groups_left_out:,} more groups are not shown: add a larger --limit, or a --topic.")
+        hint(f"{found.groups_left_out:,} more groups are not shown: give a larger --limit, or a --topic.")

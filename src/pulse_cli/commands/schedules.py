@@ -1,4 +1,4 @@
-"""`pulse schedules`: look at schedules and their fires; schedule_actions.py has what changes them."""
+"""`pulse schedules`: list, get, fires and preview; schedules_actions.py has the actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
-from pulse_cli.loops.pages import collect, tell_more
+from pulse_cli.loops.pages import collect, hint_at_more
 from pulse_cli.views.output import output_here
 from pulse_cli.views.schedules import describe_schedule, fire_view, preview_view, schedule_view
 from pulse_cli.views.shapes import whole_schedule_shape
@@ -27,7 +27,7 @@ from pulse_cli.views.shapes import whole_schedule_shape
     """,
 )
 def schedules() -> None:
-    """Make schedules, look at them, change them. Each is given by its name or its id."""
+    """Create, list and change schedules. A schedule is given by its name or its id."""
 
 
 @schedules.command("list", examples="pulse schedules list\npulse schedules list --output json")
@@ -38,15 +38,15 @@ def list_schedules(limit: int, everything: bool, cursor: str | None) -> None:
         found, more = collect(
             lambda size, at: client.schedules.list(limit=size, cursor=at), limit, everything, cursor
         )
-    empty = "There are no schedules yet. Make one with: pulse schedules create TOPIC --every 1h --name NAME"
+    empty = "There are no schedules yet. Create one with: pulse schedules create TOPIC --every 1h --name NAME"
     output_here().show_list(found, schedule_view(), empty)
-    tell_more(more)
+    hint_at_more(more)
 
 
 @schedules.command("get", examples="pulse schedules get morning-report")
 @click.argument("schedule")
 def get(schedule: str) -> None:
-    """Show everything about a schedule, and when it fires next."""
+    """Show a schedule and its next fires."""
     output = output_here()
     with connected() as client:
         found = client.schedules.get(schedule)
@@ -62,7 +62,7 @@ for _action in (create, update, pause, resume, delete, fire):
 @click.argument("schedule")
 @paging_options
 def fires(schedule: str, limit: int, everything: bool, cursor: str | None) -> None:
-    """List when a schedule has fired, newest first, and what became of its jobs."""
+    """List the past fires of a schedule, newest first, with the status of each job."""
     with connected() as client:
         found, more = collect(
             lambda size, at: client.schedules.fires(schedule, limit=size, cursor=at),
@@ -70,9 +70,9 @@ def fires(schedule: str, limit: int, everything: bool, cursor: str | None) -> No
             everything,
             cursor,
         )
-    empty = f"{schedule} has not fired yet. `pulse schedules get {schedule}` tells when it will."
+    empty = f"{schedule} has not fired yet. `pulse schedules get {schedule}` shows its next fires."
     output_here().show_list(found, fire_view(), empty)
-    tell_more(more)
+    hint_at_more(more)
 
 
 @schedules.command(
@@ -86,12 +86,17 @@ def fires(schedule: str, limit: int, everything: bool, cursor: str | None) -> No
 @click.argument("schedule", required=False)
 @spec_options
 @click.option(
-    "--count", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="How many."
+    "--count",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="The number of fires.",
 )
 def preview(schedule: str | None, count: int, **when: Unpack[SpecOptions]) -> None:
-    """Show when a schedule would fire next: one that is there, or one that you think of. Stores nothing."""
+    """Preview the next fires of an existing schedule, or of a timetable given by options. Stores nothing."""
     if schedule is not None and read_spec(when) is not None:
-        raise Misuse("Give the name of a schedule or say when, not both.")
+        raise Misuse("Give a schedule or a timetable, not both.")
     with connected() as client:
         spec = required_spec(when) if schedule is None else client.schedules.get(schedule).spec
         moments = client.schedules.preview(spec, count)

@@ -37,18 +37,23 @@ CATCH_UPS = ("one", "skip", "all")
 @click.argument("topic")
 @payload_options
 @spec_options
-@click.option("--name", help="What it is known by; the same name again makes no second one.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Of its jobs.")
-@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Of its jobs; 5 if not given.")
+@click.option("--name", help="A unique name; creating it again makes no second schedule.")
+@click.option("--priority", type=int, default=0, show_default=True, help="The priority of its jobs.")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The attempts of its jobs; 5 if not given.",
+)
 @metadata_option
 @click.option(
     "--catch-up",
     type=click.Choice(CATCH_UPS),
     default="one",
     show_default=True,
-    help="What becomes of fires that no server was there for: one late fire, none, or all.",
+    help="Fires missed while no server ran: make up for one, none (skip) or all.",
 )
-@click.option("--replace", is_flag=True, help="Change the schedule of this name if it is there.")
+@click.option("--replace", is_flag=True, help="Change the schedule of this name if it exists.")
 def create(
     topic: str,
     payload: str | None,
@@ -63,7 +68,7 @@ def create(
     replace: bool,
     **when: Unpack[SpecOptions],
 ) -> None:
-    """Make a schedule that stores a job on TOPIC whenever it fires."""
+    """Create a schedule that submits a job on TOPIC whenever it fires."""
     spec = required_spec(when)
     args = read_payload(payload, file, source, raw=raw)
     output = output_here()
@@ -95,11 +100,11 @@ def create(
 @click.argument("schedule")
 @payload_options
 @spec_options
-@click.option("--topic", help="Of its jobs.")
-@click.option("--priority", type=int, help="Of its jobs.")
-@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="Of its jobs.")
+@click.option("--topic", help="The topic of its jobs.")
+@click.option("--priority", type=int, help="The priority of its jobs.")
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="The attempts of its jobs.")
 @metadata_option
-@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What becomes of fires that were missed.")
+@click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What to do about missed fires.")
 def update(
     schedule: str,
     payload: str | None,
@@ -113,7 +118,7 @@ def update(
     catch_up: pulse.CatchUp | None,
     **when: Unpack[SpecOptions],
 ) -> None:
-    """Change what is given and leave the rest. A new time counts from now; the kind of schedule stays."""
+    """Change the given fields of a schedule. A new timetable starts now; its kind cannot change."""
     args = read_payload(payload, file, source, raw=raw)
     changes: dict[str, Any] = {
         "spec": read_spec(when),
@@ -126,7 +131,7 @@ def update(
     }
     changes = {name: value for name, value in changes.items() if value is not None}
     if not changes:
-        raise Misuse("Say what to change, for example --every 30m or --payload JSON.")
+        raise Misuse("Give what to change, for example --every 30m or --payload JSON.")
     with connected() as client:
         changed = client.schedules.update(schedule, **changes)
     output_here().show_one(whole_schedule_shape(changed), lambda: describe_schedule(changed))
@@ -135,7 +140,7 @@ def update(
 @click.command("pause", cls=Command, examples="pulse schedules pause morning-report")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
 def pause(names: tuple[str, ...]) -> None:
-    """Let schedules fire no more, until they are resumed."""
+    """Pause schedules until they are resumed."""
     with connected() as client:
 
         def act(name: str) -> pulse.ScheduleInfo:
@@ -145,7 +150,7 @@ def pause(names: tuple[str, ...]) -> None:
         act_on_each(
             names,
             act,
-            sentence=lambda s: f"Paused {_called(s)}. Go on with: pulse schedules resume {_called(s)}",
+            sentence=lambda s: f"Paused {_called(s)}. Resume with: pulse schedules resume {_called(s)}",
             shape=schedule_shape,
         )
 
@@ -153,7 +158,7 @@ def pause(names: tuple[str, ...]) -> None:
 @click.command("resume", cls=Command, examples="pulse schedules resume morning-report")
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
 def resume(names: tuple[str, ...]) -> None:
-    """Let schedules go on with their next fire. What they missed while paused stays missed."""
+    """Resume schedules at their next fire. Fires missed during the pause are not made up."""
     with connected() as client:
         import pulse
 
@@ -163,7 +168,7 @@ def resume(names: tuple[str, ...]) -> None:
             try:
                 return client.schedules.get(known)
             except pulse.NotFound:
-                return known  # it was to fire once, and has done so
+                return known  # a one-time schedule that has fired
 
         act_on_each(
             names,
@@ -179,9 +184,9 @@ def resume(names: tuple[str, ...]) -> None:
     examples="pulse schedules delete morning-report\npulse schedules delete morning-report --yes",
 )
 @click.argument("names", metavar="SCHEDULE...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(names: tuple[str, ...], yes: bool) -> None:
-    """Remove schedules. The jobs that they made stay."""
+    """Delete schedules. Their jobs are kept."""
     what = f"the schedule {names[0]}" if len(names) == 1 else f"{len(names)} schedules"
     confirm(f"Delete {what}?", yes=yes)
     with connected() as client:
@@ -197,14 +202,14 @@ def delete(names: tuple[str, ...], yes: bool) -> None:
 @click.command("fire", cls=Command, examples="pulse schedules fire morning-report")
 @click.argument("schedule")
 def fire(schedule: str) -> None:
-    """Store the schedule's job now. Its timetable goes on as before."""
+    """Submit the schedule's job now. Its timetable does not change."""
     with connected() as client:
         handle = client.schedules.fire(schedule)
     output = output_here()
     if output.form == "plain":
         click.echo(handle.id)
     else:
-        output.show_done(f"Stored {handle.id} on {handle.topic}.", handle_shape(handle))
+        output.show_done(f"Submitted {handle.id} on {handle.topic}.", handle_shape(handle))
 
 
 def _called(schedule: pulse.ScheduleInfo) -> str:

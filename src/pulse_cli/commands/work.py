@@ -29,18 +29,18 @@ from pulse_cli.views.terminal import hint
     "--concurrency",
     type=click.IntRange(1, 10_000),
     metavar="N",
-    help="Handlers at once; else as the app says.",
+    help="The number of concurrent handlers; the default is the application's.",
 )
 @click.option("--topics", multiple=True, metavar="TOPIC,...", help="Serve only these topics; repeatable.")
 @click.option(
-    "--reload", is_flag=True, help="Start anew when a .py file below this directory changes; for development."
+    "--reload", is_flag=True, help="Restart when a .py file below this directory changes; for development."
 )
 def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload: bool) -> None:
     """Run the handlers of an application: the Pulse object APP in MODULE.
 
-    An application that says Pulse() without an address connects to what this program would:
-    the options, the environment, then what was saved. Ctrl-C or SIGTERM drains: running handlers
-    finish, and what was not started is handed back.
+    An application that calls Pulse() without an address uses the connection of this command: the
+    options, the environment, then the saved context. Ctrl-C or SIGTERM drains: running handlers
+    finish, and jobs that were not started are released.
     """
     settings = with_password(settings_here())
     os.environ.update(environment_of(settings))
@@ -54,7 +54,7 @@ def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload
     app = load_app(target)
     address = settings.values["address"]
     if address.origin is Origin.FLAG and not is_same_address(app.address, address.value):
-        hint(f"pulse: warning: {target} names its own address, {app.address}, so --addr does not count.")
+        hint(f"pulse: warning: {target} sets its own address, {app.address}, so --addr has no effect.")
     run_app(app, target, concurrency, wanted)
 
 

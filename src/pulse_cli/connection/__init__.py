@@ -1,1 +1,1 @@
-"""Where pulsed is and who asks: settings, the file that keeps them, and the client made from them."""
+"""The connection to pulsed: its settings, the file that stores them, and the client made from them."""

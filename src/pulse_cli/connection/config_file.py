@@ -26,13 +26,13 @@ Context = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What the file says; nothing if it is not there."""
+    """The content of the file; empty if there is none."""
 
     path: Path
     current: str | None = None
     contexts: Mapping[str, Context] = field(default_factory=dict)
     warning: str | None = None
-    """What its owner should know about the file itself."""
+    """A warning about the file itself, such as its mode."""
 
     def with_context(self, name: str, context: Context) -> ConfigFile:
         """Return the file with this context added or replaced. The first one becomes current."""
@@ -52,28 +52,28 @@ class ConfigFile:
         return ConfigFile(self.path, name, self.contexts)
 
     def unknown(self, name: str) -> Misuse:
-        """Return the complaint that there is no such context."""
+        """Return the error for a context that does not exist."""
         known = ", ".join(self.contexts) or "none"
         return Misuse(
-            f"There is no context {name!r} in {self.path}; known are: {known}. "
-            f"Make it with `pulse save creds --context {name}`."
+            f"There is no context {name!r} in {self.path}. Known contexts: {known}. "
+            f"Create it with `pulse save creds --context {name}`."
         )
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Return where the file is, whether or not it is there."""
+    """Return the path of the file, which may not exist."""
     base = environment.get("XDG_CONFIG_HOME", "")
-    # The specification says that a relative path is to be ignored.
+    # The XDG specification ignores a relative path.
     if base and Path(base).is_absolute():
         return Path(base) / "pulse" / "config.json"
     try:
         return Path(environment.get("HOME") or Path.home()) / ".config" / "pulse" / "config.json"
     except RuntimeError:
-        raise Misuse("Your home directory is not known: set HOME or XDG_CONFIG_HOME.") from None
+        raise Misuse("Your home directory is unknown: set HOME or XDG_CONFIG_HOME.") from None
 
 
 def read_config(path: Path) -> ConfigFile:
-    """Read the file. Raises Misuse if it is there and cannot be used."""
+    """Read the file. Raises Misuse if it exists and cannot be used."""
     try:
         text = path.read_text(encoding="utf-8")
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -86,7 +86,7 @@ def read_config(path: Path) -> ConfigFile:
         document = json.loads(text)
     except ValueError as error:
         raise Misuse(
-            f"{path} is not JSON ({error}). Mend it, or remove it and run `pulse save creds`."
+            f"{path} is not JSON ({error}). Correct it, or remove it and run `pulse save creds`."
         ) from None
     current, contexts = _checked(document, path)
     warning = None
@@ -96,8 +96,8 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def write_config(config: ConfigFile) -> None:
-    """Replace the file at once: a reader sees the old one or the new one, and others see neither."""
-    # Through a link, as those who keep their configuration in a repository have it.
+    """Replace the file atomically, readable by its owner only."""
+    # Follow a link: the configuration may be kept in a repository.
     path = Path(os.path.realpath(config.path))
     document = {"current": config.current, "contexts": {name: dict(c) for name, c in config.contexts.items()}}
     fresh = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
@@ -106,7 +106,7 @@ def write_config(config: ConfigFile) -> None:
         config.path.parent.chmod(0o700)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o600)  # whatever the umask says
+            os.fchmod(descriptor, 0o600)  # regardless of the umask
             json.dump(document, file, indent=2, ensure_ascii=False)
             file.write("\n")
             file.flush()
@@ -121,10 +121,10 @@ def write_config(config: ConfigFile) -> None:
 
 def _checked(document: Any, path: Path) -> tuple[str | None, dict[str, Context]]:
     def refuse(problem: str) -> Misuse:
-        return Misuse(f"{path}: {problem}. Mend it, or remove the file and run `pulse save creds`.")
+        return Misuse(f"{path}: {problem}. Correct it, or remove the file and run `pulse save creds`.")
 
     if not isinstance(document, dict):
-        raise refuse("it holds no JSON object")
+        raise refuse("it is not a JSON object")
     contexts = document.get("contexts", {})
     if not isinstance(contexts, dict) or not all(isinstance(context, dict) for context in contexts.values()):
         raise refuse('"contexts" is not an object of objects')
@@ -134,7 +134,7 @@ def _checked(document: Any, path: Path) -> tuple[str | None, dict[str, Context]]
                 key in SWITCHES and not isinstance(value, bool)
             ):
                 kind = "text" if key in TEXTS else "true or false"
-                raise refuse(f'"{key}" of the context "{name}" has to be {kind}')
+                raise refuse(f'"{key}" of the context "{name}" must be {kind}')
     current = document.get("current")
     if current is not None and not isinstance(current, str):
         raise refuse('"current" is not the name of a context')

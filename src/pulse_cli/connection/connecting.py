@@ -1,4 +1,4 @@
-"""A client of pulsed, made from what flags, environment and file say."""
+"""A client of pulsed, made from flags, environment and file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def settings_here(*, any_context: bool = False) -> Settings:
-    """Return the settings of the command that runs. An unknown context is Misuse, unless `any_context`."""
+    """Return the settings of the running command. An unknown context is Misuse, unless `any_context`."""
     config = read_config(config_path(os.environ))
     if config.warning:
         click.echo(f"pulse: warning: {config.warning}", err=True)
@@ -36,13 +36,13 @@ def settings_here(*, any_context: bool = False) -> Settings:
 
 @contextlib.contextmanager
 def connected() -> Iterator[SyncPulse]:
-    """Yield a client for the length of a block. Nothing connects before its first call."""
+    """Yield a client for the length of a block. It connects with its first call."""
     with client_for(with_password(settings_here())) as client:
         yield client
 
 
 def with_password(settings: Settings) -> Settings:
-    """Return the settings with a password, asked for where there is a user and none is known."""
+    """Return the settings with a password, prompting for it if there is a user without one."""
     if settings["user"] is None or settings["password"] is not None:
         return settings
     if not sys.stdin.isatty():
@@ -56,8 +56,8 @@ def with_password(settings: Settings) -> Settings:
 
 
 def client_for(settings: Settings) -> SyncPulse:
-    """Return a client with exactly these settings."""
-    # Before gRPC wakes up: it would print each handshake that fails, beside the sentence that says why.
+    """Return a client with these settings and no others."""
+    # Before gRPC is imported: it would print each failed handshake beside our own sentence.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from pulse import SyncPulse
 
@@ -81,9 +81,9 @@ def client_for(settings: Settings) -> SyncPulse:
 
 def environment_of(settings: Settings) -> dict[str, str]:
     """Return the variables that make an application's own client use these settings."""
-    told = {
+    variables = {
         FIELDS[name].variable: settings[name]
         for name in ("address", "user", "password", "tls_ca", "tls_cert", "tls_key", "tls_server_name")
     }
-    told["PULSE_TLS"] = "on" if settings["tls"] else "off"
-    return {variable: value for variable, value in told.items() if variable and value}
+    variables["PULSE_TLS"] = "on" if settings["tls"] else "off"
+    return {variable: value for variable, value in variables.items() if variable and value}

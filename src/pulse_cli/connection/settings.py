@@ -1,4 +1,4 @@
-"""Where pulsed is and who asks: from flags, else the environment, else the file. A value knows its origin."""
+"""The address and the user: from flags, else the environment, else the file. A value knows its origin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OFF = frozenset({"0", "off", "false", "no"})
 
 
 class Origin(StrEnum):
-    """Where a value comes from, in order of precedence."""
+    """The source of a value, in order of precedence."""
 
     FLAG = "flag"
     ENVIRONMENT = "environment"
@@ -28,7 +28,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value, and where it comes from."""
+    """One value and its source."""
 
     value: Any
     origin: Origin
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One thing to set: its name in the file, its flag, its variable."""
+    """One setting: its name in the file, its flag, its variable."""
 
     name: str
     flag: str
@@ -69,14 +69,14 @@ class Settings:
     values: Mapping[str, Setting]
     config: ConfigFile
     warning: str | None = None
-    """That saved credentials are not used, and what to do about it."""
+    """Set when saved credentials are not used, with what to do."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
 
 
 def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: ConfigFile) -> Settings:
-    """Decide each value. Raises Misuse for what contradicts itself."""
+    """Choose each value. Raises Misuse for settings that contradict each other."""
     context = _context(flags, environment, config)
     chosen = (_Source(Origin.FLAG, flags), _Source(Origin.ENVIRONMENT, _of_environment(environment)))
     saved = _Source(Origin.FILE, config.contexts.get(context.value, {}), f"context {context.value}")
@@ -94,22 +94,22 @@ def resolve(flags: Mapping[str, Any], environment: Mapping[str, str], config: Co
     values["tls"] = _tls(sources)
     for name in ("tls_ca", "tls_cert", "tls_server_name"):
         values[name] = _first(sources, name) or _UNSET
-    # A key belongs to the certificate beside which it was given.
+    # A key belongs to the certificate of the same source.
     values["tls_key"] = next(
         (source.get("tls_key") or _UNSET for source in sources if source.get("tls_cert")), _UNSET
     )
     if values["tls_cert"].value is None and (key := _first(sources, "tls_key")):
-        raise Misuse(f"There is a key ({key.where}) without its certificate: give that as well.")
+        raise Misuse(f"There is a key ({key.where}) without its certificate: give the certificate as well.")
     return Settings(values, config, warning)
 
 
 def is_same_address(address: str, other: str) -> bool:
-    """Compare addresses that may leave out their host or their port."""
+    """Compare addresses that may omit the host or the port."""
     return _in_full(address) == _in_full(other)
 
 
 def _in_full(address: str) -> tuple[str, str]:
-    """Host and port. What cannot be read is an address of its own."""
+    """Return host and port. An address that cannot be parsed equals itself only."""
     text = address.strip().lower()
     host, colon, port = text.rpartition(":")
     if not colon or (text.startswith("[") and text.endswith("]")):
@@ -170,7 +170,7 @@ def _credentials(sources: tuple[_Source, ...]) -> tuple[Setting, Setting]:
     user = _first(sources, "user")
     for source in sources:
         password, owner = source.get("password"), source.get("user")
-        # A password that was saved for one user is never sent for another.
+        # A password saved for one user is never sent for another.
         if password is None or (owner is not None and user is not None and owner.value != user.value):
             continue
         if user is None:

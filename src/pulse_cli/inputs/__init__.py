@@ -1,1 +1,1 @@
-"""What people give: the options that commands share, ids, values and answers."""
+"""What users type: shared options, ids, values and answers to questions."""

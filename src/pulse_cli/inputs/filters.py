@@ -1,4 +1,4 @@
-"""Which jobs: the options that lists and actions share, and how they are said in a sentence."""
+"""The filter of jobs: the options that lists and actions share, and the filter in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """What jobs have to be like; None where it does not matter."""
+    """The conditions that jobs must meet; None for no condition."""
 
     topic: str | None = None
     status: str | None = None
@@ -38,11 +38,11 @@ class Which:
 
     @property
     def is_any(self) -> bool:
-        """True if nothing was asked for."""
+        """True if there is no condition."""
         return self == Which()
 
-    def told(self, count: int | None = None) -> str:
-        """Say it in words: 10,000 DEAD_LETTERED jobs on send-email, submitted since …"""
+    def words(self, count: int | None = None) -> str:
+        """Return the filter in words: 10,000 DEAD_LETTERED jobs on send-email, submitted since …"""
         number = "" if count is None else f"{count:,}"
         noun = "job" if count == 1 else "jobs"
         on = f"on {self.topic}" if self.topic else ""
@@ -57,7 +57,7 @@ class Which:
 
 
 def filter_options(command: F) -> F:
-    """Add the options that say which jobs. The command gets what they say as `which`."""
+    """Add the filter options. The command receives them as `which`."""
 
     @wraps(command)
     def with_filter(
@@ -72,7 +72,7 @@ def filter_options(command: F) -> F:
         error_group: str | None,
         **others: Any,
     ) -> Any:
-        if error_group:  # only dead letters have one
+        if error_group:  # only dead letters have a group
             status = status or "DEAD_LETTERED"
         metadata = read_metadata(where)
         which = Which(topic, status, since, before, schedule, error, metadata, error_group)
@@ -90,16 +90,18 @@ def filter_options(command: F) -> F:
             "where",
             multiple=True,
             metavar="NAME=VALUE",
-            help="Only jobs with this among their metadata; repeatable.",
+            help="Only jobs with this metadata; repeatable.",
         ),
         click.option("--error", metavar="TEXT", help="Only jobs with this text in their last error."),
-        click.option("--schedule", metavar="NAME|ID", help="Only jobs that this schedule made."),
-        click.option("--before", type=past_moment, metavar="TIME", help="Only jobs submitted before that."),
+        click.option("--schedule", metavar="NAME|ID", help="Only jobs of this schedule."),
+        click.option(
+            "--before", type=past_moment, metavar="TIME", help="Only jobs submitted before this time."
+        ),
         click.option(
             "--since",
             type=past_moment,
             metavar="TIME",
-            help="Only jobs submitted since then: 2h for two hours ago, or 2030-01-31T09:00.",
+            help="Only jobs submitted since this time: 2h for two hours ago, or 2030-01-31T09:00.",
         ),
         click.option(
             "--status",
@@ -110,13 +112,13 @@ def filter_options(command: F) -> F:
         click.option("--topic", help="Only jobs on this topic."),
     ):
         decorated = decorate(decorated)
-    return decorated  # type: ignore[no-any-return]  # it takes other keywords, and click alone calls it
+    return decorated  # type: ignore[no-any-return]  # it takes other keywords, and only click calls it
 
 
 def job_filter(client: SyncPulse, which: Which) -> JobFilter:
-    """Return the filter as the SDK takes it. A schedule that is given by its name is looked up."""
+    """Return the filter for the SDK. A schedule given by name is looked up."""
     schedule = which.schedule
-    if schedule and not is_whole_id(schedule):  # one that was deleted has left jobs, but only its id is known
+    if schedule and not is_whole_id(schedule):  # a deleted schedule has left jobs, and only its id is known
         schedule = client.schedules.get(schedule).id
     return {
         "topic": which.topic,

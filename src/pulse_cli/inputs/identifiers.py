@@ -1,4 +1,4 @@
-"""Ids of jobs, as they are typed: whole, or as much of the beginning as no other job shares."""
+"""Ids of jobs as they are typed: whole, or a prefix that no other job shares."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PART = re.compile(r"[0-9a-f-]+")
 
 
 def job_ids(client: SyncPulse, typed: Iterable[str]) -> list[str]:
-    """Return the ids that were meant, each once. Nothing has happened to any of them if this raises."""
-    # All are looked at before the server is asked: what cannot be an id is said at once.
+    """Resolve ids and prefixes, each once. Raises before anything is changed."""
+    # Check all before calling the server, so that a typo is reported at once.
     known = [(text, _checked(text)) for text in typed]
     return list(dict.fromkeys(_whole(client, *one) for one in known))
 
 
 def job_id(client: SyncPulse, typed: str) -> str:
-    """Return the id that was meant. Raises Misuse if it could be several, Failure if there is none."""
+    """Resolve an id or a prefix. Raises Misuse if it is ambiguous, Failure if there is no such job."""
     return _whole(client, typed, _checked(typed))
 
 
@@ -39,7 +39,9 @@ def _checked(typed: str) -> str:
     if not _PART.fullmatch(text) or len(digits) > 32:
         raise Misuse(f"{typed!r} is not the id of a job: copy one from `pulse jobs list`.")
     if len(digits) < tuning.SHORTEST_PREFIX:
-        raise Misuse(f"{typed!r} is too little of an id: type {tuning.SHORTEST_PREFIX} characters or more.")
+        raise Misuse(
+            f"{typed!r} is too short for a prefix: type {tuning.SHORTEST_PREFIX} characters or more."
+        )
     return text
 
 
@@ -48,13 +50,13 @@ def _whole(client: SyncPulse, typed: str, text: str) -> str:
         return text
     match client.find_jobs(text):
         case []:
-            raise Failure(f"There is no job whose id begins with {typed!r}. See: pulse jobs list", NOT_FOUND)
+            raise Failure(f"There is no job whose id starts with {typed!r}. See: pulse jobs list", NOT_FOUND)
         case [found]:
             return found
         case several:
             named = ", ".join(several[: tuning.CANDIDATES_NAMED])
             more = " and more" if len(several) > tuning.CANDIDATES_NAMED else ""
             raise Misuse(
-                f"{typed!r} is the beginning of several ids: {named}{more}. "
-                "Type more of it: an id begins with its time, so jobs of one moment differ further back."
+                f"{typed!r} matches several ids: {named}{more}. "
+                "Type more of it: an id starts with its time, so jobs of the same moment differ further back."
             )

@@ -1,4 +1,4 @@
-"""`--metadata name=value`, as often as needed."""
+"""`--metadata name=value`, repeatable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from pulse_cli.failures import Misuse
 
 metadata_option = click.option(
-    "--metadata", multiple=True, metavar="NAME=VALUE", help="A string that travels with the job; repeatable."
+    "--metadata", multiple=True, metavar="NAME=VALUE", help="A string stored with the job; repeatable."
 )
 
 

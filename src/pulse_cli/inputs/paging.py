@@ -1,4 +1,4 @@
-"""`--limit`, `--all` and `--cursor`: how much of a list, and from where on."""
+"""`--limit`, `--all` and `--cursor`: how much of a list, and where it starts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 def paging_options(command: F, *, limit: int = tuning.PAGE_SIZE) -> F:
     """Add --limit, --all and --cursor to a command."""
     for decorate in (
-        click.option("--cursor", metavar="CURSOR", help="Go on where the list before ended."),
-        click.option("--all", "everything", is_flag=True, help="Everything, however much that is."),
+        click.option("--cursor", metavar="CURSOR", help="Continue where the previous list ended."),
+        click.option("--all", "everything", is_flag=True, help="The whole list."),
         click.option(
             "--limit",
             type=click.IntRange(min=1),
             default=limit,
             show_default=True,
             metavar="N",
-            help="The most to show.",
+            help="The maximum to show.",
         ),
     ):
         command = decorate(command)

@@ -16,9 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def read_payload(payload: str | None, file: str | None, source: str | None, *, raw: bool) -> bytes | None:
-    """Return the bytes to send, or None if there is no payload. Raises Misuse for what is not JSON."""
+    """Return the bytes to send, or None if there is no payload. Raises Misuse if it is not JSON."""
     if sum(given is not None for given in (payload, file, source)) > 1:
-        raise Misuse("Give --payload, --file or -, not several of them.")
+        raise Misuse("Give one of --payload, --file or -.")
     if payload is not None:
         return _checked(payload.encode(), "--payload", raw)
     if file is not None and file != "-":
@@ -47,15 +47,17 @@ def _checked(content: bytes, where: str, raw: bool) -> bytes:
     else:
         return content
     advice = (
-        'Quote it for the shell, such as --payload \'{"to": "a@b.c"}\', or give --raw to send it as it is.'
+        'Quote it for the shell, such as --payload \'{"to": "a@b.c"}\', or give --raw to send it unchanged.'
     )
-    raise Misuse(f"What {where} holds is not JSON: {problem}. {advice}")
+    raise Misuse(f"Not valid JSON in {where}: {problem}. {advice}")
 
 
 def payload_options(command: F) -> F:
     """Add --payload, --file, - and --raw to a command."""
     for decorate in (
-        click.option("--raw", is_flag=True, help="Send the payload as it is, whether it is JSON or not."),
+        click.option(
+            "--raw", is_flag=True, help="Send the payload unchanged, without checking that it is JSON."
+        ),
         click.option("--file", metavar="FILE", help="Read the payload from this file."),
         click.option("--payload", metavar="JSON", help="The payload itself."),
         click.argument("source", required=False, metavar="[-]"),

@@ -1,4 +1,4 @@
-"""The options that all commands share: how to print, where pulsed is, who asks."""
+"""The options that all commands share: output, address, user, TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMATS = ("table", "json", "plain")
 
 
 def given(ctx: click.Context) -> dict[str, Any]:
-    """Return the shared options that were given, before the command's name or after it."""
+    """Return the shared options, given before the command's name or after it."""
     known: dict[str, Any] = ctx.find_root().ensure_object(dict)
     return known
 
@@ -46,27 +46,29 @@ OUTPUT_OPTIONS: tuple[click.Option, ...] = (
     _shared(
         *("-o", "--output", "output"),
         type=click.Choice(FORMATS),
-        help="table for people (the default), json for programs, plain for cut and awk.",
+        help="table (the default), json for programs, plain for cut and awk.",
     ),
 )
 CONNECTION_OPTIONS: tuple[click.Option, ...] = (
     _shared("--context", metavar="NAME", help="The saved context to use."),
-    _shared("--addr", "address", metavar="HOST:PORT", help="Where pulsed is."),
-    _shared("--user", metavar="NAME", help="Who to log in as; the password is asked for if none is known."),
+    _shared("--addr", "address", metavar="HOST:PORT", help="The address of pulsed."),
+    _shared(
+        "--user", metavar="NAME", help="The user to log in as; prompts for the password if none is known."
+    ),
     _shared(
         *("--password-stdin", "password"),
         is_flag=True,
         callback=_read_password,
         help="Read the password from standard input.",
     ),
-    _shared("--tls/--no-tls", "tls", help="Speak TLS or not."),
-    _shared("--tls-ca", metavar="FILE", help="The authority that signed the server's certificate."),
-    _shared("--tls-cert", metavar="FILE", help="Your own certificate, for mutual TLS."),
+    _shared("--tls/--no-tls", "tls", help="Use TLS or not."),
+    _shared("--tls-ca", metavar="FILE", help="The CA certificate that verifies the server."),
+    _shared("--tls-cert", metavar="FILE", help="The client certificate, for mutual TLS."),
     _shared("--tls-key", metavar="FILE", help="Its key, if it is not in the same file."),
-    _shared("--tls-server-name", metavar="NAME", help="The name that the server's certificate has to bear."),
+    _shared("--tls-server-name", metavar="NAME", help="The name expected in the server's certificate."),
     _shared(
         "--timeout",
         type=duration_from(timedelta(milliseconds=1)),
-        help="The longest that a call may take.",
+        help="The time limit of a call.",
     ),
 )

@@ -1,4 +1,4 @@
-"""When a schedule fires, as options: --every, --cron with --tz, --at, --after."""
+"""The timetable of a schedule as options: --every, --cron with --tz, --at, --after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class SpecOptions(TypedDict):
-    """What the options were given."""
+    """The values of the options."""
 
     every: timedelta | None
     cron: str | None
@@ -28,11 +28,14 @@ class SpecOptions(TypedDict):
 
 
 def spec_options(command: F) -> F:
-    """Add the options that say when."""
+    """Add the options of a timetable."""
     for decorate in (
         click.option("--after", type=duration, help="Once, this long from now."),
         click.option(
-            "--at", type=moment, metavar="TIME", help="Once, at this time; without a zone: this machine's."
+            "--at",
+            type=moment,
+            metavar="TIME",
+            help="Once, at this time; in this machine's zone unless given.",
         ),
         click.option(
             "--tz", metavar="ZONE", help="The time zone of --cron, such as Europe/Paris; UTC if not given."
@@ -40,23 +43,23 @@ def spec_options(command: F) -> F:
         click.option(
             "--cron",
             metavar="EXPRESSION",
-            help="By a cron expression of five fields, @daily and the like, or '@every 90s'.",
+            help="A cron expression of five fields, @daily and the like, or '@every 90s'.",
         ),
-        click.option("--every", type=duration, help="Again and again, this far apart."),
+        click.option("--every", type=duration, help="Repeatedly, at this interval."),
     ):
         command = decorate(command)
     return command
 
 
 def read_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pulse.Cron | None:
-    """Return what the options say, or None if that is nothing. Raises Misuse for several at once."""
+    """Return the timetable, or None if no option was given. Raises Misuse for more than one."""
     import pulse
 
     named = [name for name in ("every", "cron", "at", "after") if options.get(name) is not None]
     if len(named) > 1:
-        raise Misuse(f"Give one of {', '.join(f'--{name}' for name in named)}: a schedule fires in one way.")
+        raise Misuse(f"Give only one of {', '.join(f'--{name}' for name in named)}.")
     if options["tz"] is not None and options["cron"] is None:
-        raise Misuse("--tz goes with --cron: it is the zone in which the expression is read.")
+        raise Misuse("--tz goes with --cron: it is the zone of the expression.")
     if options["every"] is not None:
         return pulse.Every(options["every"])
     if options["cron"] is not None:
@@ -69,8 +72,10 @@ def read_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pu
 
 
 def required_spec(options: SpecOptions) -> pulse.At | pulse.After | pulse.Every | pulse.Cron:
-    """Return what the options say. Raises Misuse if that is nothing."""
+    """Return the timetable. Raises Misuse if no option was given."""
     spec = read_spec(options)
     if spec is None:
-        raise Misuse("Say when: --every 5m, --cron '0 9 * * 1-5', --at 2030-01-31T09:00 or --after 2h.")
+        raise Misuse(
+            "Give a timetable: --every 5m, --cron '0 9 * * 1-5', --at 2030-01-31T09:00 or --after 2h."
+        )
     return spec

@@ -1,4 +1,4 @@
-"""The statuses of a job, as an option takes them."""
+"""An option whose value is a status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pulse_text.statuses import STATUSES
 
 
 def status(text: str) -> str:
-    """The type of an option whose value is a status; dead-lettered and cancelled are understood as well."""
+    """Convert the value of an option to a status; dead-lettered and cancelled are accepted too."""
     name = {"CANCELLED": "CANCELED"}.get(text.upper(), text.upper()).replace("-", "_")
     if name not in STATUSES:
         raise click.BadParameter(f"{text!r} is not a status: use one of {', '.join(STATUSES)}.")
@@ -16,5 +16,5 @@ def status(text: str) -> str:
 
 
 def complete_status(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
-    """Tell a shell which statuses begin so."""
+    """Complete a status for a shell."""
     return [name for name in STATUSES if name.startswith(typed.upper())]

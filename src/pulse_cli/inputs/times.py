@@ -1,4 +1,4 @@
-"""Options whose value is a time: how long, when, or how long ago."""
+"""Options whose value is a duration or a point in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse_text.moments import now, parse_moment, parse_past_moment
 
 
 def duration(text: str | timedelta) -> timedelta:
-    """The type of an option whose value is a duration."""
+    """Convert the value of an option to a duration."""
     if isinstance(text, timedelta):  # a default
         return text
     try:
@@ -22,12 +22,12 @@ def duration(text: str | timedelta) -> timedelta:
 
 
 def duration_from(shortest: timedelta) -> Callable[[str | timedelta], timedelta]:
-    """Return the type of an option whose value is a duration of some length."""
+    """Return a converter that also refuses durations below `shortest`."""
 
     def convert(text: str | timedelta) -> timedelta:
         span = duration(text)
         if span < shortest:
-            raise click.BadParameter(f"{text!r} is too short: {format_exact(shortest)} is the least.")
+            raise click.BadParameter(f"{text!r} is too short: the minimum is {format_exact(shortest)}.")
         return span
 
     convert.__name__ = "duration"  # what help shows
@@ -35,7 +35,7 @@ def duration_from(shortest: timedelta) -> Callable[[str | timedelta], timedelta]
 
 
 def moment(text: str) -> datetime:
-    """The type of an option whose value is a point in time."""
+    """Convert the value of an option to a point in time."""
     try:
         return parse_moment(text)
     except ValueError as error:
@@ -43,7 +43,7 @@ def moment(text: str) -> datetime:
 
 
 def past_moment(text: str) -> datetime:
-    """The type of an option whose value is a point in time, or how long ago that was."""
+    """Convert the value of an option to a point in time; a duration means that long ago."""
     try:
         return parse_past_moment(text, present=now())
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""What goes on over several calls, until it is done or somebody presses Ctrl-C."""
+"""Work that takes several calls, until it is done or interrupted with Ctrl-C."""

@@ -1,7 +1,7 @@
-"""Acts on all jobs that match: counts first, shows and asks, then goes batch by batch.
+"""Actions on all jobs that match: count, preview, confirm, then act batch by batch.
 
-Whoever stops half-way leaves the rest untouched, and is told how far it came. A job that came after the count
-is left alone, and one that has moved on by its turn is passed over.
+An interrupted action leaves the rest untouched and reports its progress. Jobs submitted after the count are
+left alone; a job that has changed status by its turn is skipped.
 """
 
 from __future__ import annotations
@@ -30,62 +30,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What is to be done with jobs, and how it is said."""
+    """An action on jobs, and its words."""
 
     verb: str
     done: str
     statuses: tuple[str, ...]
-    """The jobs that it can be done to."""
+    """The statuses that it applies to."""
     step: Callable[[SyncPulse, JobFilter, str | None], Batch]
-    """Does the next batch, from a cursor on."""
+    """Processes the next batch, starting at a cursor."""
     usual_status: str | None = None
-    """The one that is meant if none is named; None: all of `statuses`."""
+    """The default status; None means all of `statuses`."""
     needs_status: bool = False
-    """One has to be named."""
+    """A status is required."""
 
     def checked(self, which: Which) -> Which:
-        """Return which jobs are meant. Raises Misuse for everything there is, and for what cannot be done."""
+        """Return the filter with its default status. Raises Misuse if it cannot be used."""
         if which.is_any:
-            raise Misuse(f"Say which jobs to {self.verb}: by their ids, or by --topic, --status and so on.")
+            raise Misuse(f"Give the jobs to {self.verb}: ids, or a filter such as --topic or --status.")
         if which.status and which.status not in self.statuses:
             able = ", ".join(self.statuses)
-            raise Misuse(f"Jobs that are {which.status} cannot be {self.done}: only {able} can.")
+            raise Misuse(f"{which.status} jobs cannot be {self.done}: only {able} jobs can.")
         if which.status is None and self.needs_status:
-            raise Misuse(f"Say with --status which ones to {self.verb}: {', '.join(self.statuses)}.")
+            raise Misuse(f"Give the --status of the jobs to {self.verb}: {', '.join(self.statuses)}.")
         return replace(which, status=which.status or self.usual_status)
 
     def was_done(self, which: Which, count: int) -> str:
-        """Say what was done to how many."""
-        return f"{which.told(count)} {'was' if count == 1 else 'were'} {self.done}."
+        """Return the result as a sentence."""
+        return f"{which.words(count)} {'was' if count == 1 else 'were'} {self.done}."
 
 
 def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: bool, dry_run: bool) -> None:
-    """Act on what matches, unless the answer is no. Raises a Failure if it does not come to its end."""
+    """Act on all jobs that match, after a confirmation. Raises a Failure if it ends early."""
     output = output_here()
     wanted = job_filter(client, which)
     counted = _count(client, wanted)
-    # What is submitted from now on was not counted, and is not what was agreed to.
+    # Jobs submitted after the count were not part of the confirmation.
     wanted["before"] = min(filter(None, [which.before, counted.at]), default=None)
     if counted.count == 0:
         shape = bulk_shape(0, 0, counted_at=counted.at, is_complete=True, is_dry_run=dry_run)
-        output.show_done(f"There are no {which.told()}: nothing to be {action.done}.", shape)
+        output.show_done(f"There are no {which.words()}. Nothing was {action.done}.", shape)
         return
     if dry_run:
         shape = bulk_shape(counted.count, 0, counted_at=counted.at, is_complete=False, is_dry_run=True)
-        output.show_done(f"{_how_many(counted)}{which.told(counted.count)} would be {action.done}.", shape)
+        output.show_done(f"{_how_many(counted)}{which.words(counted.count)} would be {action.done}.", shape)
         if output.is_for_people:
             print_lines(_preview(client, action, wanted))
         return
     if not yes and sys.stdin.isatty():
         print_lines(_preview(client, action, wanted), stderr=True)
-    confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.told(counted.count)}?", yes=yes)
+    confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.words(counted.count)}?", yes=yes)
     done, locked, failure = go_through(client, action, wanted, counted.count)
     if failure is None or not output.is_for_people:
         moved_on = (counted.count or 0) - done - locked
-        passed = f" {moved_on:,} had moved on by then." if moved_on > 0 else ""
+        passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
         if locked:
             passed += (
-                f" {locked:,} are locked by another session of the database. Use the command again for them."
+                f" {locked:,} are locked by another session of the database. Run the command again for them."
             )
         shape = bulk_shape(
             counted.count,
@@ -102,7 +102,7 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """How many match, and as of when; a count of None: that would take too long to find out."""
+    """How many jobs match, and when they were counted; None: counting would take too long."""
 
     count: int | None
     at: datetime | None
@@ -114,7 +114,7 @@ def _count(client: SyncPulse, wanted: JobFilter) -> _Counted:
         return _Counted(found.count, found.counted_at)
     if not client.list_jobs(limit=1, **wanted).jobs:
         return _Counted(0, None)
-    # The server does not count them. It still tells the time by which later ones are known.
+    # The server does not count completed jobs. This returns the time of the database alone.
     found = client.count_jobs(**(wanted | {"status": "CANCELED"}))
     return _Counted(None, found.counted_at)
 
@@ -126,7 +126,7 @@ def _how_many(counted: _Counted) -> str:
 def go_through(
     client: SyncPulse, action: Action, wanted: JobFilter, total: int | None
 ) -> tuple[int, int, Failure | None]:
-    """Act batch by batch. Returns how many were changed and were locked, and why it ended early if it did."""
+    """Act batch by batch. Returns how many were changed, how many were locked, and why it ended early."""
     import pulse
 
     done, locked, cursor = 0, 0, None
@@ -139,28 +139,32 @@ def go_through(
             try:
                 batch = action.step(client, wanted, cursor)
             except pulse.Unavailable as error:
-                # Whether the server got as far as its commit is not known, so neither is the exact number.
-                told = f"{so_far()}, and perhaps the batch after them, when: {error.message}"
-                return done, locked, Failure(f"{told} Go on with the same command.", failure_of(error).code)
+                # The commit may or may not have happened, so the exact number is unknown.
+                sentence = f"{so_far()}, and perhaps one more batch, when: {error.message}"
+                return (
+                    done,
+                    locked,
+                    Failure(f"{sentence} Continue with the same command.", failure_of(error).code),
+                )
             except pulse.PulseError as error:
                 refused = failure_of(error)
                 sentence = f"{so_far()}, then: {refused.sentence}" if done else refused.sentence
                 return done, locked, Failure(sentence, refused.code)
-            except KeyboardInterrupt:  # the second one, by somebody who did not want to wait for the answer
-                told = f"{so_far()}, and perhaps the batch after them; the rest is untouched."
-                return done, locked, Failure(told, INTERRUPTED)
+            except KeyboardInterrupt:  # the second Ctrl-C, while a call was in flight
+                sentence = f"{so_far()}, and perhaps one more batch; the rest is untouched."
+                return done, locked, Failure(sentence, INTERRUPTED)
             done, cursor = done + batch.changed, batch.next_cursor
             locked += batch.locked
             progress.update(done)
             if cursor is None:
                 return done, locked, None
-            if interrupts.is_asked:
-                untouched = f"{so_far()}; the rest is untouched. Go on with the same command."
+            if interrupts.is_requested:
+                untouched = f"{so_far()}; the rest is untouched. Continue with the same command."
                 return done, locked, Failure(untouched, INTERRUPTED)
 
 
 def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[Line]:
-    """Yield what would be touched: how many in each status if that may differ, and the newest of them."""
+    """Yield the counts by status, unless the filter names one, and the newest jobs."""
     found: list[JobInfo] = []
     counts: list[str] = []
     for status in [wanted["status"]] if wanted.get("status") else action.statuses:

@@ -1,4 +1,4 @@
-"""Ctrl-C between two steps instead of in the middle of one."""
+"""Defers Ctrl-C until the current step has ended."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from types import FrameType
 
 
 class Interrupts:
-    """Whether somebody has asked to stop."""
+    """Whether Ctrl-C was pressed."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
 
-    def ask(self, _signal: int, _frame: FrameType | None) -> None:
-        """Note the first Ctrl-C; the second does not wait."""
-        if self.is_asked:
+    def request(self, _signal: int, _frame: FrameType | None) -> None:
+        """Record the first Ctrl-C; raise at the second."""
+        if self.is_requested:
             raise KeyboardInterrupt
-        self.is_asked = True
+        self.is_requested = True
 
 
 @contextmanager
 def between_steps() -> Iterator[Interrupts]:
-    """Hold Ctrl-C back for the length of a block, which asks by itself whether there was one."""
+    """Defer Ctrl-C for the length of a block, which checks for it between its steps."""
     interrupts = Interrupts()
-    if threading.current_thread() is not threading.main_thread():  # where nobody hears signals
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
         yield interrupts
         return
-    before = signal.signal(signal.SIGINT, interrupts.ask)
+    before = signal.signal(signal.SIGINT, interrupts.request)
     try:
         yield interrupts
     finally:

@@ -10,23 +10,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# What an arrow or a function key sends, which may well have a q in it.
+# The sequence that an arrow or function key sends, which may contain a q.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O.|.)?")
 
 
 class Keys:
-    """What was pressed. Where there is no keyboard, nothing ever is."""
+    """Pressed keys. Without a keyboard there are none."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
 
     @property
-    def are_heard(self) -> bool:
+    def are_available(self) -> bool:
         """True if there is a keyboard."""
         return self._descriptor is not None
 
     def pressed(self, seconds: float) -> str:
-        """Return what is pressed within this time, as soon as something is."""
+        """Wait for a key, at most this long. Returns what was pressed."""
         if self._descriptor is None:
             time.sleep(seconds)
             return ""
@@ -40,7 +40,7 @@ class Keys:
 
 @contextmanager
 def listening() -> Iterator[Keys]:
-    """Hear keys for the length of a block. The terminal is as it was afterwards."""
+    """Read keys for the length of a block, then restore the terminal."""
     if not sys.stdin.isatty():
         yield Keys(None)
         return

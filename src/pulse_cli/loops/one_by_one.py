@@ -1,4 +1,4 @@
-"""Acts on several things, one after the other: a refusal of one does not keep the others from their turn."""
+"""Acts on several jobs or schedules, one after the other. A refusal does not stop the rest."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def act_on_each(
     sentence: Callable[[Result], str],
     shape: Callable[[Result], Shape],
 ) -> None:
-    """Act on each, and tell how that went. Ends with the exit code of the first refusal, if there was one.
+    """Act on each and print the result. Ends with the exit code of the first refusal, if any.
 
-    JSON is an array of those that worked. A server that is gone ends it at once.
+    JSON is an array of the successful ones. An unavailable server ends it at once.
     """
     import pulse
 

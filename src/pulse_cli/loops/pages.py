@@ -1,4 +1,4 @@
-"""Lists longer than a page: as many as were asked for, page by page, and how to go on."""
+"""Lists of several pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Thing = TypeVar("Thing", covariant=True)
 
 
 class Page(Protocol[Thing]):
-    """What the SDK answers to a list."""
+    """A page as the SDK returns it."""
 
     @property
     def next_cursor(self) -> str | None: ...
@@ -23,7 +23,7 @@ class Page(Protocol[Thing]):
 def collect(
     fetch: Callable[[int, str | None], Page[T]], limit: int, everything: bool, cursor: str | None
 ) -> tuple[list[T], str | None]:
-    """Fetch page by page until there are enough. Returns them, and where the next list would begin."""
+    """Fetch page by page up to the limit. Returns the items and the next cursor."""
     found: list[T] = []
     while True:
         wanted = tuning.LARGEST_PAGE if everything else min(limit - len(found), tuning.LARGEST_PAGE)
@@ -34,7 +34,7 @@ def collect(
             return found, cursor
 
 
-def tell_more(cursor: str | None) -> None:
-    """Tell how to see the rest, if there is one."""
+def hint_at_more(cursor: str | None) -> None:
+    """Print how to see the rest, if there is one."""
     if cursor is not None:
-        hint(f"There are more: add --all or a larger --limit, or go on with --cursor {cursor}")
+        hint(f"There are more: add --all or a larger --limit, or continue with --cursor {cursor}")

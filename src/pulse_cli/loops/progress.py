@@ -1,4 +1,4 @@
-"""Shows how far something has come, or what is being waited for, on standard error: it is no result."""
+"""Progress on standard error, apart from the results."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Bar(Protocol):
-    """Where an action says how far it has come."""
+    """Receives the progress of an action."""
 
     def update(self, done: int) -> None: ...
 
 
 @contextmanager
 def progress_bar(total: int | None, what: str) -> Iterator[Bar]:
-    """Show a bar for the length of a block; in a pipe, a line now and then.
+    """Show a bar for the length of a block; in a pipe, a line at intervals.
 
-    `what` is what happens, such as canceled. A total of None is not known.
+    `what` is a word such as canceled. None is an unknown total.
     """
     if not sys.stderr.isatty():
         yield _Lines(total, what)
@@ -41,19 +41,19 @@ def progress_bar(total: int | None, what: str) -> Iterator[Bar]:
 
 
 def of_total(done: int, total: int | None) -> str:
-    """Say how much is done: 500 of 10,000, or 500."""
+    """Return the progress: 500 of 10,000, or 500."""
     return f"{done:,}" if total is None else f"{done:,} of {max(total, done):,}"
 
 
 class Spinner(Protocol):
-    """Where somebody who waits says what for."""
+    """Receives what is being waited for."""
 
     def update(self, status: str) -> None: ...
 
 
 @contextmanager
 def spinner() -> Iterator[Spinner]:
-    """Show what is being waited for, for the length of a block; in a pipe, nothing."""
+    """Show what is being waited for, for the length of a block; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield _Silent()
         return
@@ -67,12 +67,12 @@ class _Lines:
         self._total = total
         self._step = tuning.PROGRESS_JOBS if total is None else total * tuning.PROGRESS_STEP
         self._what = what
-        self._told = 0
+        self._shown = 0
 
     def update(self, done: int) -> None:
-        if done - self._told >= self._step:
+        if done - self._shown >= self._step:
             hint(f"{of_total(done, self._total)} {self._what}")
-            self._told = done
+            self._shown = done
 
 
 class _Bar:

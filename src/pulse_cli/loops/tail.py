@@ -1,4 +1,4 @@
-"""Follows jobs as they change: a line for each change, and one for what could not be seen."""
+"""Follows jobs: a line for each transition, and one for each gap."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 def follow(
     client: SyncPulse, ids: Sequence[str], topics: Sequence[str], statuses: Collection[str], output: Output
 ) -> None:
-    """Print what happens until Ctrl-C, which is how this ends, or until nobody reads it any more."""
-    told = _told(ids, topics, statuses)
+    """Print transitions until Ctrl-C, or until the reader of the output is gone."""
+    which = _words(ids, topics, statuses)
     try:
-        # Close it by name: left to the collector it could end after the client, whose thread it needs.
+        # Close it here: the garbage collector could close it after the client whose thread it needs.
         stream = client.watch(topics=topics, job_ids=ids)
         try:
             for number, news in enumerate(stream):
                 if number == 0:
-                    hint(f"Following {told}. Ctrl-C ends it.")
+                    hint(f"Following {which}. Ctrl-C ends it.")
                     for job_id in ids:
-                        _tell_present(client, job_id)
+                        _hint_status(client, job_id)
                 _print(news, statuses, output)
         finally:
             stream.close()
@@ -44,7 +44,7 @@ def follow(
 
 def _print(news: Transitions, statuses: Collection[str], output: Output) -> None:
     if news.missed or news.interrupted:
-        _tell_gap(news, output)
+        _print_gap(news, output)
     changes = [change for change in news.transitions if not statuses or str(change.status) in statuses]
     if not changes:
         return
@@ -59,22 +59,22 @@ def _print(news: Transitions, statuses: Collection[str], output: Output) -> None
     click.echo("\n".join(lines))
 
 
-def _tell_gap(news: Transitions, output: Output) -> None:
+def _print_gap(news: Transitions, output: Output) -> None:
     if output.form == "json":
         click.echo(_json(gap_shape(news)))
         return
     if news.interrupted:
-        hint("The connection was lost and is back: what happened meanwhile was not seen.")
+        hint("The connection was lost and is back. Transitions in between were missed.")
     if news.missed:
-        hint(f"{news.missed:,} more changes, of any jobs, came faster than they could be told.")
+        hint(f"{news.missed:,} more transitions, of any jobs, were dropped: they came too fast.")
 
 
-def _tell_present(client: SyncPulse, job_id: str) -> None:
+def _hint_status(client: SyncPulse, job_id: str) -> None:
     job = client.get_job(job_id)
     hint(f"{job.id} on {job.topic} is {job.status}: {state(job, now()) or 'finished'}")
 
 
-def _told(ids: Sequence[str], topics: Sequence[str], statuses: Collection[str]) -> str:
+def _words(ids: Sequence[str], topics: Sequence[str], statuses: Collection[str]) -> str:
     which = "all jobs" if not ids else "1 job" if len(ids) == 1 else f"{len(ids)} jobs"
     on = f" on {', '.join(topics)}" if topics else ""
     to = f", when they become {' or '.join(statuses)}" if statuses else ""

@@ -1,4 +1,4 @@
-"""Runs `pulse top`: one thread asks the server, the other draws and listens to the keys."""
+"""Runs `pulse top`: one thread polls the server, the other draws and reads keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUITS = frozenset("qQ\x04")
 
 
 def show_once(client: SyncPulse, output: Output) -> None:
-    """Print what is to be seen now."""
+    """Print one snapshot."""
     snapshot = take_snapshot(client)
     if output.is_for_people:
         print_lines(frame(snapshot, (), client.address, "", table_width(), None))
@@ -35,12 +35,12 @@ def show_once(client: SyncPulse, output: Output) -> None:
 
 
 def watch_live(client: SyncPulse, interval: timedelta) -> None:
-    """Fill the screen until q or Ctrl-C."""
+    """Show live snapshots until q or Ctrl-C."""
     with Feed(client, interval) as feed, listening() as keys:
         try:
             _draw(feed, keys, client.address, interval)
         except KeyboardInterrupt:
-            return  # as good a way to leave as q
+            return  # the same as q
 
 
 def _draw(feed: Feed, keys: Keys, address: str, interval: timedelta) -> None:
@@ -56,7 +56,7 @@ def _draw(feed: Feed, keys: Keys, address: str, interval: timedelta) -> None:
                 raise seen.failure
             size, moment = console.size, now().astimezone().strftime("%H:%M:%S")
             if drawn != (seen, size, moment):
-                ways_out = "q quits" if keys.are_heard else "Ctrl-C ends it"
+                ways_out = "q quits" if keys.are_available else "Ctrl-C quits"
                 title = f"{address}  {moment}  every {interval.total_seconds():g}s"
                 if seen.snapshot is None and not seen.trouble:
                     title += "  connecting…"
@@ -72,18 +72,18 @@ def _draw(feed: Feed, keys: Keys, address: str, interval: timedelta) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What is known at the moment."""
+    """The latest snapshot and errors."""
 
     snapshot: Snapshot | None = None
     trend: Sequence[int] = ()
     trouble: str = ""
-    """Why there is nothing newer."""
+    """Why the snapshot is stale."""
     failure: Exception | None = None
-    """Why there never will be."""
+    """Why polling ended."""
 
 
 class Feed:
-    """Asks the server again and again, in its own thread: a server that hangs must not hold up the keys."""
+    """Polls the server in its own thread, so that a slow server does not block the keys."""
 
     def __init__(self, client: SyncPulse, interval: timedelta) -> None:
         self.seen = Seen()
@@ -111,7 +111,7 @@ class Feed:
             except pulse.Unavailable as error:
                 self.seen = Seen(self.seen.snapshot, self.seen.trend, error.message)
             except (pulse.ClientClosed, CancelledError):
-                return  # the screen is gone
+                return  # the client was closed
             except Exception as error:
                 self.seen = Seen(failure=error)
                 return
@@ -119,7 +119,7 @@ class Feed:
 
 
 def take_snapshot(client: SyncPulse) -> Snapshot:
-    """Ask the server for everything at once. Of many topics it is the busiest."""
+    """Fetch a snapshot. Of many topics it holds the busiest."""
     dispatch = client.dispatch_status()
     page = client.list_topics(busiest=True, limit=tuning.LARGEST_PAGE)
     return Snapshot(dispatch, page.topics, client.workers(), now(), page.sum, page.total)

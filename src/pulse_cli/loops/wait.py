@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pulse import JobHandle, JobInfo, SyncPulse
 
 
-class Notice:
-    """Wakes its owner when one of the jobs changes, or may have. It may be late, and it may never come.
+class ChangeSignal:
+    """Signals that one of the jobs may have changed. Best effort: the signal may be late or never come.
 
-    An earlier server cannot tell, and not every user may be told: then nothing is noticed, and the owner's
-    own pace is all there is. A thread watches; it ends with the client.
+    An earlier server has no watch, and not every user may use it: then only the polling below remains.
+    A thread watches; it ends with the client.
     """
 
     def __init__(self, client: SyncPulse, job_ids: Sequence[str], topics: Sequence[str]) -> None:
@@ -40,10 +40,10 @@ class Notice:
         self._job_ids = job_ids if len(job_ids) <= tuning.LARGEST_WATCH else ()
         self._topics = topics if not self._job_ids else ()
         self._changed = threading.Event()
-        threading.Thread(target=self._watch, name="pulse-notice", daemon=True).start()
+        threading.Thread(target=self._watch, name="pulse-watch", daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until something has changed, but no longer than this. Returns whether it has."""
+        """Wait for a change, at most this long. Returns whether there was one."""
         has_changed = self._changed.wait(seconds)
         self._changed.clear()
         return has_changed
@@ -66,7 +66,7 @@ def wait_for_jobs(
     *,
     is_array: bool,
 ) -> None:
-    """Wait until all have finished and print how. Raises a Failure unless all were completed."""
+    """Wait until all have finished and print the results. Raises a Failure unless all completed."""
     started = time.monotonic()
     ids = [handle.id for handle in handles]
     topics = sorted({handle.topic for handle in handles})
@@ -76,17 +76,17 @@ def wait_for_jobs(
             _wait(client, ids.copy(), topics, finished, longest, progress)
     except KeyboardInterrupt:
         left = [job_id for job_id in ids if job_id not in finished]
-        raise Failure(_goes_on("interrupted", left), INTERRUPTED) from None
+        raise Failure(_still_running("interrupted", left), INTERRUPTED) from None
     jobs = [finished[job_id] for job_id in ids if job_id in finished]
     if is_array:
-        _tell_many(jobs, started, output)
+        _print_many(jobs, started, output)
     elif jobs:
-        _tell_one(jobs[0], started, output)
+        _print_one(jobs[0], started, output)
     if left := [job_id for job_id in ids if job_id not in finished]:
         assert longest is not None
-        raise Failure(_goes_on(f"not finished after {format_duration(longest)}", left))
+        raise Failure(_still_running(f"not finished after {format_duration(longest)}", left))
     if any(str(job.status) != "COMPLETED" for job in jobs):
-        raise Failure("", FAILED)  # how it ended has been printed
+        raise Failure("", FAILED)  # the result has been printed
 
 
 def _wait(
@@ -99,13 +99,13 @@ def _wait(
 ) -> None:
     total, started = len(left), time.monotonic()
     pause = tuning.WAIT_FIRST_SECONDS
-    notice = Notice(client, left.copy(), topics)
+    signal = ChangeSignal(client, left.copy(), topics)
     while True:
         job = None
         for job_id in list(left):
             job = client.get_job(job_id)
             if not job.status.is_finished:
-                break  # the oldest that still goes on: those behind it are asked for when it is done
+                break  # the first unfinished one: those after it are fetched when it is done
             finished[job_id] = job
             left.remove(job_id)
         if not left or job is None:
@@ -115,11 +115,11 @@ def _wait(
             return
         status = f"{job.status} · attempt {job.attempts} of {job.max_attempts} · {state(job, now())}"
         progress.update(f"{total - len(left)} of {total} finished · {status}" if total > 1 else status)
-        notice.wait(min(pause, remaining))
+        signal.wait(min(pause, remaining))
         pause = min(pause * 1.5, tuning.WAIT_LONGEST_SECONDS)
 
 
-def _tell_one(job: JobInfo, started: float, output: Output) -> None:
+def _print_one(job: JobInfo, started: float, output: Output) -> None:
     if output.form == "json":
         output.show_shape(whole_job_shape(job))
         return
@@ -134,7 +134,7 @@ def _tell_one(job: JobInfo, started: float, output: Output) -> None:
     print_lines([line])
 
 
-def _tell_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:
+def _print_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:
     if output.form == "json":
         output.show_shape([whole_job_shape(job) for job in jobs])
     elif output.form == "plain":
@@ -143,11 +143,11 @@ def _tell_many(jobs: Sequence[JobInfo], started: float, output: Output) -> None:
     else:
         waited = format_duration(timedelta(seconds=time.monotonic() - started))
         counts = Counter(str(job.status) for job in jobs)
-        told = ", ".join(f"{count} {status}" for status, count in counts.items())
-        click.echo(f"{told} after {waited}")
+        summary = ", ".join(f"{count} {status}" for status, count in counts.items())
+        click.echo(f"{summary} after {waited}")
 
 
-def _goes_on(what: str, left: Sequence[str]) -> str:
+def _still_running(what: str, left: Sequence[str]) -> str:
     if len(left) == 1:
-        return f"{what}. The job goes on; look at it with: pulse jobs get {left[0]}"
-    return f"{what}. {len(left)} jobs go on; look at them with: pulse jobs list"
+        return f"{what}. The job continues. See: pulse jobs get {left[0]}"
+    return f"{what}. {len(left)} jobs continue. See: pulse jobs list"

@@ -1,4 +1,4 @@
-"""Shows a list again and again: in place on a terminal, one below the other in a pipe."""
+"""Refreshes a list: in place on a terminal, one below the other in a pipe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def watch_list(
     output: Output,
     interval: timedelta,
 ) -> None:
-    """Show what `fetch` finds until Ctrl-C. A server that is away for a while is waited for."""
+    """Show the result of `fetch` until Ctrl-C. An unavailable server is retried."""
     if output.is_for_people and sys.stdout.isatty():
         _watch_in_place(fetch, view, empty, interval)
     while True:
@@ -53,11 +53,11 @@ def _watch_in_place(
                 trouble = ""
             except pulse.Unavailable as error:
                 trouble = error.message
-            room = max(console.height - 3, 1)
-            lines = shown[:room]
-            if len(shown) > room:
-                lines.append([Cell(f"… and {len(shown) - room} more", QUIET)])
-            told = f"every {interval.total_seconds():g}s, Ctrl-C ends it"
-            lines.append([Cell(trouble, "red")] if trouble else [Cell(told, QUIET)])
+            height = max(console.height - 3, 1)
+            lines = shown[:height]
+            if len(shown) > height:
+                lines.append([Cell(f"… and {len(shown) - height} more", QUIET)])
+            footer = f"every {interval.total_seconds():g}s, Ctrl-C ends it"
+            lines.append([Cell(trouble, "red")] if trouble else [Cell(footer, QUIET)])
             live.update(Group(*map(styled, lines)), refresh=True)
             time.sleep(interval.total_seconds())

@@ -1,1 +1,1 @@
-"""Values as people write and read them. Pure: nothing of click, rich or the SDK."""
+"""Times and numbers as a terminal shows them. Pure: nothing of click, rich or the SDK."""

@@ -1,4 +1,4 @@
-"""Numbers that people compare at a glance, and lines of blocks that show where they go."""
+"""Short numbers, and bars and sparklines of block characters."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _EXACT_BELOW = 100_000
 
 
 def compact(number: int) -> str:
-    """Write a count in six characters at the most: 99,999, 123k, 4.5M."""
+    """Return a count in at most six characters: 99,999, 123k, 4.5M."""
     if abs(number) < _EXACT_BELOW:
         return f"{number:,}"
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if abs(number) >= size:
             scaled = number / size
-            # Cut, not rounded: 999,999 is not a thousand thousands.
+            # Cut, not rounded: 999,999 is not 1M.
             return f"{int(scaled)}{unit}" if abs(scaled) >= 10 else f"{int(scaled * 10) / 10:g}{unit}"
     raise AssertionError(number)
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """Draw values over time, from nothing to the largest of them."""
+    """Draw values over time, scaled from 0 to the largest."""
     largest = max(values, default=0)
     if not largest:
         return _BLOCKS[0] * len(values)
@@ -30,7 +30,7 @@ def sparkline(values: Sequence[int]) -> str:
 
 
 def bar(value: int, largest: int, width: int) -> str:
-    """Draw one value as a part of the largest. What is more than nothing is seen."""
+    """Draw one value relative to the largest. A value above 0 is always visible."""
     if value <= 0 or largest <= 0:
         return ""
     eighths = max(round(value / largest * width * 8), 1)

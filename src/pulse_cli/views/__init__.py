@@ -1,1 +1,1 @@
-"""How things look, as tables, as JSON and as plain fields. Nothing here asks the server."""
+"""Output as tables, JSON and plain fields. Nothing here calls the server."""

@@ -13,10 +13,10 @@ from pulse_text import printable
 
 
 def facts(*known: tuple[str, str | datetime | None], present: datetime) -> Iterator[Line]:
-    """Yield a line for each fact that there is, labels on the left."""
-    told = [(label, value) for label, value in known if value not in (None, "")]
-    width = max((len(label) for label, _ in told), default=0)
-    for label, value in told:
+    """Yield a line for each fact with a value, labels on the left."""
+    present_facts = [(label, value) for label, value in known if value not in (None, "")]
+    width = max((len(label) for label, _ in present_facts), default=0)
+    for label, value in present_facts:
         text = full(value, present) if isinstance(value, datetime) else printable.one_line(str(value))
         yield [Cell(f"  {printable.one_line(label):<{width}}  ", QUIET), Cell(text)]
 
@@ -30,13 +30,13 @@ def blank() -> Line:
 
 
 def indented(text: str, style: str = "") -> Iterator[Line]:
-    """Yield text of several lines below its heading."""
+    """Yield the lines of a text, indented."""
     for line in text.splitlines():
         yield [Cell(f"  {line}", style)]
 
 
 def payload_text(payload: bytes) -> str:
-    """Return the payload for people: JSON indented, other text as it is, bytes in hexadecimal."""
+    """Return a payload as text: JSON indented, other text unchanged, bytes in hexadecimal."""
     shape = payload_shape(payload)
     if shape["payload_base64"] is None:
         return printable.in_json(json.dumps(shape["payload"], ensure_ascii=False, indent=2))

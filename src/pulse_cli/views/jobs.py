@@ -1,4 +1,4 @@
-"""How jobs look to people: a row, a few words, the whole story."""
+"""Jobs as rows, in a few words, and described in full."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
 
 def status_cell(status: str) -> Cell:
-    """Return a status in its color."""
+    """Return a status with its color."""
     return Cell(str(status), _STYLES.get(status, ""))
 
 
 def job_view() -> View[pulse.JobInfo]:
-    """Return how jobs are listed."""
+    """Return the view of a list of jobs."""
     present = now()
 
     def row(job: pulse.JobInfo) -> Row:
@@ -68,7 +68,7 @@ def job_view() -> View[pulse.JobInfo]:
 
 
 def state(job: pulse.JobInfo, present: datetime) -> str:
-    """Say in a few words what a job waits for, who runs it, or how it ended."""
+    """Return what a job waits for, which worker runs it, or how it ended."""
     error = printable.summary(job.last_error or "")
     match str(job.status):
         case "PENDING" | "RETRYING":
@@ -86,11 +86,11 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
 
 
 def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
-    """Yield everything about a job, line by line."""
+    """Yield the description of a job, line by line."""
     present = now()
     yield [Cell(job.id, "bold"), Cell("  "), status_cell(job.status)]
     waits = str(job.status) in ("PENDING", "RETRYING")
-    ended_badly = str(job.status) in ("DEAD_LETTERED", "CANCELED")  # the last section tells why
+    ended_badly = str(job.status) in ("DEAD_LETTERED", "CANCELED")  # the last section shows why
     yield from facts(
         ("Topic", job.topic),
         ("State", "" if ended_badly else state(job, present)),
@@ -128,8 +128,8 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         if past.started_at is not None and past.ended_at is not None:
             took = f" after {format_duration(past.ended_at - past.started_at)}"
         worker = f" on {past.worker_id}" if past.worker_id else ""
-        told = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
-        yield _event(past.ended_at, present, told, printable.summary(past.error))
+        text = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
+        yield _event(past.ended_at, present, text, printable.summary(past.error))
     if str(job.status) == "RUNNING":
         yield _event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")
     elif str(job.status) == "COMPLETED":
@@ -141,11 +141,11 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
 
 
-def _event(moment: datetime | None, present: datetime, told: str, error: str = "") -> Row:
+def _event(moment: datetime | None, present: datetime, text: str, error: str = "") -> Row:
     when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
     return [
         Cell(f"  {when}", QUIET),
         Cell(relative, QUIET),
-        Cell(printable.one_line(told)),
+        Cell(printable.one_line(text)),
         Cell(error, "red"),
     ]

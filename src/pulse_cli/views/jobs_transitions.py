@@ -1,4 +1,4 @@
-"""How the changes of jobs look to people."""
+"""Transitions of jobs as lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDENT = " " * len("00:00:00 ")
 
 
 def transition_lines(changes: Sequence[pulse.Transition], width: int | None) -> Iterator[Line]:
-    """Yield a line for each change, and a second one for an error that would not fit; None is any width."""
+    """Yield a line per transition, and a second one for an error that does not fit; None is any width."""
     for change in changes:
         line = _line(change)
         error = [Cell(printable.summary(change.error or ""), "red")] if change.error else []
@@ -28,7 +28,7 @@ def transition_lines(changes: Sequence[pulse.Transition], width: int | None) -> 
             yield whole
             continue
         yield cut_line(line, width)
-        if error:  # what went wrong is worth a line of its own where it would be cut off
+        if error:  # an error that would be cut off gets its own line
             yield cut_line([Cell(_INDENT), *error], width)
 
 

@@ -1,6 +1,6 @@
-"""What a command prints: tables for people, JSON for programs, tab-separated fields for shell pipelines.
+"""Output: tables for people, JSON for programs, tab-separated fields for shell pipelines.
 
-Results go to standard output; hints, warnings and progress go to standard error, out of a pipe's way.
+Results go to standard output; hints, warnings and progress go to standard error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[T]):
-    """How things of one kind are listed."""
+    """How a list of one kind is printed."""
 
     columns: tuple[Column, ...]
     row: Callable[[T], Row]
@@ -32,10 +32,10 @@ class View(Generic[T]):
     shape: Callable[[T], Shape]
     """The object in JSON."""
     fields: tuple[str, ...]
-    """Which keys of the shape the plain form has, in this order; a dot leads into an object."""
+    """The keys of the shape in the plain form, in this order; a dot separates nested keys."""
 
     def without(self, *titles: str) -> View[T]:
-        """Return the view without some columns, such as those that are the same in each row."""
+        """Return the view without some columns, such as those equal in every row."""
         kept = [at for at, column in enumerate(self.columns) if column.title not in titles]
 
         def row(thing: T) -> Row:
@@ -46,7 +46,7 @@ class View(Generic[T]):
 
 
 class Output:
-    """Prints results in the form that was asked for."""
+    """Prints results in the requested form."""
 
     def __init__(self, form: str) -> None:
         assert form in FORMATS
@@ -54,16 +54,16 @@ class Output:
 
     @property
     def is_for_people(self) -> bool:
-        """True for tables, where sentences and hints are welcome."""
+        """True for tables, which come with sentences and hints."""
         return self.form == "table"
 
     @property
     def can_redraw(self) -> bool:
-        """True at a terminal on which what was printed can be replaced."""
+        """True at a terminal that can replace printed lines."""
         return self.is_for_people and can_redraw()
 
     def show_list(self, things: Sequence[T], view: View[T], empty: str) -> None:
-        """Print a list. `empty` is what people are told if it is: what it means, and what to do next."""
+        """Print a list. `empty` is the hint for an empty one, with the next step."""
         if self.form == "json":
             echo_json([view.shape(thing) for thing in things])
         elif self.form == "plain":
@@ -76,21 +76,21 @@ class Output:
             hint(empty)
 
     def show_one(self, shape: Shape, describe: Callable[[], Iterable[Line]]) -> None:
-        """Print one thing: its description for people, else its shape."""
+        """Print one object: its description, or its shape."""
         if self.is_for_people:
             print_lines(describe())
         else:
             self.show_shape(shape)
 
     def show_done(self, sentence: str, shape: Shape | list[Shape]) -> None:
-        """Print the result of an action: a sentence for people, else the shape."""
+        """Print the result of an action: a sentence, or the shape."""
         if self.is_for_people:
             click.echo(printable.one_line(sentence))
         else:
             self.show_shape(shape)
 
     def show_shape(self, shape: Shape | list[Shape]) -> None:
-        """Print a shape, as JSON or as lines of key and value."""
+        """Print a shape as JSON or as lines of key and value."""
         if self.form == "json":
             echo_json(shape)
             return
@@ -100,12 +100,12 @@ class Output:
 
 
 def output_here() -> Output:
-    """Return the output of the command that runs."""
+    """Return the output of the running command."""
     return Output(given(click.get_current_context()).get("output", "table"))
 
 
 def plain(value: Any) -> str:
-    """Write a value of a shape as one field: without tabs and line breaks, nothing for null."""
+    """Return a value of a shape as one field: no tabs, no line breaks, empty for null."""
     match value:
         case None:
             return ""
@@ -125,7 +125,7 @@ def echo_json(document: Any) -> None:
 
 
 def table(things: Sequence[T], view: View[T]) -> list[Line]:
-    """Return the lines of a table, as wide as the terminal; as wide as its contents if there is none."""
+    """Return the lines of a table, as wide as the terminal, or as its contents if there is none."""
     return lay_out(view.columns, [view.row(thing) for thing in things], table_width())
 
 

@@ -43,7 +43,7 @@ _TOPIC_FIELDS = (
 
 
 def topic_view() -> View[pulse.TopicInfo]:
-    """Return how topics are listed."""
+    """Return the view of a list of topics."""
     present = now()
     return View(TOPIC_COLUMNS, lambda topic: topic_row(topic, present), topic_shape, _TOPIC_FIELDS)
 
@@ -51,9 +51,9 @@ def topic_view() -> View[pulse.TopicInfo]:
 def topic_table(
     topics: Sequence[pulse.TopicInfo], width: int | None, total: pulse.TopicInfo | None = None
 ) -> list[Line]:
-    """Return the lines of the table of topics, with what they come to together if there are several.
+    """Return the table of topics, with a row of totals if there are several.
 
-    `total` stands for all topics, where these are only some of them.
+    `total` is the sum of all topics, where these are only some of them.
     """
     present = now()
     rows = [topic_row(topic, present) for topic in topics]
@@ -63,7 +63,7 @@ def topic_table(
 
 
 def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
-    """Return a topic's row: what needs somebody is red, what is nothing is quiet."""
+    """Return a topic's row: what needs attention is red, zeros are dim."""
     minute, hour = topic.last_minute, topic.last_hour
     return [
         Cell(printable.one_line(topic.topic)),
@@ -85,7 +85,7 @@ def topic_row(topic: pulse.TopicInfo, present: datetime) -> Row:
 
 
 def total_row(topics: Sequence[pulse.TopicInfo], present: datetime) -> Row:
-    """Return the row of all topics together. Workers are not added up: one may serve several."""
+    """Return the row of totals. Workers are not summed: one may serve several topics."""
     counts = [sum(column) for column in zip(*map(_counts, topics), strict=True)]
     oldest = min((t.oldest_ready_at for t in topics if t.oldest_ready_at), default=None)
     texts = ["total", compact(counts[0]), age(oldest, present), *map(compact, counts[1:]), "", ""]
@@ -116,14 +116,14 @@ WORKER_COLUMNS = (
 
 
 def worker_view() -> View[pulse.WorkerInfo]:
-    """Return how workers are listed."""
+    """Return the view of a list of workers."""
     present = now()
     fields = ("worker_id", "server", "connected_at", "topics", "capacity", "held_count")
     return View(WORKER_COLUMNS, lambda worker: worker_row(worker, present), worker_shape, fields)
 
 
 def worker_row(worker: pulse.WorkerInfo, present: datetime) -> Row:
-    """Return a worker's row. One that is gone and still holds jobs is red."""
+    """Return a worker's row. A disconnected one that still holds jobs is red."""
     style = "" if worker.connected_at else "red"
     longest = min((job.since for job in worker.held if job.since), default=None)
     holds = f"{worker.held_count:,}/{worker.capacity:,}" if worker.connected_at else f"{worker.held_count:,}"
@@ -138,22 +138,22 @@ def worker_row(worker: pulse.WorkerInfo, present: datetime) -> Row:
 
 
 def gone_first(workers: Sequence[pulse.WorkerInfo]) -> list[pulse.WorkerInfo]:
-    """Return the workers by name, those that somebody should look at before the others."""
+    """Return the workers by name, disconnected ones first."""
     return sorted(workers, key=lambda worker: worker.connected_at is not None)
 
 
 def describe_held(workers: Sequence[pulse.WorkerInfo], width: int | None) -> Iterator[Line]:
-    """Yield each worker with the jobs that it holds below it."""
+    """Yield each worker, followed by the jobs it holds."""
     present = now()
     columns = (Column(""), Column("", shortest=8), Column("", drop=1), Column(""), Column("", drop=2))
     for worker in workers:
         name = printable.one_line(worker.worker_id)
         if worker.connected_at:
-            told = f"connected {ago(worker.connected_at, present)}"
-            yield [Cell(name, "bold"), Cell(f"  {told}, holds {worker.held_count:,} of {worker.capacity:,}")]
+            state = f"connected {ago(worker.connected_at, present)}"
+            yield [Cell(name, "bold"), Cell(f"  {state}, holds {worker.held_count:,} of {worker.capacity:,}")]
         else:
-            told = _gone(worker, present)
-            yield [Cell(name, "bold red"), Cell(f"  {told}, holds {worker.held_count:,}", "red")]
+            state = _gone(worker, present)
+            yield [Cell(name, "bold red"), Cell(f"  {state}, holds {worker.held_count:,}", "red")]
         yield from lay_out(columns, [_held_row(job, present) for job in worker.held], width)[1:]
         if worker.held_count > len(worker.held):
             yield [Cell(f"  … and {worker.held_count - len(worker.held):,} more", QUIET)]
@@ -167,12 +167,12 @@ def _held_row(job: pulse.HeldJob, present: datetime) -> Row:
         Cell(printable.one_line(job.topic)),
         Cell(f"attempt {job.attempt}"),
         Cell(f"for {age(job.since, present)}"),
-        Cell("lease is over" if is_over else lease, "red" if is_over else QUIET),
+        Cell("lease expired" if is_over else lease, "red" if is_over else QUIET),
     ]
 
 
 def _gone(worker: pulse.WorkerInfo, present: datetime) -> str:
-    """Say of a worker without a connection how long it keeps its jobs from another."""
+    """Return how long a disconnected worker still holds its leases."""
     until = max((job.lease_until for job in worker.held if job.lease_until), default=None)
     if until is None:
         return "gone"
@@ -194,15 +194,15 @@ _DEAD_LETTER_FIELDS = (
 
 
 def dead_letter_view() -> View[pulse.DeadLetterGroup]:
-    """Return how groups of dead letters are listed."""
+    """Return the view of a list of groups of dead letters."""
     present = now()
 
     def row(group: pulse.DeadLetterGroup) -> Row:
         return [
             Cell(printable.one_line(group.topic)),
             Cell(f"{group.count:,}", "bold red"),
-            Cell(_told(group.first_at, present), QUIET),
-            Cell(_told(group.last_at, present)),
+            Cell(_relative(group.first_at, present), QUIET),
+            Cell(_relative(group.last_at, present)),
             Cell(group.error_group),
             Cell(printable.summary(group.sample.last_error or "")),
         ]
@@ -210,5 +210,5 @@ def dead_letter_view() -> View[pulse.DeadLetterGroup]:
     return View(_DEAD_LETTER_COLUMNS, row, dead_letter_shape, _DEAD_LETTER_FIELDS)
 
 
-def _told(moment: datetime | None, present: datetime) -> str:
+def _relative(moment: datetime | None, present: datetime) -> str:
     return "" if moment is None else ago(moment, present)

@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the server told, and when by the clock of this machine."""
+    """The answers of the server, and when they came by the clock of this machine."""
 
     dispatch: DispatchStatus
     topics: Sequence[TopicInfo]
     workers: Sequence[WorkerInfo]
     at: datetime
     total: TopicInfo | None = None
-    """All topics together, where `topics` are only the busiest of them."""
+    """The sum of all topics, where `topics` are only the busiest."""
     topic_count: int = 0
-    """How many topics there are, unless all are here."""
+    """The number of all topics, where `topics` are only the busiest."""
 
     @property
     def everything(self) -> Sequence[TopicInfo]:
-        """What adds up to the whole queue."""
+        """The topics whose sums are those of the whole queue."""
         return self.topics if self.total is None else (self.total,)
 
     @property
     def ready(self) -> int:
-        """How many jobs could run at once if there were enough workers."""
+        """How many jobs are ready to run."""
         return sum(topic.ready for topic in self.everything)

@@ -32,17 +32,17 @@ def frame(
     width: int | None,
     height: int | None,
 ) -> list[Line]:
-    """Return the lines of the screen: `height` at the most, each no wider than `width`; None is any size."""
+    """Return the lines of the screen, at most `height` of `width` each; None is any size."""
     present = now()
     lines: list[Line] = [[Cell("pulse top", "bold"), Cell(f"{_MARGIN}{printable.one_line(title)}", QUIET)]]
     if trouble:
-        silent = f"As it was {age(snapshot.at, present)} ago. " if snapshot else ""
+        silent = f"Snapshot of {age(snapshot.at, present)} ago. " if snapshot else ""
         lines.append([Cell(f" {silent}{printable.one_line(trouble)} ", _ALARM)])
     if snapshot is not None:
         lines += _pauses(snapshot, present)
         lines += _totals(snapshot, trend, present)
-        room = None if height is None else height - len(lines)
-        lines += _tables(snapshot, present, width, room)
+        left = None if height is None else height - len(lines)
+        lines += _tables(snapshot, present, width, left)
     lines = lines[:height]
     return lines if width is None else [cut_line(line, width) for line in lines]
 
@@ -50,7 +50,7 @@ def frame(
 def _pauses(snapshot: Snapshot, present: datetime) -> Iterator[Line]:
     status = snapshot.dispatch
     if status.paused:
-        held = f"{snapshot.ready:,} held back"
+        held = f"{snapshot.ready:,} waiting"
         yield [
             Cell(
                 f" PAUSED: everything{_since(status, present)}{_by(status)}, {held}{_why(status.reason)} ",
@@ -60,7 +60,7 @@ def _pauses(snapshot: Snapshot, present: datetime) -> Iterator[Line]:
     ready = {topic.topic: topic.ready for topic in snapshot.topics}
     for topic, pause in sorted(status.topics.items(), key=lambda item: -ready.get(item[0], 0)):
         text = f"{printable.one_line(topic)} for {age(pause.paused_at, present)}{_by(pause)}"
-        held = f"{ready.get(topic, 0):,} held back"
+        held = f"{ready.get(topic, 0):,} waiting"
         yield [Cell(f" PAUSED: {text}, {held}{_why(pause.reason)} ", _ALARM)]
 
 
@@ -107,7 +107,7 @@ def _totals(snapshot: Snapshot, trend: Sequence[int], present: datetime) -> Iter
     yield []
 
 
-def _tables(snapshot: Snapshot, present: datetime, width: int | None, room: int | None) -> list[Line]:
+def _tables(snapshot: Snapshot, present: datetime, width: int | None, height: int | None) -> list[Line]:
     topics = _topic_lines(snapshot.topics, present, width)
     unseen = max(0, snapshot.topic_count - len(snapshot.topics))
     if unseen:
@@ -117,11 +117,11 @@ def _tables(snapshot: Snapshot, present: datetime, width: int | None, room: int 
     )
     if not snapshot.workers:
         workers = [[Cell("No worker is connected.", "bold yellow" if snapshot.ready else QUIET)]]
-    if room is None:
+    if height is None:
         return [*topics, [], *workers]
-    # Topics may take what workers leave, which is a third of the screen if they need as much.
-    for_workers = min(len(workers), max(room // 3, _LEAST_ROWS, room - 1 - len(topics)))
-    topics = _at_most(topics, room - 1 - for_workers, unseen)
+    # Workers get up to a third of the screen, topics the rest.
+    for_workers = min(len(workers), max(height // 3, _LEAST_ROWS, height - 1 - len(topics)))
+    topics = _at_most(topics, height - 1 - for_workers, unseen)
     return [*topics, [], *_at_most(workers, for_workers)]
 
 
@@ -142,7 +142,7 @@ def _pressing(topic: TopicInfo) -> tuple[int, ...]:
 
 
 def _at_most(lines: list[Line], most: int, unseen: int = 0) -> list[Line]:
-    """Return the lines, the last of them replaced where there are too many. `unseen` are left out already."""
+    """Return at most so many lines, the last one a count of the rest. `unseen` were left out before."""
     if len(lines) <= most:
         return lines
     kept = max(most - 1, 0)

@@ -1,4 +1,4 @@
-"""How schedules and their fires look to people."""
+"""Schedules and their fires as tables and descriptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def schedule_view() -> View[pulse.ScheduleInfo]:
-    """Return how schedules are listed."""
+    """Return the view of a list of schedules."""
     present = now()
 
     def row(schedule: pulse.ScheduleInfo) -> Row:
@@ -35,7 +35,7 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
         ]
 
     columns = (
-        Column("SCHEDULE", shortest=36),  # the length of an id, for those without a name
+        Column("SCHEDULE", shortest=36),  # the length of an id, for a schedule without a name
         Column("TOPIC", shortest=8, drop=1),
         Column("WHEN", shortest=11, drop=2),
         Column("NEXT"),
@@ -59,7 +59,7 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
 
 
 def fire_view() -> View[pulse.ScheduleFire]:
-    """Return how the fires of a schedule are listed."""
+    """Return the view of the fires of a schedule."""
     present = now()
 
     def row(fire: pulse.ScheduleFire) -> Row:
@@ -70,7 +70,7 @@ def fire_view() -> View[pulse.ScheduleFire]:
 
 
 def preview_view() -> View[datetime]:
-    """Return how fires to come are listed."""
+    """Return the view of upcoming fires."""
     present = now()
 
     def row(moment: datetime) -> Row:
@@ -86,7 +86,7 @@ def preview_view() -> View[datetime]:
 
 
 def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = ()) -> Iterator[Line]:
-    """Yield everything about a schedule, line by line; `fires` are those to come."""
+    """Yield the description of a schedule, line by line; `fires` are the upcoming ones."""
     present = now()
     title = [Cell(printable.one_line(schedule.name or schedule.id), "bold")]
     yield [*title, Cell("  "), Cell("paused", "red")] if schedule.paused else title
@@ -105,7 +105,7 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
     )
     if fires and not schedule.paused:
         yield blank()
-        yield heading("Fires next")
+        yield heading("Next fires")
         for moment in fires:
             yield [Cell(f"  {full(moment, present)}")]
     if schedule.payload:
@@ -115,7 +115,7 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
 
 
 def spec_text(spec: pulse.At | pulse.Every | pulse.Cron) -> str:
-    """Say when, for people."""
+    """Return a timetable in words."""
     import pulse
 
     match spec:

@@ -1,4 +1,4 @@
-"""What JSON output looks like. Keys are only ever added; times are ISO 8601 in UTC, or null."""
+"""The shapes of JSON output. Keys are only ever added; times are ISO 8601 in UTC, or null."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ def fire_shape(fire: pulse.ScheduleFire) -> Shape:
 def dispatch_shape(
     status: pulse.DispatchStatus, topics: Iterable[pulse.TopicInfo], total: pulse.TopicInfo | None = None
 ) -> Shape:
-    """What is paused, and how many jobs could run if it were not. `total` stands for all topics."""
+    """What is paused, and how many ready jobs wait for it. `total` is the sum of all topics."""
     ready = {topic.topic: topic.ready for topic in topics}
-    held_back = sum(topic.ready for topic in topics if topic.paused)
+    ready_and_paused = sum(topic.ready for topic in topics if topic.paused)
     return {
         "paused": status.paused,
         "reason": status.reason or None,
         "paused_at": _time(status.paused_at),
         "paused_by": status.paused_by or None,
-        "held_back": total.ready if status.paused and total else held_back,
+        "held_back": total.ready if status.paused and total else ready_and_paused,
         "topics": [
             {
                 "topic": topic,
@@ -106,7 +106,7 @@ def dispatch_shape(
 
 
 def topic_shape(topic: pulse.TopicInfo) -> Shape:
-    """A topic at a glance."""
+    """The counts and rates of a topic."""
     return {
         "topic": topic.topic,
         "ready": topic.ready,
@@ -138,7 +138,7 @@ def worker_shape(worker: pulse.WorkerInfo) -> Shape:
 
 
 def held_shape(job: pulse.HeldJob) -> Shape:
-    """A job in the hands of a worker."""
+    """A job held by a worker."""
     return {
         "id": job.id,
         "topic": job.topic,
@@ -149,7 +149,7 @@ def held_shape(job: pulse.HeldJob) -> Shape:
 
 
 def transition_shape(change: pulse.Transition) -> Shape:
-    """One change of a job."""
+    """One transition of a job."""
     return {
         "event": "transition",
         "at": _time(change.at),
@@ -163,12 +163,12 @@ def transition_shape(change: pulse.Transition) -> Shape:
 
 
 def gap_shape(news: pulse.Transitions) -> Shape:
-    """Changes that were not seen."""
+    """Transitions that were missed."""
     return {"event": "gap", "missed": news.missed, "interrupted": news.interrupted}
 
 
 def snapshot_shape(snapshot: Snapshot) -> Shape:
-    """The whole queue at one moment."""
+    """The queue at one moment."""
     return {
         "at": _time(snapshot.at),
         "dispatch": dispatch_shape(snapshot.dispatch, snapshot.topics, snapshot.total),
@@ -178,7 +178,7 @@ def snapshot_shape(snapshot: Snapshot) -> Shape:
 
 
 def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
-    """Dead letters that died alike."""
+    """Dead letters with the same error."""
     return {
         "topic": group.topic,
         "error_group": group.error_group,
@@ -190,7 +190,7 @@ def dead_letter_shape(group: pulse.DeadLetterGroup) -> Shape:
 
 
 def identity_shape(identity: pulse.Identity) -> Shape:
-    """Who the server takes the caller for."""
+    """The user and role of the caller."""
     return {"user": identity.user, "role": identity.role, "methods": sorted(identity.methods)}
 
 
@@ -203,7 +203,7 @@ def bulk_shape(
     is_complete: bool,
     is_dry_run: bool,
 ) -> Shape:
-    """What became of an action on many jobs. None matched: nobody has counted them."""
+    """The result of an action on many jobs. `matched` is None if they were not counted."""
     return {
         "matched": matched,
         "locked": locked,
@@ -215,7 +215,7 @@ def bulk_shape(
 
 
 def payload_shape(payload: bytes) -> Shape:
-    """The payload as JSON where it is that, else its bytes in base64. Both are null for an empty one."""
+    """The payload as JSON if it is JSON, else its bytes in base64. Both are null for an empty one."""
     if not payload:
         return {"payload": None, "payload_base64": None}
     try:
@@ -225,7 +225,7 @@ def payload_shape(payload: bytes) -> Shape:
 
 
 def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:
-    """When a schedule fires: one of at, every and cron is set."""
+    """The timetable of a schedule: one of at, every and cron is set."""
     moment: datetime | None = getattr(spec, "moment", None)
     interval: timedelta | None = getattr(spec, "interval", None)
     return {
@@ -265,5 +265,5 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _refuse(constant: str) -> None:
-    # Python would read NaN and write it again, and that is not JSON to anyone else.
+    # Python reads and writes NaN, which is not JSON.
     raise ValueError(constant)

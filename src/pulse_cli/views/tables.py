@@ -1,4 +1,4 @@
-"""Tables that fit: columns shrink first, then the least important ones go."""
+"""Tables that fit the terminal: columns shrink first, then the least important ones are dropped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 GAP = 2
 QUIET = "bright_black"
-"""The style of what is there for those who look for it."""
+"""The style of secondary text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +16,15 @@ class Column:
 
     title: str
     shortest: int | None = None
-    """It may shrink to this width, its cells cut with …; None: it never shrinks."""
+    """It may shrink to this width, with … in cut cells; None: it never shrinks."""
     drop: int = 0
-    """Where it does not fit, the column with the highest number goes first; 0 stays whatever happens."""
+    """If the table does not fit, the column with the highest number is dropped first; 0 is never dropped."""
     right: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A text and how it looks. The text has no control characters."""
+    """A text and its style. The text has no control characters."""
 
     text: str
     style: str = ""
@@ -35,7 +35,7 @@ Line = list[Cell]
 
 
 def lay_out(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -> list[Line]:
-    """Return the lines of a table, the header first, each not wider than `width` if that is possible."""
+    """Return the lines of a table, the header first, no wider than `width` if possible."""
     from rich.cells import cell_len
 
     widths = [
@@ -48,7 +48,7 @@ def lay_out(columns: Sequence[Column], rows: Sequence[Row], width: int | None) -
 
 
 def _fit(columns: Sequence[Column], widths: list[int], width: int | None) -> dict[int, int]:
-    """Return which columns stay, and how wide each is."""
+    """Return the kept columns and their widths."""
     kept = dict(enumerate(widths))
     if width is None:
         return kept
@@ -56,12 +56,12 @@ def _fit(columns: Sequence[Column], widths: list[int], width: int | None) -> dic
     while _total(least) > width and any(columns[at].drop for at in least):
         dropped = max(least, key=lambda at: columns[at].drop)
         del least[dropped], kept[dropped]
-    # What is too much is taken from the widest column that can still give.
+    # Shrink the widest column that can still shrink.
     while _total(kept) > width:
-        giving = [at for at in kept if kept[at] > least[at]]
-        if not giving:
+        shrinkable = [at for at in kept if kept[at] > least[at]]
+        if not shrinkable:
             break
-        kept[max(giving, key=lambda at: kept[at])] -= 1
+        kept[max(shrinkable, key=lambda at: kept[at])] -= 1
     return kept
 
 
@@ -84,13 +84,13 @@ def _line(row: Row, columns: Sequence[Column], kept: dict[int, int]) -> Line:
 
 
 def without_empty(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[Row]]:
-    """Return the table without the columns that have neither a title nor a cell with something in it."""
+    """Return the table without the columns that have neither a title nor text."""
     kept = [at for at, column in enumerate(columns) if column.title or any(row[at].text for row in rows)]
     return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text no wider than this many cells, with … where something is missing."""
+    """Return the text cut to this many cells, with … if it was cut."""
     from rich.cells import set_cell_size
 
     if _cells(text) <= width:
@@ -99,18 +99,18 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_line(line: Line, width: int) -> Line:
-    """Return the line no wider than this many cells, with … where something is missing."""
+    """Return the line cut to this many cells, with … if it was cut."""
     kept: Line = []
     for cell in line:
-        room = width - line_width(kept)
-        if _cells(cell.text) > room:
-            return [*kept, Cell(cut(cell.text, room), cell.style)] if room > 0 else kept
+        left = width - line_width(kept)
+        if _cells(cell.text) > left:
+            return [*kept, Cell(cut(cell.text, left), cell.style)] if left > 0 else kept
         kept.append(cell)
     return kept
 
 
 def line_width(line: Line) -> int:
-    """Return how many cells of a terminal the line takes."""
+    """Return the width of the line in cells."""
     return sum(_cells(cell.text) for cell in line)
 
 

@@ -1,4 +1,4 @@
-"""The terminal, if there is one: how wide it is, whether it has colors, how lines are printed on it."""
+"""The terminal, if there is one: its width, its colors, and printing to it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def table_width() -> int | None:
-    """Return how wide a table may be: as wide as the terminal; None, which is any width, if there is none."""
+    """Return the width of the terminal; None, which means any width, if there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def can_redraw() -> bool:
-    """True if what was printed can be replaced."""
+    """True if printed lines can be replaced."""
     return sys.stdout.isatty() and not _is_dumb()
 
 
 def hint(sentence: str) -> None:
-    """Tell people something that is not a result."""
+    """Print a hint to standard error."""
     click.echo(printable.lines(sentence), err=True)
 
 
 def print_lines(lines: Iterable[Line], *, stderr: bool = False) -> None:
-    """Print lines, with colors if that goes to a terminal and nobody minds."""
+    """Print lines, with colors if the output is a terminal that allows them."""
     if not has_colors(stderr=stderr):
         for line in lines:
             click.echo("".join(cell.text for cell in line).rstrip(), err=stderr)
@@ -45,7 +45,7 @@ def print_lines(lines: Iterable[Line], *, stderr: bool = False) -> None:
 
 
 def styled(line: Line) -> Text:
-    """Return a line as rich prints it."""
+    """Return a line as text for rich."""
     from rich.text import Text
 
     text = Text()
@@ -56,7 +56,7 @@ def styled(line: Line) -> Text:
 
 
 def has_colors(*, stderr: bool = False) -> bool:
-    """True if the output is a terminal that shows colors, and NO_COLOR does not forbid them."""
+    """True if the output is a terminal that shows colors, and NO_COLOR is not set."""
     stream = sys.stderr if stderr else sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and not _is_dumb()
 

@@ -1,1 +1,1 @@
-"""`pulse worker`: finds an application, runs its handlers, starts it anew when it changes."""
+"""`pulse worker`: finds an application, runs its handlers, restarts it when a file changes."""

@@ -19,12 +19,12 @@ _EXPECTED = "Write it as package.module:app, where app is the Pulse object"
 
 
 def load_app(target: str) -> Pulse | SyncPulse:
-    """Import the module and return its client. The directory that we are in is searched first."""
+    """Import the module and return its client. The current directory is searched first."""
     import pulse
 
     name, colon, path = target.partition(":")
     if not name or (colon and not path) or name.endswith(".py"):
-        what = f"{target!r} names no application. {_EXPECTED}"
+        what = f"{target!r} is not an application. {_EXPECTED}"
         raise Misuse(f"{what}: {Path(name).stem}:app" if name.endswith(".py") else f"{what}.")
     module = _import(name)
     if not colon:
@@ -49,7 +49,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise Misuse(
-                f"There is no module {name!r} here or on the path. Run this where the application is."
+                f"There is no module {name!r} here or on the path. Run this in the application's directory."
             ) from None
         raise Misuse(_sentence(name, error)) from None
     except Exception as error:

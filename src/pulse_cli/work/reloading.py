@@ -1,4 +1,4 @@
-"""Runs a worker in a process of its own, and starts it anew whenever a source file changes."""
+"""Runs a worker in its own process, and restarts it when a source file changes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import click
 
 from pulse_cli import tuning
 
-_PASSED_OVER = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
+_IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
 
 Snapshot = Mapping[str, int]
 
 
 def run_reloading(arguments: Sequence[str], directory: Path) -> int:
-    """Run `pulse` with these arguments until it is told to stop. Returns the exit code of the last run."""
-    told = _Signals()
+    """Run `pulse` with these arguments until SIGINT or SIGTERM. Returns the exit code of the last run."""
+    signals = _Signals()
     process = _start(arguments)
     seen = snapshot(directory)
     ended_by_itself = False
-    while not told.to_stop:
+    while not signals.to_stop:
         time.sleep(tuning.RELOAD_POLL_SECONDS)
         current = snapshot(directory)
         if current != seen:
@@ -37,37 +37,37 @@ def run_reloading(arguments: Sequence[str], directory: Path) -> int:
             ended_by_itself = False
         elif not ended_by_itself and process.poll() is not None:
             ended_by_itself = True
-            click.echo("The worker has ended; it starts again when a file changes.", err=True)
-    # A terminal sends Ctrl-C to the worker too; a second one would hurry it, so only SIGTERM is passed on.
-    if told.by is signal.SIGTERM and process.poll() is None:
+            click.echo("The worker has exited. It starts again when a file changes.", err=True)
+    # A terminal sends Ctrl-C to the worker too, and a second one would end its drain: pass on SIGTERM only.
+    if signals.by is signal.SIGTERM and process.poll() is None:
         process.terminate()
     return process.wait()
 
 
 def snapshot(directory: Path) -> Snapshot:
-    """Return when each source file below the directory was last changed."""
+    """Return the modification time of each source file below the directory."""
     found: dict[str, int] = {}
     for path in _sources(directory):
         try:
             found[str(path.relative_to(directory))] = path.stat().st_mtime_ns
         except OSError:
-            continue  # it went away while we looked; the next round sees that
+            continue  # deleted during the scan; the next scan sees that
     return found
 
 
 def changed(before: Snapshot, after: Snapshot) -> set[str]:
-    """Return the files that are new, gone or different."""
+    """Return the files that were added, removed or changed."""
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
 def _sources(directory: Path) -> Iterator[Path]:
     for here, folders, files in os.walk(directory):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _IGNORED]
         yield from (Path(here, name) for name in files if name.endswith(".py"))
 
 
 class _Signals:
-    """Remembers that we were told to stop."""
+    """Records SIGINT and SIGTERM."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
@@ -87,7 +87,7 @@ def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the worker: let it finish, then have it hand back, then kill it."""
+    """Stop the worker: let it drain, then make it release its jobs, then kill it."""
     for seconds in (tuning.RELOAD_GRACE_SECONDS, tuning.RELOAD_HURRY_SECONDS):
         if process.poll() is not None:
             return

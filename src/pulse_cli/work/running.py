@@ -1,4 +1,4 @@
-"""Runs the handlers of an application, all of them or those of some topics."""
+"""Runs the handlers of an application, for all topics or for some."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def run_app(app: Pulse | SyncPulse, name: str, concurrency: int | None, topics: Sequence[str]) -> None:
-    """Take jobs and run their handlers until SIGTERM or SIGINT; drain, then return."""
+    """Run handlers until SIGTERM or SIGINT; drain, then return."""
     import pulse
 
     served = topics or app.handled_topics
     if unknown := [topic for topic in served if topic not in app.handled_topics]:
         known = ", ".join(app.handled_topics) or "none"
         raise Misuse(f"The application has no handler for {', '.join(unknown)}; it has: {known}.")
-    if not logging.getLogger().handlers:  # an application that logs has set that up when it was imported
+    if not logging.getLogger().handlers:  # an application that logs has configured it when it was imported
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     click.echo(
         f"Running {name} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.", err=True
