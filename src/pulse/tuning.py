@@ -52,30 +52,30 @@ BULK_BATCHES_IN_FLIGHT = 3
 METADATA_ENTRIES = 64
 METADATA_BYTES = 16 * 1024
 
-# ---------------------------------------------------------------- taking jobs
+# ---------------------------------------------------------------- receiving jobs
 
 DEFAULT_CONCURRENCY = 20
-# What a server that does not say is assumed to use; the welcome message replaces both.
+# The defaults until the welcome message of the server sets both.
 DEFAULT_LEASE_SECONDS = 30.0
 DEFAULT_HEARTBEAT_SECONDS = 10.0
 
-# Handlers that never wait run one after the other, this many, then all else in the event loop has a turn:
-# reports, the next delivery, the application's own tasks. That is a millisecond of handlers that do nothing;
-# fewer at once would spend more on the turns, more would save nothing.
+# Handlers that never wait run one after the other, this many in a turn. Then other tasks of the event loop
+# run: reports, the next delivery, those of the application. A turn is a millisecond of empty handlers;
+# smaller turns cost more, larger ones save nothing.
 TURN_JOBS = 200
-# And not longer than this, if they compute: at least one runs in each turn.
+# The longest turn of handlers that compute. At least one runs in each turn.
 TURN_SECONDS = 0.002
 
-# Work kept ahead of the handlers: covers a report, a claim and a delivery, with room for a slow commit.
+# Prefetch: covers a report, a claim and a delivery, with reserve for a slow commit.
 PREFETCH_SECONDS = 0.05
-# Above this a larger window buys no throughput.
+# A larger window does not increase throughput.
 PREFETCH_MOST = 2_000
-# What the server takes as a capacity.
+# The server's limit for a capacity.
 WINDOW_MOST = 10_000
-# Slower handlers count at once, faster ones are believed slowly: too wide a window is the costlier mistake.
+# Slower handlers count quickly, faster ones slowly: too wide a window is the costlier error.
 SLOWER_WEIGHT = 0.5
 FASTER_WEIGHT = 0.2
-# A window that moved by less is not worth telling.
+# Smaller changes of the window are not sent.
 WINDOW_NOTICEABLE = 0.2
 
 RECONNECT_FIRST_SECONDS = 0.1
@@ -84,26 +84,27 @@ WELCOME_TIMEOUT_SECONDS = 10.0
 
 # ---------------------------------------------------------------- holding and reporting
 
-CLAIMS_PER_BEAT = 5_000
-BEAT_TIMEOUT_SECONDS = 5.0
-# A beat that failed is repeated well within the time that the lease has left.
-BEAT_RETRY_SECONDS = 1.0
+CLAIMS_PER_HEARTBEAT = 5_000
+HEARTBEAT_TIMEOUT_SECONDS = 5.0
+# A failed heartbeat is repeated well before the lease expires.
+HEARTBEAT_RETRY_SECONDS = 1.0
 
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB
-# One: what finishes meanwhile goes out together next, and a busy server is asked less often.
+# One: results that finish meanwhile share the next call, and a busy server gets fewer calls.
 REPORTS_IN_FLIGHT = 1
 
-# A handler starts within this long after its claim. Later the server is asked first: the topic may be paused,
-# the job canceled, or completed by another worker. Delivery and a full window take far less. (docs/adr/0043)
+# A handler starts within this long after its claim. Later the claim is confirmed first: the topic may be
+# paused, the job canceled, or completed by another worker. Delivery and a full window take far less.
+# (docs/adr/0043)
 START_WITHIN_SECONDS = 1.0
-# The same after the server was asked. With the age of what a server knows of a pause, below two seconds.
+# The same after a confirmation. With the time until a server sees a pause, below two seconds.
 CONFIRMED_START_SECONDS = 0.5
-# A handler that has run for this long is beaten, so that its attempt counts should the worker die.
-FIRST_BEAT_SECONDS = 0.05
-# A job that waits this long for its handler is released: it could run elsewhere.
+# A handler that has run for this long gets its first heartbeat: its attempt counts even if the worker dies.
+FIRST_HEARTBEAT_SECONDS = 0.05
+# A job that waits this long for a handler is released: it could run elsewhere.
 HOLD_SECONDS = 1.0
-# How often that is looked at.
+# How often that is checked.
 HOLD_LOOK_SECONDS = 0.25
 CONFIRM_BATCH_JOBS = 1_000
 CONFIRMS_IN_FLIGHT = 2
@@ -114,14 +115,14 @@ TRACEBACK_FRAMES = 5
 # ---------------------------------------------------------------- stopping
 
 DEFAULT_DRAIN_SECONDS = 30.0
-# After the server was told to send nothing more: how long silence has to last until the stream is closed.
+# After the server was asked to send no more: how long the stream has to be quiet before it is closed.
 QUIET_SECONDS = 0.05
 QUIET_LONGEST_SECONDS = 1.0
-# What a handler gets to clean up after it was cancelled, and what a hurried stop gives its last calls.
+# The time for a canceled handler to clean up, and for the last calls of a hurried stop.
 CANCEL_GRACE_SECONDS = 2.0
 RELEASE_TIMEOUT_SECONDS = 5.0
 CLAIMS_PER_RELEASE = 1_000
-# How long gRPC gets to deliver the ends of cancelled calls before their event loop may be closed.
+# The time for gRPC to deliver the ends of canceled calls before their event loop may be closed.
 SETTLE_SECONDS = 0.02
-# What closing may cost an interpreter that exits.
+# The time that closing may take when the interpreter exits.
 EXIT_TIMEOUT_SECONDS = 2.0

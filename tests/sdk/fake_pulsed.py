@@ -20,14 +20,16 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 from pulse.wire.failures import FROM_PULSED
+from tests.sdk.fake_schedules import FakeSchedules
 
 PATIENCE_SECONDS = 20.0
 
 
-class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
-    """Remembers what it was told, and answers as the test says."""
+class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
+    """Records the requests, and answers as the test asks."""
 
     def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
+        super().__init__()
         self.lease_seconds = lease_seconds
         self.heartbeat_seconds = heartbeat_seconds
         self.changed = threading.Condition()
@@ -40,10 +42,6 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
         self.lose_answers = 0
         self.submits_without_room = 0
         self.refused_topics: dict[str, tuple[grpc.StatusCode, str]] = {}
-        # Schedules.
-        self.definitions: list[pb.CreateScheduleRequest] = []
-        self.fired: list[str] = []
-        self.schedule_refusal: tuple[grpc.StatusCode, str] | None = None
         # Workers.
         self.opened: list[pb.StreamJobsRequest] = []
         self.streams: list[queue.Queue[pb.StreamJobsResponse | None]] = []
@@ -198,28 +196,6 @@ class FakePulsed(pulse_pb2_grpc.PulseServiceServicer):
 
     def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.CancelJobResponse:  # noqa: N802
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The job is COMPLETED, which cannot be cancelled.")
-
-    def CreateSchedule(  # noqa: N802
-        self, request: pb.CreateScheduleRequest, context: grpc.ServicerContext
-    ) -> pb.CreateScheduleResponse:
-        with self._change(context):
-            self.definitions.append(request)
-            refusal = self.schedule_refusal
-        if refusal is not None:
-            context.abort(*refusal)
-        self._lose_answer(context)
-        view = pb.ScheduleView(schedule_id="s1", name=request.name, kind="cron", cron="@daily")
-        return pb.CreateScheduleResponse(schedule_id="s1", schedule=view)
-
-    def GetSchedule(self, request: pb.GetScheduleRequest, context: Any) -> pb.GetScheduleResponse:  # noqa: N802
-        view = pb.ScheduleView(schedule_id="s1", topic="t", kind="cron", cron="@daily")
-        return pb.GetScheduleResponse(schedule=view)
-
-    def FireSchedule(self, request: pb.FireScheduleRequest, context: Any) -> pb.FireScheduleResponse:  # noqa: N802
-        with self._change(context):
-            self.fired.append(request.job_id)
-        self._lose_answer(context)
-        return pb.FireScheduleResponse(job_id=request.job_id)
 
     def _lose_answer(self, context: grpc.ServicerContext) -> None:
         with self.changed:

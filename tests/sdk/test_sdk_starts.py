@@ -28,8 +28,8 @@ def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported
         Window(1),
         "w1",
         confirm=confirmed.append,
-        give_back=lambda jobs: None,
-        beat=lambda: None,
+        release_soon=lambda jobs: None,
+        send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
     )

@@ -11,17 +11,17 @@ from pulse.worker.window import Window
 
 def test_slow_handlers_get_no_work_ahead_and_fast_ones_do() -> None:
     window = Window(10)
-    assert (window.size, window.news()) == (10, 0)
+    assert (window.size, window.changed_size()) == (10, 0)
     assert _after_fast_jobs(window, 2000) == 510
-    window.told(510)
-    assert window.news() == 0
+    window.acknowledged(510)
+    assert window.changed_size() == 0
     for _ in range(20):
         window.observe(60)
         slow = window.size
     assert slow == 10
-    assert window.news() == 10
+    assert window.changed_size() == 10
     window.close()
-    assert window.news() == 0
+    assert window.changed_size() == 0
 
 
 def test_window_doubles_only_after_a_window_full_of_fast_jobs() -> None:

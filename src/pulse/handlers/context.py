@@ -140,8 +140,8 @@ make_current = _current.set
 """Set the context that `current()` returns, in the contextvars of the caller."""
 
 
-def tell_to_stop(context: Context) -> None:
-    """Tell the handler to stop. Call it in the event loop's thread."""
+def request_stop(context: Context) -> None:
+    """Ask the handler to stop. Call it in the thread of the event loop."""
     context._cancelled = True
     if context._event is not None:
         context._event.set()

@@ -1,1 +1,1 @@
-"""What `run()` does: jobs are taken, held, run, and reported."""
+"""The worker behind `run()`: it receives, holds, runs and reports jobs."""

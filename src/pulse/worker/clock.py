@@ -1,4 +1,4 @@
-"""The clock that leases are measured with."""
+"""The clock of leases."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def lease_clock() -> float:
-        """Return seconds that never run backwards and go on while the machine sleeps, as leases do."""
+        """Return monotonic seconds that include the time the machine sleeps, as leases do."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
-    # Stands still while the machine sleeps. The first heartbeat after that tells what was lost.
+    # Stands still while the machine sleeps. The first heartbeat after that reports the lost jobs.
     lease_clock = time.monotonic
 
 
 class ServerClock:
-    """Computes how old a message is, from the readings of the server's clock that messages carry.
+    """Computes the age of messages, from the readings of the server's clock that they carry.
 
-    A reading was taken after it was asked for, however late its message came; so no message is taken for
-    younger than it is. It may seem older, by what the server took to answer the fastest of the requests.
+    A reading is taken after its request was sent, so the computed age is never too low. It is too high by at
+    most the time of the fastest answer.
     """
 
     def __init__(self) -> None:
@@ -27,18 +27,18 @@ class ServerClock:
         self._clock_id = ""
 
     def welcome(self, asked_at: float, reading: float, clock_id: str) -> None:
-        """Start over with the clock of a new stream: each may lead to another server."""
+        """Reset to the clock of a new stream: each may go to another server."""
         self._ahead_seconds = asked_at - reading
         self._clock_id = clock_id
 
     def compare(self, asked_at: float, reading: float, clock_id: str) -> None:
-        """Take another reading, if it is of the same clock. The fastest answer is nearest to the truth."""
+        """Add a reading of the same clock. The fastest answer is the most accurate."""
         if clock_id and clock_id == self._clock_id:
             self._ahead_seconds = max(self._ahead_seconds, asked_at - reading)
 
     def age_seconds(self, reading: float) -> float:
-        """Return how long ago the server's clock showed this, at the most."""
+        """Return an upper bound of the age of the reading."""
         difference = lease_clock() - reading
-        # Smaller than that only if the clocks drift apart: then the smallest is nearest to the truth.
+        # Smaller only if the clocks drift apart. Then the smallest difference is the most accurate.
         self._ahead_seconds = min(self._ahead_seconds, difference)
         return difference - self._ahead_seconds

@@ -1,7 +1,7 @@
-"""Asks the server right before a handler starts, where the claim alone is not enough.
+"""Confirms claims with the server right before their handlers start.
 
-It is asked for a retry, a last attempt, and a job whose claim may be out of date. The answer is a heartbeat:
-from then on the attempt counts.
+A retry, a last attempt and a job whose claim may be out of date are confirmed. The confirmation is a
+heartbeat: from then on the attempt counts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pulse.worker.held_jobs import HeldJob, LeaseTerms
 
 
 class Confirmer:
-    """Confirms jobs in batches. Jobs that are still ours may start; the others are dropped.
+    """Confirms jobs in batches. Jobs that this worker still holds may start; the others are dropped.
 
-    A job that leaves `unstarted` meanwhile was stopped or is released, and is left alone: one that cannot be
-    confirmed is released after a while, as any that waits.
+    A job that leaves `unstarted` meanwhile was stopped or released, and is skipped. A job that cannot be
+    confirmed is released like any job that waits too long.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Confirmer:
         answered: Callable[[list[HeldJob]], None],
         later: Callable[[list[HeldJob]], None],
     ) -> None:
-        """`later` is given jobs that the server could not answer for yet. They have no slot meanwhile."""
+        """`later` receives jobs that the server could not confirm yet. They have no slot meanwhile."""
         self._connection = connection
         self._worker_id = worker_id
         self._terms = terms
@@ -59,10 +59,10 @@ class Confirmer:
             in_flight=tuning.CONFIRMS_IN_FLIGHT,
         )
         self.add = self._coalescer.add
-        """Confirm this job, then pass it to `answered`. Its `confirm` is False if it may start."""
+        """Confirm the job, then pass it to `answered`. Its `confirm` is False if it may start."""
 
     async def close(self) -> None:
-        """Confirm nothing any more."""
+        """Stop confirming."""
         await self._coalescer.close()
 
     async def _send(self, jobs: list[HeldJob]) -> None:
@@ -74,7 +74,7 @@ class Confirmer:
 
     @failpoints.before("worker.confirming")
     async def _confirm(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        """Confirm the jobs. Returns those that the server could not answer for yet."""
+        """Confirm the jobs. Returns those that the server could not confirm yet."""
         async for _ in Backoff(tuning.RETRY_FIRST_SECONDS, tuning.RETRY_LONGEST_SECONDS):
             jobs = [job for job in jobs if job in self._unstarted]
             if not jobs:

@@ -1,4 +1,4 @@
-"""Extends the leases from a thread of its own, so that a handler that blocks the event loop keeps its job."""
+"""Extends leases from a separate thread, so that a handler that blocks the event loop keeps its job."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pulse.wire.endpoint import Endpoint
 from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
-from pulse.worker.returns import Returns
+from pulse.worker.releases import Releases
 
 logger = logging.getLogger("pulse.worker")
 
 
 class Heartbeats:
-    """Beats every job whose handler has started once per interval, with one call for all.
+    """Extends the leases of all started jobs once per interval, with one call.
 
-    Jobs that the server disowns, and jobs whose lease ran out because no beat got through, are handed to
-    `lost` in the event loop. The first beat comes soon after the start: from it on the attempt counts. Jobs
-    that are done before are never beaten. A result that waits for the server is not given up when its lease
-    ends: the server judges it.
+    Jobs that the server no longer assigns to this worker, and jobs whose lease expired because no heartbeat
+    succeeded, are passed to `lost` in the event loop. The first heartbeat comes soon after the start: from
+    then on the attempt counts. Jobs that finish earlier need none. A result that waits for the server is kept
+    when its lease expires: the server decides.
     """
 
     def __init__(
@@ -38,37 +38,37 @@ class Heartbeats:
         terms: LeaseTerms,
         held: dict[str, HeldJob],
         lost: Callable[[list[HeldJob], str], None],
-        returns: Returns,
+        releases: Releases,
     ) -> None:
         self._endpoint = endpoint
         self._worker_id = worker_id
         self._terms = terms
         self._held = held
         self._lost = lost
-        self._returns = returns
+        self._releases = releases
         self._loop = asyncio.get_running_loop()
         self._is_over = threading.Event()
         self._is_woken = threading.Event()
         self._is_failing = False
         self._channel: grpc.Channel | None = None
-        self._thread = threading.Thread(target=self._beat_until_over, name="pulse-heartbeats", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pulse-heartbeats", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Beat no more. Returns at once; a call that is under way is given up."""
+        """Stop the thread. Returns at once; a call in flight is canceled."""
         self._is_over.set()
         self._is_woken.set()
         if self._channel is not None:
             self._channel.close()
 
     def wake(self) -> None:
-        """Beat now what is due, and follow the terms as they are from here on."""
+        """Extend what is due now, with the current terms."""
         self._is_woken.set()
 
-    def _beat_until_over(self) -> None:
+    def _run(self) -> None:
         beat_at = lease_clock() + self._terms.heartbeat_seconds
         while True:
             is_woken = self._is_woken.wait(min(tuning.HOLD_LOOK_SECONDS, self._terms.heartbeat_seconds))
@@ -77,25 +77,25 @@ class Heartbeats:
                 return
             try:
                 is_due = is_woken or lease_clock() >= beat_at
-                went_well = self._beat(is_due)
+                went_well = self._extend_due(is_due)
                 if is_due or not went_well:
                     pause = self._terms.heartbeat_seconds
                     beat_at = lease_clock() + (
-                        pause if went_well else min(tuning.BEAT_RETRY_SECONDS, pause / 2)
+                        pause if went_well else min(tuning.HEARTBEAT_RETRY_SECONDS, pause / 2)
                     )
-                self._returns.send(self._release)
+                self._releases.send(self._release)
             except Exception:
                 if self._is_over.is_set():
-                    return  # the channel was closed under the call
+                    return  # the channel was closed during the call
                 logger.exception("A heartbeat failed in an unexpected way.")
-                beat_at = lease_clock() + tuning.BEAT_RETRY_SECONDS
+                beat_at = lease_clock() + tuning.HEARTBEAT_RETRY_SECONDS
 
-    def _beat(self, is_due: bool) -> bool:
-        """Beat what has only begun, and all else if it is due. Returns whether every call got through."""
+    def _extend_due(self, is_due: bool) -> bool:
+        """Extend jobs that started recently, and all others if due. Returns whether every call succeeded."""
         interval, lease = self._terms.heartbeat_seconds, self._terms.lease_seconds
         now = lease_clock()
-        latest = now - tuning.FIRST_BEAT_SECONDS
-        # list() of a dict's values is one step for the interpreter: the event loop cannot change it midway.
+        latest = now - tuning.FIRST_HEARTBEAT_SECONDS
+        # list() of a dict's values is atomic: the event loop cannot change the dict meanwhile.
         due = [
             job
             for job in list(self._held.values())
@@ -106,16 +106,16 @@ class Heartbeats:
             )
         ]
         went_well = True
-        for begin in range(0, len(due), tuning.CLAIMS_PER_BEAT):
-            went_well &= self._beat_some(due[begin : begin + tuning.CLAIMS_PER_BEAT])
+        for begin in range(0, len(due), tuning.CLAIMS_PER_HEARTBEAT):
+            went_well &= self._extend(due[begin : begin + tuning.CLAIMS_PER_HEARTBEAT])
         if is_due:
             self._give_up_expired()
         return went_well
 
     def _give_up_expired(self) -> None:
         now = lease_clock()
-        # One that has not begun is confirmed before it begins, however old its claim is: to give it up here,
-        # while the server takes its confirmation, would cost an attempt that never started.
+        # Jobs that have not started are confirmed first, however old their claim is. To give one up here,
+        # while the server stores the confirmation, would cost an attempt that never started.
         expired = [
             job
             for job in list(self._held.values())
@@ -128,10 +128,10 @@ class Heartbeats:
                 self._terms.lease_seconds,
                 len(expired),
             )
-            self._tell_lost(expired, "its lease ran out, no heartbeat got through")
+            self._report_lost(expired, "its lease ran out, no heartbeat got through")
 
     @failpoints.before("worker.beating")
-    def _beat_some(self, jobs: list[HeldJob]) -> bool:
+    def _extend(self, jobs: list[HeldJob]) -> bool:
         request = pb.HeartbeatsRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
         sent_at = lease_clock()
         try:
@@ -139,7 +139,7 @@ class Heartbeats:
                 request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata
             )
         except grpc.RpcError as error:
-            if _tells_of_an_outage(error):
+            if _is_database_outage(error):
                 self._terms.spared_until = sent_at + self._terms.lease_seconds
             if not self._is_failing and not self._is_over.is_set():
                 self._is_failing = True
@@ -161,7 +161,7 @@ class Heartbeats:
                 job.lease_end, job.is_counted = held_until, True
         if lost:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
-            self._tell_lost(disowned, "the server says that it was cancelled, or is no longer ours")
+            self._report_lost(disowned, "the server reports that it was canceled, or is no longer held here")
         return not unknown
 
     def _release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
@@ -169,7 +169,7 @@ class Heartbeats:
 
     @property
     def _timeout_seconds(self) -> float:
-        return max(0.2, min(tuning.BEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
+        return max(0.2, min(tuning.HEARTBEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
 
     def _stub(self) -> PulseServiceStub:
         if self._channel is None:
@@ -182,15 +182,15 @@ class Heartbeats:
         is_pulsed = is_from_pulsed(error)
         return translate(self._endpoint, error.code(), error.details() or "", is_pulsed=is_pulsed).message
 
-    def _tell_lost(self, jobs: list[HeldJob], reason: str) -> None:
+    def _report_lost(self, jobs: list[HeldJob], reason: str) -> None:
         try:
             self._loop.call_soon_threadsafe(self._lost, jobs, reason)
         except RuntimeError:
-            self._is_over.set()  # the event loop is gone, and the handlers with it
+            self._is_over.set()  # the event loop is closed; no handler runs
 
 
-def _tells_of_an_outage(error: grpc.RpcError) -> bool:
-    """Whether pulsed itself says that its database does not answer, or has no room."""
+def _is_database_outage(error: grpc.RpcError) -> bool:
+    """True if pulsed reports that its database does not answer or has no space."""
     return (
         isinstance(error, grpc.Call)
         and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)

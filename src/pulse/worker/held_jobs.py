@@ -1,4 +1,4 @@
-"""A job that this worker holds, from its delivery until the server has taken its result."""
+"""A job that this worker holds, from delivery until the server has its result."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LeaseTerms:
-    """How long a lease lasts and how often to beat. The server's welcome sets both."""
+    """The length of a lease and the heartbeat interval. The server's welcome sets both."""
 
     lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
     heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
-    # On the `lease_clock`. pulsed said that its database does not answer: it reaps nothing meanwhile, nor for
-    # a whole lease after that.
+    # By the `lease_clock`. pulsed reported that its database does not answer: it reaps nothing meanwhile, nor
+    # for a whole lease after that.
     spared_until: float = 0.0
 
     def is_over(self, job: HeldJob, now: float) -> bool:
-        """Whether the job may be somebody else's by now, and the worker has to give it up."""
+        """True if another worker may hold the job by now, so that this one has to give it up."""
         return now >= job.lease_end and now >= self.spared_until and now >= job.spared_until
 
 
 class HeldJob:
-    """One claim and where it stands. Made for every job, hence a plain class with slots.
+    """One claim and its state. There is one for every job, hence a plain class with slots.
 
-    Its moments are on the `lease_clock`. The heartbeat thread sets `lease_end`, `spared_until` and
-    `is_counted`; all else belongs to the event loop.
+    Times are by the `lease_clock`. The heartbeat thread sets `lease_end`, `spared_until` and `is_counted`;
+    the event loop sets everything else.
     """
 
     __slots__ = (
@@ -47,11 +47,11 @@ class HeldJob:
         "handler",
         "has_begun",
         "is_counted",
-        "is_given_back",
+        "is_interrupted",
         "job_id",
         "lease_end",
         "outcome",
-        "return_by",
+        "release_by",
         "span",
         "spared_until",
         "start_by",
@@ -66,7 +66,7 @@ class HeldJob:
         handler: Handler,
         lease_end: float,
         start_by: float,
-        return_by: float,
+        release_by: float,
     ) -> None:
         self.assignment = assignment
         self.job_id = job_id
@@ -74,27 +74,27 @@ class HeldJob:
         self.handler = handler
         self.context = context_for(assignment)
         self.lease_end = lease_end
-        # pulsed could not extend this lease, and the job is still ours: no server takes it until then.
+        # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0
-        # Whether the server has to be asked before the handler starts, and from when on it has to be.
+        # Whether the claim has to be confirmed before the start, and the time after which it has to be.
         self.confirm = assignment.confirm
         self.start_by = start_by
-        # When it is released if it has not started.
-        self.return_by = return_by
+        # A job that has not started by then is released.
+        self.release_by = release_by
         self.has_begun = False
-        # Of a handler that waits for something, on the `lease_clock`.
+        # The start of a handler that waits for something.
         self.begun_at = 0.0
-        # Whether the server has had a beat, from which on the attempt counts.
+        # Whether the server has a heartbeat of the job: from then on the attempt counts.
         self.is_counted = False
-        # Set: the handler waits for something, and this task is its own.
+        # Set while the handler waits for something: the task that runs it alone.
         self.task: asyncio.Task[None] | None = None
         self.outcome: Outcome | None = None
-        # Set: this run is traced.
+        # Set if the run is traced.
         self.span: RunSpan | None = None
-        # Set: this claim is not ours any more, so nothing is reported for it.
+        # Set if the claim is lost: nothing is reported for it.
         self.stop_reason = ""
-        # Set: the worker stops, the handler was cancelled, and the claim waits to be released.
-        self.is_given_back = False
+        # Set if the handler was canceled because the worker stops: the claim waits to be released.
+        self.is_interrupted = False
 
     def claim(self) -> pb.Claim:
         return pb.Claim(job_id=self.job_id, attempt=self.attempt)

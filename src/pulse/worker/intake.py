@@ -1,4 +1,4 @@
-"""Takes jobs from the server: one stream, opened again whenever it breaks."""
+"""Receives jobs from the server: one stream, opened again whenever it ends."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
 
-# What trying again cannot mend.
+# A retry cannot succeed.
 _FOR_GOOD = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
-# A worker that begins with these is set up wrongly, and says so by ending. One that was let in before may
-# have work under way, and its user may come back: it goes on trying.
+# A worker whose first stream is refused has wrong credentials, and ends with the error. A worker that was
+# connected before may have running jobs, and its user may be restored: it keeps trying.
 _NOT_LET_IN = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
 class Intake:
-    """Keeps a stream to the server open and hands what arrives to the executor."""
+    """Keeps a stream to the server open and passes deliveries to the executor."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Intake:
         self._is_connected = False
         self._was_let_in = False
         self._is_finishing = False
-        self._said: str | None = None
+        self._logged: str | None = None
         self._last_message_at = 0.0
         self._asked_at = 0.0
         self._is_draining = False
 
     async def run(self) -> None:
-        """Take jobs until cancelled. Raises a PulseError if the server refuses this worker for good."""
+        """Receive jobs until canceled. Raises a PulseError if the server refuses this worker for good."""
         stream = reconnecting_stream(
             self._connection, self._open, self._lost, is_last=lambda message: message.draining
         )
@@ -74,22 +74,22 @@ class Intake:
                 self._take(message)
 
     async def finish(self, task: asyncio.Task[None]) -> None:
-        """End the stream without losing what is on its way: ask for no more, wait for silence, then close.
+        """End the stream without losing deliveries: ask for no more, wait until it is quiet, then close it.
 
-        An assignment that was sent but never read would sit out its lease before another worker gets it.
+        A job that was sent but never read would have to wait until its lease expires.
         """
         self._is_finishing = True
         self._window.close()
         if self._is_connected:
-            # The smallest window there is: with it the server sends at most one job more.
+            # The smallest capacity: with it the server sends at most one more job.
             await self._send_capacity(1)
-            await self._silence(task)
+            await self._wait_until_quiet(task)
         task.cancel()
         await asyncio.wait({task})
 
     def announce(self) -> None:
-        """Send the size of the window now, if the server knows another one."""
-        capacity = self._window.news()
+        """Send the capacity now, if it has changed."""
+        capacity = self._window.changed_size()
         if capacity and not self._is_finishing:
             self._announcement = asyncio.create_task(self._send_capacity(capacity))
 
@@ -99,9 +99,9 @@ class Intake:
             await self._connection.try_once(
                 self._connection.stub.ReportResults, request, tuning.QUIET_LONGEST_SECONDS
             )
-            self._window.told(capacity)
+            self._window.acknowledged(capacity)
 
-    async def _silence(self, task: asyncio.Task[None]) -> None:
+    async def _wait_until_quiet(self, task: asyncio.Task[None]) -> None:
         deadline = time.monotonic() + tuning.QUIET_LONGEST_SECONDS
         quiet_since = time.monotonic()
         while not task.done() and self._is_connected:
@@ -160,27 +160,27 @@ class Intake:
             self._executor.accept(message.assignments, age_seconds)
         if message.stop:
             self._executor.stop(
-                self._executor.find(message.stop), "the server says so: it was cancelled, or is lost"
+                self._executor.find(message.stop), "the server reports that it was canceled, or is lost"
             )
         if message.HasField("recall"):
             self._executor.recall(message.recall.topics)
 
     def _note_connected(self) -> None:
         self._is_connected = self._was_let_in = True
-        self._said = None
+        self._logged = None
         logger.info(
             "Connected to pulsed at %s as %s: %s.", self._address, self._worker_id, ", ".join(self._topics)
         )
 
     def _note_lost(self, reason: str, refusal: grpc.StatusCode | None) -> None:
-        self._executor.doubt()
+        self._executor.confirm_unstarted()
         was_connected, self._is_connected = self._is_connected, False
         if refusal is not None:
             event = "No longer let in by"
         else:
             event = "Lost the connection to" if was_connected else "Cannot connect to"
-        # Once per outage, and once more if the server is back and shuts the door.
-        if self._is_finishing or (self._said is not None and (refusal is None or self._said == event)):
+        # Once per outage, and once more if the server is back and refuses the worker.
+        if self._is_finishing or (self._logged is not None and (refusal is None or self._logged == event)):
             return
-        self._said = event
+        self._logged = event
         logger.warning("%s pulsed at %s, trying until it answers: %s", event, self._address, reason)

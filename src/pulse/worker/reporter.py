@@ -1,4 +1,4 @@
-"""Tells the server what became of the jobs, many at a time, until it has taken each result."""
+"""Reports results to the server, in batches, until it has each of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pulse.worker.window import Window
 logger = logging.getLogger("pulse.worker")
 
 _RESULT_BYTES = 64
-# Refusals that say nothing about the result itself, only that now was not the time.
+# Refusals that do not concern the result: it is reported again later.
 _LATER = frozenset(
     code.value[0]
     for code in (
@@ -37,10 +37,10 @@ _LATER = frozenset(
 
 
 class Reporter:
-    """Reports results in batches, and repeats each until the server has answered for it.
+    """Reports results in batches, and repeats each until the server has answered.
 
-    A result is kept past the end of its lease: whether the claim still stands is the server's to say. A
-    repeat is harmless: the server answers the same result of the same attempt with OK.
+    A result is kept after its lease has expired: the server decides whether the claim still holds. A repeat
+    is safe: the server answers the same result of the same attempt with OK.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Reporter:
             in_flight=tuning.REPORTS_IN_FLIGHT,
         )
         self.add = self._coalescer.add
-        """Report a job that has its outcome."""
+        """Report a job that has an outcome."""
         self.flushed = self._coalescer.flushed
-        """Return once nothing is left to report."""
+        """Return once all results are reported."""
 
     async def close(self) -> None:
-        """Report nothing any more."""
+        """Stop reporting."""
         self._let_go(await self._coalescer.close(), "the worker stopped before it was reported")
         await self._line.close()
 
@@ -86,15 +86,15 @@ class Reporter:
                     return
                 is_repeat = True
         except asyncio.CancelledError:
-            self._let_go(jobs, "the worker stopped before the server had taken it")
+            self._let_go(jobs, "the worker stopped before the server had it")
             raise
         except ClientClosed as error:
             self._let_go(jobs, error.message)
 
     @failpoints.after("worker.reported")
     async def _try(self, jobs: list[HeldJob]) -> list[HeldJob]:
-        """Report once. Returns the jobs that have to be reported again at once."""
-        capacity = self._window.news()
+        """Report once. Returns the jobs to report again."""
+        capacity = self._window.changed_size()
         message = pb.StreamReportsRequest()
         message.request.worker_id = self._worker_id
         message.request.capacity = capacity
@@ -118,7 +118,7 @@ class Reporter:
             self._note_failing(error)
             return jobs
         self._is_failing = False
-        self._window.told(capacity)
+        self._window.acknowledged(capacity)
         if not response.refused:
             self._let_go(jobs)
             return []
@@ -128,7 +128,7 @@ class Reporter:
             if refusal is None:
                 self._let_go([job])
             elif refusal.code in _LATER:
-                # Alone, later: what keeps the server from taking this one says nothing about the others.
+                # On its own, later: the reason concerns this job and not the others.
                 self._coalescer.add_later(job, tuning.RETRY_LONGEST_SECONDS)
             else:
                 self._note_refused(job, refusal.message)

@@ -1,8 +1,8 @@
-"""Runs handlers in runners: tasks that take one ready job after the other.
+"""Runs handlers in runners: tasks that run one ready job after the other.
 
-A handler that returns without waiting for anything costs no task of its own. One that waits keeps its runner
-to itself until it is done, and the runner ends with it, while another one goes on with the jobs behind. So no
-two handlers that wait ever share a task, and to cancel a task is to cancel one job.
+A handler that returns without waiting needs no task of its own. A handler that waits keeps its runner until
+it is done, and the runner ends with it; another runner continues with the next jobs. So two handlers that
+wait never share a task, and canceling a task cancels one job.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pulse.handlers.context import make_current
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.clock import lease_clock
+from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.steps import Steps, awaited, remaining_steps
 from pulse.worker.threads import HandlerThreads
-from pulse.worker.verdicts import judge
 from pulse.worker.window import Window
 
 
 class _Late(Exception):
-    """The thread got to the job when it was not ours any more, or may not have been."""
+    """The thread started when the claim was lost, or may have been."""
 
 
-# A job whose handler waits for something, its contextvars, and when it began.
+# A job whose handler waits for something, its steps and contextvars, and its start.
 Suspended = tuple[HeldJob, Steps, contextvars.Context, float]
 
 
 class Runners:
-    """Runs at most `concurrency` jobs at once, and starts them in the order in which they became ready."""
+    """Runs at most `concurrency` jobs at once, in the order in which they became ready."""
 
     def __init__(
         self,
@@ -48,69 +48,69 @@ class Runners:
         unstarted: set[HeldJob],
         *,
         confirm: Callable[[HeldJob], None],
-        beat: Callable[[], None],
+        send_heartbeat: Callable[[], None],
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
     ) -> None:
-        """`beat`: have the handlers beaten that have run for a moment. Their attempts count from then on."""
+        """`send_heartbeat` extends the leases of jobs that have run for a moment: their attempts count."""
         self._concurrency = concurrency
         self._window = window
         self._worker_id = worker_id
         self._unstarted = unstarted
         self._confirm = confirm
-        self._beat = beat
-        self._first_beat: asyncio.TimerHandle | None = None
+        self._send_heartbeat = send_heartbeat
+        self._first_heartbeat: asyncio.TimerHandle | None = None
         self._report = report
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._threads = HandlerThreads(self._loop, concurrency)
         self._ready: deque[HeldJob] = deque()
-        # How many jobs the server is asked about. Each has its slot: it starts with the answer.
+        # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0
         self._suspended: set[HeldJob] = set()
         self._suspended_in_a_row = 0
-        # How many runners take jobs. All others each belong to a job that is suspended.
+        # The number of runners that take jobs. Each other runner belongs to a suspended job.
         self._taking = 0
         self._is_stopping = False
-        # Every handler begins with the contextvars of run(), not with what the handler before it left behind.
+        # Every handler starts with the contextvars of run(), not with those of the handler before it.
         self._contextvars = contextvars.copy_context()
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
-        """Start the jobs soon, as far as there is room, or let them wait for their turn."""
+        """Queue the jobs. They start as slots become free."""
         self._ready.extend(jobs)
         self._go_on()
 
     def confirmed(self, jobs: list[HeldJob]) -> None:
-        """Start the jobs that the server has confirmed, before all others. Their slots are free again."""
+        """Start the confirmed jobs, before all others. The slots of the rest are free again."""
         self._confirming -= len(jobs)
         self._ready.extendleft(job for job in reversed(jobs) if not job.confirm)
         self._go_on()
 
     def suspended(self) -> list[HeldJob]:
-        """Return the jobs whose handlers have begun and are not done. Each has its task."""
+        """Return the jobs whose handlers have started and wait for something. Each has its task."""
         return list(self._suspended)
 
     def stop_starting(self) -> None:
-        """Start no handler any more."""
+        """Start no further handler."""
         self._is_stopping = True
 
     def close(self) -> None:
         """End the threads."""
-        if self._first_beat is not None:
-            self._first_beat.cancel()
+        if self._first_heartbeat is not None:
+            self._first_heartbeat.cancel()
         self._threads.close()
 
     # ------------------------------------------------------------ runners
 
     def _go_on(self) -> None:
-        """Have as many runners take jobs as the ready ones seem to need, unless some are about to."""
+        """Start as many runners as the ready jobs seem to need, unless some are starting."""
         if self._taking or not self._ready or self._is_stopping:
             return
-        # One, as long as handlers do not wait. Where some did, more will: they are not to start one by one,
-        # each in a later turn of the event loop.
+        # One, as long as handlers do not wait. If some did, more will: these must not start one by one, each
+        # in a later turn of the event loop.
         self._taking = max(0, min(len(self._ready), self._free_slots, 1 + self._suspended_in_a_row))
         for _ in range(self._taking):
-            # Not by create_task: an eager factory would run the jobs here and now, and nest each in the last.
+            # Not create_task: an eager factory would run the jobs right here, each nested in the last.
             asyncio.Task(self._run(), loop=self._loop, name="pulse-runner", context=self._contextvars.copy())
 
     @property
@@ -133,18 +133,18 @@ class Runners:
             outcome = None
             self._put_back(job)
         except BaseException as error:
-            outcome = own.run(judge, job, error, self._exit)
+            outcome = own.run(outcome_of, job, error, self._exit)
         self._suspended.discard(job)
         self._window.observe(perf_counter() - began)
         self._end(job, outcome)
         self._go_on()
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
-        """Run ready jobs until others of the event loop are due, or one suspends. Returns that one."""
+        """Run ready jobs until the turn is over or a handler waits. Returns the job that waits."""
         ready, start, end, copy_contextvars = self._ready, self._start, self._end, self._contextvars.copy
         take = self._unstarted.remove
         suspended: Suspended | None = None
-        # Runners that take jobs together have their turns together.
+        # Runners that start together share a turn.
         finished, most = 0, tuning.TURN_JOBS if self._taking == 1 else 1
         now = lease_clock()
         began = turn_began = perf_counter()
@@ -152,8 +152,8 @@ class Runners:
         while ready and not self._is_stopping and finished < most and began < turn_ends:
             job = ready.popleft()
             if job.confirm or now >= job.start_by:
-                # The claim alone is not enough, or not any more: the server is asked first. Only for as many
-                # as can start at once, because from its answer on an attempt counts. ADR-0043
+                # The claim has to be confirmed. Only as many as can start at once are: from the confirmation
+                # on the attempt counts. ADR-0043
                 if job not in self._unstarted:
                     continue
                 if self._free_slots < 1:
@@ -164,42 +164,46 @@ class Runners:
             try:
                 take(job)
             except KeyError:
-                continue  # it was stopped, or is released
+                continue  # it was stopped or released
             job.has_begun = True
             task.set_name(job.job_id)
             own = copy_contextvars()
             try:
                 steps = own.run(start, job)
             except BaseException as error:
-                end(job, own.run(judge, job, error, self._exit))
+                end(job, own.run(outcome_of, job, error, self._exit))
             else:
                 if steps is not None:
                     job.task, job.begun_at = task, now
                     self._suspended.add(job)
-                    if self._first_beat is None and not job.is_counted:
-                        self._first_beat = self._loop.call_later(tuning.FIRST_BEAT_SECONDS, self._beat_first)
+                    if self._first_heartbeat is None and not job.is_counted:
+                        self._first_heartbeat = self._loop.call_later(
+                            tuning.FIRST_HEARTBEAT_SECONDS, self._send_first_heartbeat
+                        )
                     suspended = job, steps, own, began
                     break
                 end(job, SUCCEEDED)
             finished += 1
             began = perf_counter()
             if task.cancelling():
-                break  # its own handler has cancelled it, and the next one would feel it
+                break  # its handler canceled it; the next handler must not be affected
         if finished:
             self._suspended_in_a_row = 0
             self._window.observe(began - turn_began, finished)
         self._suspended_in_a_row += suspended is not None
         return suspended
 
-    def _beat_first(self) -> None:
-        """Have those beaten that have run for a moment, and look again for those that began since."""
-        latest = lease_clock() - tuning.FIRST_BEAT_SECONDS
+    def _send_first_heartbeat(self) -> None:
+        """Have the first heartbeat sent for jobs that have run for a moment. Repeats for later ones."""
+        latest = lease_clock() - tuning.FIRST_HEARTBEAT_SECONDS
         uncounted = [job.begun_at for job in self._suspended if not job.is_counted]
-        self._first_beat = None
+        self._first_heartbeat = None
         if any(begun_at <= latest for begun_at in uncounted):
-            self._beat()
+            self._send_heartbeat()
         if any(begun_at > latest for begun_at in uncounted):
-            self._first_beat = self._loop.call_later(tuning.FIRST_BEAT_SECONDS, self._beat_first)
+            self._first_heartbeat = self._loop.call_later(
+                tuning.FIRST_HEARTBEAT_SECONDS, self._send_first_heartbeat
+            )
 
     def _ask(self, job: HeldJob) -> None:
         job.confirm = True
@@ -207,10 +211,10 @@ class Runners:
         self._confirm(job)
 
     def _put_back(self, job: HeldJob) -> None:
-        """The job has not started after all: it is the next one that the server is asked about."""
+        """Queue a job that has not started after all. It is the next one to be confirmed."""
         job.has_begun, job.task, job.confirm = False, None, True
         if not job.stop_reason:
-            job.return_by = lease_clock() + tuning.HOLD_SECONDS
+            job.release_by = lease_clock() + tuning.HOLD_SECONDS
             self._unstarted.add(job)
             self._ready.appendleft(job)
 
@@ -218,7 +222,7 @@ class Runners:
 
     @failpoints.before("worker.starting")
     def _start(self, job: HeldJob) -> Steps | None:
-        """Call the handler and step it once. Returns None if it is done."""
+        """Call the handler and run it until it waits. Returns None if it is done."""
         handler, context = job.handler, job.context
         make_current(context)
         job.span = start_run(job.assignment, self._worker_id)
@@ -237,7 +241,7 @@ class Runners:
     async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> None:
         result = await self._threads.run(_call_in_time, job, call, arguments)
         if inspect.isawaitable(result):
-            await result  # a plain function that made a coroutine: forgetting it would look like success
+            await result  # a plain function returned a coroutine: dropping it would look like success
 
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
         if job.span is not None:
@@ -252,7 +256,7 @@ class Runners:
 
 
 def _call_in_time(job: HeldJob, call: Call, arguments: Any) -> Any:
-    # A thread may get its turn long after the event loop looked: on a busy machine, or after a freeze.
+    # A thread may start long after the event loop checked: on a busy machine, or after a freeze.
     if job.stop_reason or lease_clock() >= job.start_by:
         raise _Late
     return call(arguments, job.context)

@@ -1,4 +1,4 @@
-"""What a worker is told when it is made, and what it is called if nobody says."""
+"""The settings of a worker, and its default name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pulse.errors import InvalidArgument
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What `run()` needs to know beside the handlers."""
+    """The settings of `run()`, apart from the handlers."""
 
     concurrency: int
     drain_seconds: float
@@ -26,6 +26,6 @@ class WorkerSettings:
 
 
 def make_worker_id() -> str:
-    """Return a name that tells host and process, and that no other worker has."""
+    """Return a unique name with the host and the process."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:100] or "worker"
     return f"{host}-{os.getpid()}-{os.urandom(3).hex()}"

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, for as long as a worker runs."""
+"""Handles SIGTERM and SIGINT while a worker runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def signals_handled(callback: Callable[[], None], enabled: bool) -> Iterator[None]:
-    """Call back in the event loop for each signal, and put everything back afterwards.
+    """Call `callback` in the event loop for each signal. Restores the handlers afterwards.
 
-    Only in the main thread, and only for signals that nobody else handles: an application that runs the
-    worker beside other things has its own way to stop, and cancels it.
+    Only in the main thread, and only for signals without a handler: an application that runs the worker next
+    to other tasks has its own way to stop, and cancels it.
     """
     before: dict[signal.Signals, Any] = {}
     loop = asyncio.get_running_loop()

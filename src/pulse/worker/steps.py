@@ -1,4 +1,4 @@
-"""Steps a coroutine in contextvars of its own, inside a task that has others."""
+"""Runs a coroutine in its own contextvars, inside a task that has others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import types
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
-# A coroutine that has begun and is not done, and what it waits for.
+# A coroutine that waits, and what it waits for.
 Steps = tuple[Coroutine[Any, Any, Any], Any]
 
 
 async def awaited(awaitable: Awaitable[Any]) -> Any:
-    """Return what the awaitable comes to: a coroutine for what is not one."""
+    """Await anything. Makes a coroutine of an awaitable that is not one."""
     return await awaitable
 
 
@@ -20,8 +20,8 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
 def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any, Any, None]:
     """Await the rest of a coroutine, each step in these contextvars.
 
-    To the coroutine it is as if the awaiting task were its own: what it awaits, its cancellation and
-    `asyncio.current_task()` are the task's. Only contextvars, and what is made from them, are apart.
+    The coroutine sees the awaiting task as its own: what it awaits, its cancellation and
+    `asyncio.current_task()` are those of the task. Only the contextvars differ.
     """
     coroutine, waits_for = steps
     error: BaseException | None
@@ -32,7 +32,7 @@ def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any,
                 result = yield waits_for
             except BaseException as raised:
                 error = raised
-            # Not within the `except`: the coroutine would take this error for one that is being handled.
+            # Not within the `except`: the coroutine would see this error as being handled.
             if error is None:
                 waits_for = run_in.run(coroutine.send, result)
             else:
@@ -40,4 +40,4 @@ def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any,
     except StopIteration:
         return
     finally:
-        del error  # it holds this frame by its traceback
+        del error  # its traceback refers to this frame

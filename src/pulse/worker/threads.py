@@ -1,4 +1,4 @@
-"""The threads in which sync handlers run."""
+"""The threads of sync handlers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Work = tuple[
 
 
 class HandlerThreads:
-    """Runs functions in threads of its own, started as they are needed and reused.
+    """Runs functions in threads, which are started when needed and reused.
 
-    They are daemons, unlike those of concurrent.futures: a handler that never returns must not keep the
-    process alive after the worker has given up on it.
+    They are daemon threads, unlike those of concurrent.futures: a handler that never returns must not keep
+    the process alive after the worker has stopped.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
@@ -29,7 +29,7 @@ class HandlerThreads:
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the function in a thread, in a copy of this task's contextvars, and return what it returns."""
+        """Call the function in a thread, in a copy of this task's contextvars. Returns its result."""
         future: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
         self._busy += 1
         self._queue.put((future, contextvars.copy_context(), function, args))
@@ -42,7 +42,7 @@ class HandlerThreads:
         return result
 
     def close(self) -> None:
-        """End the threads, each after what it is doing now."""
+        """End the threads, each after its current call."""
         for _ in range(self._threads):
             self._queue.put(None)
         self._threads = 0
@@ -58,8 +58,8 @@ class HandlerThreads:
             try:
                 self._loop.call_soon_threadsafe(self._deliver, future, result, error)
             except RuntimeError:
-                return  # the loop was closed: nobody waits any more
-            # Else the thread would keep the last job alive until the next one comes.
+                return  # the loop was closed
+            # Otherwise the thread would keep the last job in memory until the next one.
             del work, future, context, function, args, result, error
 
     def _deliver(

@@ -1,4 +1,4 @@
-"""How many jobs a worker asks for: its handlers, and a little work ahead of them if they are fast."""
+"""The capacity that a worker asks for: its concurrency, and some prefetch if its handlers are fast."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from pulse import tuning
 
 
 class Window:
-    """Follows how long handlers take, and says how many jobs the worker can hold.
+    """Computes how many jobs the worker can hold from the run times of its handlers.
 
-    Slow handlers get no work ahead: a job that merely waits here could run elsewhere. Hence it narrows at
-    once, and widens at most twofold, after a whole window of jobs has shown that the handlers are fast: one
-    quick job among slow ones proves nothing.
+    Slow handlers get no prefetch: a job that only waits here could run elsewhere. Hence the window narrows at
+    once. It at most doubles, after a whole window of fast jobs: one fast job among slow ones is no evidence.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -24,24 +23,24 @@ class Window:
         self._is_closed = False
 
     def observe(self, seconds: float, finished: int = 1) -> None:
-        """Count a handler that took this long, or several that took it together."""
+        """Add a run time: of one handler, or the total of several."""
         self._finished += finished
         self._busy_seconds += seconds
 
     @property
     def size(self) -> int:
-        """How many jobs the worker can hold now."""
+        """The number of jobs that the worker can hold now."""
         if self._finished:
             self._learn()
         return self._size
 
     def announce(self) -> int:
-        """Return the size to tell the server, and take it as told."""
+        """Return the size to send to the server, and record it as sent."""
         self._announced = self.size
         return self._announced
 
-    def news(self) -> int:
-        """Return the size if it moved noticeably since it was last told, else 0."""
+    def changed_size(self) -> int:
+        """Return the size if it has changed noticeably since it was last sent, else 0."""
         size = self.size
         if self._is_closed or abs(size - self._announced) <= self._announced * tuning.WINDOW_NOTICEABLE:
             return 0
@@ -49,22 +48,22 @@ class Window:
 
     @property
     def run_seconds(self) -> float:
-        """How long a handler takes, about; 0 while that is not known."""
+        """The mean run time of a handler. 0 while it is unknown."""
         return self._mean_seconds or 0.0
 
     def close(self) -> None:
-        """Have no more news: the worker stops, and what it finishes must not invite more."""
+        """Report no more changes: the worker stops and must not ask for jobs."""
         self._is_closed = True
 
-    def told(self, size: int) -> None:
-        """Take note that the server knows this size."""
+    def acknowledged(self, size: int) -> None:
+        """Record that the server has this size."""
         if size:
             self._announced = size
 
     def stall(self, capacity: int) -> None:
-        """Narrow to the concurrency: jobs waited too long for a handler. The server knows this capacity.
+        """Narrow to the concurrency, because jobs waited too long. The server has this capacity.
 
-        Called from the heartbeat thread. An observation that is lost to it costs nothing.
+        Called from the heartbeat thread. A lost observation does no harm.
         """
         self._size, self._finished_at_this_size = self._concurrency, 0
         self._mean_seconds = max(self._mean_seconds or 0.0, tuning.HOLD_SECONDS)

@@ -1,4 +1,4 @@
-"""A worker from start to stop: intake, handlers, reports and heartbeats, and how they end in order."""
+"""A worker: intake, handlers, reports and heartbeats, and the order in which they stop."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
+from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
-from pulse.worker.returns import Returns
 from pulse.worker.settings import WorkerSettings, make_worker_id
 from pulse.worker.signals import signals_handled
 from pulse.worker.window import Window
@@ -29,7 +29,7 @@ logger = logging.getLogger("pulse.worker")
 
 
 class Worker:
-    """Runs the handlers of a registry until it is told to stop. Good for one run."""
+    """Runs the handlers of a registry until `stop`. Runs once."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Worker:
     ) -> None:
         """Serve these topics, or all that have a handler. Raises InvalidHandler for one that has none.
 
-        `declare` runs beside the work. What it raises ends the run.
+        `declare` runs next to the handlers. An error of it ends the run.
         """
         self._topics = registry.select(topics)
         self._connection = connection
@@ -61,8 +61,8 @@ class Worker:
             window,
             self._worker_id,
             confirm=lambda job: self._confirmer.add(job),
-            give_back=lambda jobs: self._give_back(jobs),
-            beat=lambda: self._heartbeats.wake(),
+            release_soon=lambda jobs: self._release_soon(jobs),
+            send_heartbeat=lambda: self._heartbeats.wake(),
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,
         )
@@ -79,7 +79,7 @@ class Worker:
             later=executor.wait,
         )
         self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
-        self._returns = Returns(
+        self._releases = Releases(
             self._worker_id,
             window,
             executor.held,
@@ -88,7 +88,7 @@ class Worker:
             announce=lambda: self._intake.announce(),
         )
         self._heartbeats = Heartbeats(
-            connection.endpoint, self._worker_id, terms, executor.held, executor.stop, self._returns
+            connection.endpoint, self._worker_id, terms, executor.held, executor.stop, self._releases
         )
         self._intake = Intake(
             connection,
@@ -100,12 +100,12 @@ class Worker:
             executor,
             welcomed=self._heartbeats.wake,
         )
-        self._is_told_to_stop = asyncio.Event()
-        self._is_told_to_hurry = asyncio.Event()
+        self._stop_requested = asyncio.Event()
+        self._hurry_requested = asyncio.Event()
         self._failure: BaseException | None = None
 
     async def run(self, handle_signals: bool) -> None:
-        """Run until a signal, a cancellation, or a server that refuses this worker; drain, then return."""
+        """Run until a signal, a cancellation, or a refusal by the server. Drain, then return."""
         if not len(self._registry):
             raise InvalidHandler('There is nothing to run: decorate a handler with @p.job("topic") first.')
         if self._registry.is_serving:
@@ -118,38 +118,38 @@ class Worker:
             self._registry.serve(False)
 
     async def _run(self) -> None:
-        cancelled: asyncio.CancelledError | None = None
+        canceled: asyncio.CancelledError | None = None
         self._heartbeats.start()
         intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
-        # Beside the work: a server that is away, or slow, must not keep handlers from what it hands out.
+        # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
         declaring = asyncio.create_task(self._declare(self._connection), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
         try:
-            await self._is_told_to_stop.wait()
+            await self._stop_requested.wait()
         except asyncio.CancelledError as error:
-            cancelled = error
+            canceled = error
         declaring.cancel()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
             try:
                 await asyncio.wait({draining})
             except asyncio.CancelledError as error:
-                cancelled = error
-                self._is_told_to_hurry.set()
-        if cancelled is not None:
-            raise cancelled
+                canceled = error
+                self._hurry_requested.set()
+        if canceled is not None:
+            raise canceled
         await draining
         if self._failure is not None:
             raise self._failure
 
-    # ------------------------------------------------------------ told to stop
+    # ------------------------------------------------------------ stopping
 
     def stop(self) -> None:
-        """Drain and return from run(). The second time: without waiting for handlers."""
-        if self._is_told_to_stop.is_set():
-            self._is_told_to_hurry.set()
-        self._is_told_to_stop.set()
+        """Drain and return from run(). The second call does not wait for handlers."""
+        if self._stop_requested.is_set():
+            self._hurry_requested.set()
+        self._stop_requested.set()
 
     def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -158,10 +158,10 @@ class Worker:
     def _stop_because(self, error: BaseException) -> None:
         if self._failure is None:
             self._failure = error
-        self._is_told_to_stop.set()
+        self._stop_requested.set()
 
-    def _give_back(self, jobs: Iterable[HeldJob]) -> None:
-        self._returns.add(jobs)
+    def _release_soon(self, jobs: Iterable[HeldJob]) -> None:
+        self._releases.add(jobs)
         self._heartbeats.wake()
 
     # ------------------------------------------------------------ draining
@@ -171,15 +171,15 @@ class Worker:
         try:
             self._executor.stop_starting()
             await self._intake.finish(intake)
-            self._returns.take(list(self._executor.unstarted))
-            # Also what the heartbeat thread was to release: it ends with the worker.
+            self._releases.take(list(self._executor.unstarted))
+            # Including the jobs that the heartbeat thread was about to release: it ends with the worker.
             await self._release(self._executor.not_begun())
             await self._finish_handlers(deadline)
-            # With their attempt: that a worker stops is not a failure of the job.
-            await self._release(self._executor.given_back())
+            # Without costing an attempt: that a worker stops is not a failure of the job.
+            await self._release(self._executor.interrupted())
             await self._flush_reports()
         finally:
-            # Last of all: until here every job that is still held keeps its lease.
+            # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
             self._executor.close()
             await self._confirmer.close()
@@ -201,16 +201,16 @@ class Worker:
             )
 
     async def _flush_reports(self) -> None:
-        # Past that a server that is there may have given the jobs to others.
+        # After a lease, a server that can be reached may have assigned the jobs to other workers.
         flushed = asyncio.ensure_future(self._reporter.flushed())
         await self._unless_hurried(asyncio.wait({flushed}), self._terms.lease_seconds)
         await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
         flushed.cancel()
 
     async def _unless_hurried(self, work: Coroutine[Any, Any, Any], timeout_seconds: float) -> None:
-        """Wait for the work to end, for the time to be up, or for a second signal."""
+        """Wait for the work to end, for the timeout, or for a second signal."""
         waited = asyncio.ensure_future(work)
-        hurried = asyncio.ensure_future(self._is_told_to_hurry.wait())
+        hurried = asyncio.ensure_future(self._hurry_requested.wait())
         await asyncio.wait({waited, hurried}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         waited.cancel()
         hurried.cancel()
@@ -226,15 +226,15 @@ class Worker:
                 )
             except PulseError as error:
                 logger.warning(
-                    "%d jobs could not be handed back, they run again once their leases end: %s",
+                    "%d jobs could not be released, they run again once their leases end: %s",
                     len(some),
                     error.message,
                 )
             for job in some:
-                job.stop_reason = "it was handed back"
+                job.stop_reason = "it was released"
             self._executor.settled(some)
 
     def _release_seconds(self) -> float:
         return (
-            tuning.CANCEL_GRACE_SECONDS if self._is_told_to_hurry.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
+            tuning.CANCEL_GRACE_SECONDS if self._hurry_requested.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
         )

@@ -1,4 +1,4 @@
-"""Releases jobs that this worker holds and has not started, so that they can run elsewhere."""
+"""Releases jobs that have not started, so that they can run elsewhere."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pulse.worker.window import Window
 logger = logging.getLogger("pulse.worker")
 
 
-class Returns:
-    """Releases what was recalled, and what has waited too long for its handler.
+class Releases:
+    """Releases jobs that were recalled, and jobs that have waited too long for a handler.
 
-    `send` runs in the heartbeat thread: what waits behind a handler that blocks the event loop goes back too,
-    and no more is asked for until the loop answers. A job belongs to the thread that takes it out of
-    `unstarted`. ADR-0043
+    `send` runs in the heartbeat thread: jobs behind a handler that blocks the event loop are released too,
+    and the capacity is reduced until the loop responds. The thread that removes a job from `unstarted` owns
+    it. ADR-0043
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Returns:
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[HeldJob] = deque()
-        # The server was given a capacity below the window, until the event loop answers.
+        # The server has a capacity below the window, until the event loop responds.
         self._is_stalled = False
-        # That capacity, until the server has answered.
+        # That capacity, until the server has acknowledged it.
         self._capacity = 0
         self._asked_loop_at: float | None = None
 
     def take(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
-        """Take jobs out of `unstarted`. Returns those that were there: their handlers do not start."""
+        """Remove jobs from `unstarted`. Returns those that were in it: their handlers do not start."""
         taken = []
         for job in jobs:
             try:
@@ -63,14 +63,14 @@ class Returns:
         return taken
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
-        """Release the jobs that have not started with the next `send`."""
+        """Release the jobs that have not started, with the next `send`."""
         self._waiting.extend(self.take(jobs))
 
     def send(self, call: Callable[[pb.ReleaseRequest], pb.ReleaseResponse]) -> bool:
-        """Release what is due. Returns whether every call got through; what did not is sent again."""
+        """Release what is due. Returns whether every call succeeded; the rest is sent again next time."""
         now = lease_clock()
-        # list() of a set is one step for the interpreter: the event loop cannot change it midway.
-        overdue = self.take([job for job in list(self._unstarted) if now >= job.return_by])
+        # list() of a set is atomic: the event loop cannot change the set meanwhile.
+        overdue = self.take([job for job in list(self._unstarted) if now >= job.release_by])
         self._waiting.extend(overdue)
         is_blocked = self._is_blocked(now)
         if overdue or (is_blocked and not self._is_stalled):
@@ -79,8 +79,8 @@ class Returns:
             size = min(len(self._waiting), tuning.CLAIMS_PER_RELEASE)
             jobs = [self._waiting.popleft() for _ in range(size)]
             is_answered, again = self._release(call, jobs, is_blocked)
-            # Until the server has answered, whatever its lease says: a confirmation of the job may have been
-            # stored, and then only the release gives its attempt back.
+            # Repeated until the server has answered, even after the lease: a confirmation of the job may have
+            # been stored, and then only the release gives its attempt back.
             self._waiting.extendleft(job for job in reversed(again) if not job.stop_reason)
             if again or not is_answered:
                 return False
@@ -88,15 +88,15 @@ class Returns:
         return True
 
     def _is_blocked(self, now: float) -> bool:
-        """Whether the event loop has not answered for as long as a job may wait."""
+        """True if the event loop has not responded for as long as a job may wait."""
         if self._asked_loop_at is not None:
             return now >= self._asked_loop_at + tuning.HOLD_SECONDS
         if self._held or self._is_stalled:
             self._asked_loop_at = now
-            self._call_in_loop(self._loop_answers)
+            self._call_in_loop(self._loop_responds)
         return False
 
-    def _loop_answers(self) -> None:
+    def _loop_responds(self) -> None:
         self._asked_loop_at = None
         if self._is_stalled:
             self._is_stalled, self._capacity = False, 0
@@ -111,7 +111,7 @@ class Returns:
             worker_id=self._worker_id, claims=[job.claim() for job in jobs], capacity=self._capacity
         )
         if is_blocked:
-            # What the server has sent since is not among these, and nothing here can read it.
+            # Deliveries since then are not among these, and nothing here can read them.
             request.is_blocked = True
             request.held.extend(job.claim() for job in list(self._held.values()) if not job.stop_reason)
         try:
@@ -128,7 +128,7 @@ class Returns:
         return True, [job for job in jobs if job.job_id in locked]
 
     def _stall(self, overdue: int) -> int:
-        """Take no more than what runs already, until the event loop answers. Returns that capacity."""
+        """Reduce the capacity to the running jobs, until the event loop responds. Returns it."""
         running = sum(1 for job in list(self._held.values()) if job.has_begun and job.outcome is None)
         capacity = max(1, running)
         self._window.stall(capacity)
@@ -145,4 +145,4 @@ class Returns:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
-            return  # the event loop is gone, and the handlers with it
+            return  # the event loop is closed; no handler runs

@@ -1,4 +1,4 @@
-"""Ids, addresses, errors, waits and windows: what needs no server."""
+"""Addresses, settings and contexts: what needs no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job whose handler raised."""
+"""The outcome of a job whose handler raised."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pulse.worker.held_jobs import HeldJob
 logger = logging.getLogger("pulse.worker")
 
 
-def judge(job: HeldJob, error: BaseException, fatal: Callable[[BaseException], None]) -> Outcome | None:
+def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseException], None]) -> Outcome | None:
     """Return the outcome to report, or None if there is none. Call it in the handler's task and contextvars.
 
-    What should end the process is handed to `fatal`.
+    An error that ends the process is passed to `fatal`.
     """
     if isinstance(error, asyncio.CancelledError):
-        # Cancelled from outside: by us, or by an event loop that shuts down. A handler can also
-        # raise this by itself, when something that it awaits was cancelled: that is a failure.
+        # The task was canceled: by the worker, or by an event loop that shuts down. A handler can also raise
+        # this itself, when something that it awaits was canceled: that is a failure.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            job.is_given_back = True
+            job.is_interrupted = True
             return None
     elif not isinstance(error, Exception):
-        # SystemExit or KeyboardInterrupt: the handler wants the process to end, so it drains and ends.
+        # SystemExit or KeyboardInterrupt: the worker drains, and the process ends.
         fatal(error)
     return _failed(job, error)
 
@@ -35,7 +35,7 @@ def _failed(job: HeldJob, error: BaseException) -> Outcome | None:
     if job.stop_reason:
         return None
     if isinstance(error, Cancelled) and job.context.cancelled:
-        job.is_given_back = True
+        job.is_interrupted = True
         return None
     outcome = Failed(str(error)) if isinstance(error, UndecodableArgs) else failure(error)
     if job.span is not None:
