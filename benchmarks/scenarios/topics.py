@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from subprocess import PIPE
 
-import grpc
-
+import pulse
 from benchmarks.draining import Drained, drain
 from benchmarks.figures import Figure
 from benchmarks.filling import fill, topics
 from benchmarks.repeating import Runs, in_turn, repeated
 from benchmarks.stand import Stand
-from pulse.v1 import pulse_pb2 as pb
-from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 
 QUEUED = 200_000
 DRAINED = 20_000
@@ -31,10 +29,8 @@ TOPICS = 1_000
 WORKERS = 1_000
 RATE = 300
 SECONDS = 10.0
-_CHANNELS = 10
-_SHARED = "shared"
-# Channels with the same options would share one connection.
-_ALONE = (("grpc.use_local_subchannel_pool", 1),)
+SHARED = "shared"
+_PATIENCE_SECONDS = 120
 
 
 async def measure(stand: Stand) -> list[Figure]:
@@ -71,53 +67,33 @@ async def _crowd(stand: Stand) -> list[float]:
         stand.database() as dsn,
         stand.pulsed(dsn) as server,
         _workers(stand, server.address),
-        grpc.aio.insecure_channel(server.address) as channel,
+        pulse.Pulse(server.address) as producer,
     ):
-        stub = PulseServiceStub(channel)
         began = time.perf_counter()
         submits = []
         for number in range(int(RATE * SECONDS)):
-            submits.append(asyncio.create_task(_submit(stub)))
+            submits.append(asyncio.create_task(_submit(producer)))
             await asyncio.sleep(max(0.0, began + number / RATE - time.perf_counter()))
         return [taken * 1000 for taken in await asyncio.gather(*submits)]
 
 
-async def _submit(stub: Any) -> float:
+async def _submit(producer: pulse.Pulse) -> float:
     began = time.perf_counter()
-    await stub.SubmitJob(pb.SubmitJobRequest(topic=_SHARED), timeout=60)
+    await producer.enqueue(SHARED, {})
     return time.perf_counter() - began
 
 
 @asynccontextmanager
 async def _workers(stand: Stand, address: str) -> AsyncIterator[None]:
-    """Streams that take jobs and report them done, each with a topic of its own."""
-    channels = [grpc.aio.insecure_channel(address, _ALONE) for _ in range(_CHANNELS)]
-    stubs = [PulseServiceStub(channel) for channel in channels]
-    welcomed = asyncio.Semaphore(0)
-    count = stand.sized(WORKERS)
-    workers = [
-        asyncio.create_task(_work(stubs[number % _CHANNELS], number, welcomed)) for number in range(count)
-    ]
+    """The workers, in a process of their own: a thousand streams here would slow down what is measured."""
+    program = [sys.executable, "-m", "benchmarks.set_workers", address, str(stand.sized(WORKERS)), SHARED]
+    process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        for _ in range(count):
-            await welcomed.acquire()
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            assert await process.stdout.readline(), "the workers ended before they were connected"
         yield
     finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        for channel in channels:
-            await channel.close()
-
-
-async def _work(stub: Any, number: int, welcomed: asyncio.Semaphore) -> None:
-    worker_id = f"worker-{number}"
-    request = pb.StreamJobsRequest(topics=[_SHARED, f"own-{number}"], worker_id=worker_id, capacity=10)
-    async for message in stub.StreamJobs(request):
-        if message.HasField("welcome"):
-            welcomed.release()
-        if message.assignments:
-            results = [
-                pb.Result(job_id=job.job_id, attempt=job.attempt, success=True) for job in message.assignments
-            ]
-            await stub.ReportResults(pb.ReportResultsRequest(worker_id=worker_id, results=results))
+        process.stdin.close()
+        await process.wait()
