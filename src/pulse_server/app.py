@@ -13,6 +13,7 @@ import grpc
 
 from pulse_server import tuning
 from pulse_server.access.access import Access
+from pulse_server.dispatch.hub import Hub
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.overview import Sparing
 from pulse_server.domain.status import JobStatus
@@ -56,7 +57,6 @@ from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.consumer import Consumer
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.entrance import Entrance
-from pulse_server.transport.grpc.hub import Hub
 from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.operator import Operator

@@ -7,6 +7,7 @@ from functools import partial
 
 from pulse_server import tuning
 from pulse_server.access.access import Access
+from pulse_server.dispatch.roster import Roster
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.migrations.schema import require_usable_schema
@@ -20,7 +21,6 @@ from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.health import Health
-from pulse_server.transport.grpc.roster import Roster
 from pulse_server.transport.http.login import behind_login
 from pulse_server.transport.http.pages import METRICS_PATH
 from pulse_server.transport.http.process_pages import ProcessPages

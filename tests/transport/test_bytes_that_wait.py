@@ -1,21 +1,8 @@
-"""Payloads that are leased and not yet sent: bounded for each worker and in all."""
+"""Payloads that are leased and not yet sent, on a real stream."""
 
-from pulse_server.transport.grpc.backlog import ALL_BYTES, SESSION_BYTES, Backlog
-from pulse_server.transport.grpc.group import slots_for
-from pulse_server.transport.grpc.session import Session
-from tests.transport.fake_claims import claimed
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 LARGE = bytes(900 * 1024)
-
-
-def a_session(worker_id: str, backlog: Backlog) -> Session:
-    return Session(worker_id, frozenset({"mail"}), 1000, speaks_batches=True, backlog=backlog)
-
-
-def fill(session: Session, size: int) -> None:
-    job = claimed(f"job of {session.worker_id}", session.worker_id)
-    session.assign([job._replace(payload=bytes(size))], 0.0)
 
 
 async def test_worker_that_does_not_read_is_leased_a_few_megabytes(server: ServerUnderTest) -> None:
@@ -25,41 +12,3 @@ async def test_worker_that_does_not_read_is_leased_a_few_megabytes(server: Serve
         leased = await server.table.count("status = 'RUNNING' AND topic = 'mail'")
         assert leased <= 12, "4 MiB wait, and a message or two are on their way"
         assert [job.job_id for job in await worker.take(30)] == ids
-
-
-async def test_session_with_its_share_gets_no_more_until_it_was_sent() -> None:
-    woken: list[bool] = []
-    session = a_session("w1", Backlog(lambda: woken.append(True)))
-    fill(session, SESSION_BYTES)
-    assert session.free == 0
-
-    parcels = session.parcels()
-    await anext(parcels)
-    assert session.free == 0, "it is on its way, and not yet handed over"
-    fill(session, 1)
-    await anext(parcels)
-
-    assert session.free > 0
-    assert woken
-
-
-async def test_claim_asks_for_no_more_bytes_than_its_workers_have_room_for() -> None:
-    session = a_session("w1", Backlog())
-    fill(session, SESSION_BYTES - 1000)
-
-    assert slots_for([session] * 5).most_bytes == 1000
-
-
-async def test_slow_readers_leave_half_of_the_bytes_to_the_rest() -> None:
-    backlog = Backlog()
-    slow = [a_session(f"slow-{number}", backlog) for number in range(ALL_BYTES // SESSION_BYTES // 2)]
-    for session in slow:
-        fill(session, SESSION_BYTES)
-    newcomer = a_session("w1", backlog)
-
-    assert all(session.free == 0 for session in slow)
-    assert newcomer.free > 0
-    fill(newcomer, ALL_BYTES)
-    assert a_session("w2", backlog).free == 0
-    newcomer.take_undelivered()
-    assert a_session("w2", backlog).free > 0

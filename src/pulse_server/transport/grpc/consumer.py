@@ -15,6 +15,8 @@ from pulse import failpoints
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
+from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.sessions import Parcel, Session
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, JobLocked, Unavailable
 from pulse_server.domain.jobs import Report
@@ -22,8 +24,6 @@ from pulse_server.service.claims import Claims
 from pulse_server.service.reports import Reports
 from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.boundary import refusal
-from pulse_server.transport.grpc.hub import Hub
-from pulse_server.transport.grpc.session import Parcel, Session
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.turns import each_in_turns
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Collection, Sequence
 
 from pulse_server import tuning
+from pulse_server.dispatch.groups import Group
 from pulse_server.domain.errors import PulseError
-from pulse_server.transport.grpc.group import Group
 
 log = logging.getLogger(__name__)
 

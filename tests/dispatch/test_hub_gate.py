@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from pulse_server.dispatch.hub import Hub
 from pulse_server.domain.jobs import Claim
-from pulse_server.transport.grpc.hub import Hub
+from tests.dispatch.fake_claims import FakeClaims
+from tests.dispatch.hub_under_test import NEVER, SOON, a_session, job_ids, running
 from tests.eventually import eventually
 from tests.fakes.dispatch import InMemoryDispatchRepo, an_open_gate
-from tests.transport.fake_claims import FakeClaims
-from tests.transport.test_hub import NEVER, SOON, a_session, job_ids, running
 
 
 class Place:

@@ -8,6 +8,8 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
@@ -15,8 +17,6 @@ from pulse_server.repos.jobs import Taker
 from pulse_server.service.claims import Claims
 from pulse_server.service.handover import Handover
 from pulse_server.service.submissions import Submissions
-from pulse_server.transport.grpc.hub import Hub
-from pulse_server.transport.grpc.session import Session
 from tests.fakes.dispatch import an_open_gate
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica

@@ -14,19 +14,19 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
+from pulse_server.dispatch.backlog import Backlog
+from pulse_server.dispatch.groups import Group, roomiest_first, slots_for
+from pulse_server.dispatch.lanes import Lane, Lanes
+from pulse_server.dispatch.reconciler import Reconciler
+from pulse_server.dispatch.releases import Releases
+from pulse_server.dispatch.reservation import Reservation, find_places, reserved
+from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.trouble import Trouble
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob
 from pulse_server.service.claims import Claims
 from pulse_server.service.gate import Gate
-from pulse_server.transport.grpc.backlog import Backlog
-from pulse_server.transport.grpc.group import Group, roomiest_first, slots_for
-from pulse_server.transport.grpc.lanes import Lane, Lanes
-from pulse_server.transport.grpc.reconciler import Reconciler
-from pulse_server.transport.grpc.releases import Releases
-from pulse_server.transport.grpc.reservation import Reservation, find_places, reserved
-from pulse_server.transport.grpc.roster import Roster
-from pulse_server.transport.grpc.session import Session
-from pulse_server.transport.grpc.trouble import Trouble
 
 
 class Hub:

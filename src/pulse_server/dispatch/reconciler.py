@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.service.claims import Claims
-from pulse_server.transport.grpc.roster import Roster
 
 
 class Reconciler:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
+from pulse_server.dispatch.rooms import COMPARED, Rooms, class_of
+from pulse_server.dispatch.sessions import Session
 from pulse_server.repos.jobs import CLAIM_BYTES, Slots
-from pulse_server.transport.grpc.rooms import COMPARED, Rooms, class_of
-from pulse_server.transport.grpc.session import Session
 
 _free = attrgetter("free")
 

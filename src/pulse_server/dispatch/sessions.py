@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse_server import tuning
+from pulse_server.dispatch.backlog import Backlog
 from pulse_server.domain.jobs import Claim, ClaimedJob
-from pulse_server.transport.grpc.backlog import Backlog
 
 
 @dataclass(frozen=True, slots=True)

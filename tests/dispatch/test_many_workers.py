@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.repos.jobs import Slots
 from pulse_server.service.claims import Claims
 from pulse_server.service.handover import Handover
 from pulse_server.service.submissions import Submissions
-from pulse_server.transport.grpc.hub import Hub
-from pulse_server.transport.grpc.session import Session
 from tests.fakes.dispatch import an_open_gate
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, a_job

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim
-from pulse_server.transport.grpc.session import Session
 
 
 class Holders:

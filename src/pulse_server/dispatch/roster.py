@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from pulse_server.dispatch.demand import Demand
+from pulse_server.dispatch.groups import Group
+from pulse_server.dispatch.holders import Holders
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.overview import ConnectedWorker
-from pulse_server.transport.grpc.demand import Demand
-from pulse_server.transport.grpc.group import Group
-from pulse_server.transport.grpc.holders import Holders
-from pulse_server.transport.grpc.session import Session
 
 
 class Census(NamedTuple):

@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from pulse_server import tuning
+from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
-from pulse_server.transport.grpc.hub import Hub
-from pulse_server.transport.grpc.session import Session
+from tests.dispatch.fake_claims import FakeClaims
 from tests.eventually import eventually
 from tests.fakes.dispatch import an_open_gate
-from tests.transport.fake_claims import FakeClaims
 from tests.transport.pulse_server_under_test import SECOND, server_under_test
 
 SOON = timedelta(milliseconds=1)
@@ -43,11 +43,6 @@ def running(hub: Hub) -> Iterator[None]:
         yield
     finally:
         task.cancel()
-
-
-@pytest.fixture
-def claims() -> FakeClaims:
-    return FakeClaims()
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
 
-from pulse_server.transport.grpc.group import Group
-from pulse_server.transport.grpc.rooms import COMPARED, Rooms
-from pulse_server.transport.grpc.session import Session
+from pulse_server.dispatch.groups import Group
+from pulse_server.dispatch.rooms import COMPARED, Rooms
+from pulse_server.dispatch.sessions import Session
 
 _room = attrgetter("room")
 

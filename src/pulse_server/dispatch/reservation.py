@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from pulse_server.clock import awake_or_not
+from pulse_server.dispatch.groups import Group
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.jobs import ClaimedJob, NewJob
 from pulse_server.repos.jobs import Taker
-from pulse_server.transport.grpc.group import Group
-from pulse_server.transport.grpc.session import Session
 
 
 class Reservation:
