@@ -17,7 +17,7 @@ README = Page(ROOT / "README.md")
 BLOCKS = [block for block in README.blocks if block.language == "python"]
 
 
-async def test_worker_of_the_readme_runs_its_job_and_stops_when_told(tmp_path: Path, address: str) -> None:
+async def test_worker_of_the_readme_runs_its_job_and_stops_at_sigterm(tmp_path: Path, address: str) -> None:
     (worker,) = (block for block in BLOCKS if block.program)
     path = tmp_path / worker.program
     path.write_text(worker.text.replace("localhost:50051", address))
@@ -44,7 +44,7 @@ async def test_fragment_of_the_readme_can_be_run(address: str) -> None:
         await execute(fragment.text, names)
         declared = await p.declare()
         assert {schedule.topic for schedule in declared} == {"report"}
-        assert (await p.get_job(job.id)).status is pulse.JobStatus.PENDING, "cancelled, then brought back"
+        assert (await p.get_job(job.id)).status is pulse.JobStatus.PENDING, "canceled, then retried"
         assert not (await p.dispatch_status()).topics, "paused, then resumed"
 
 
