@@ -24,6 +24,8 @@ _LOCKS = {
     "waiting jobs": "SELECT FROM pulse.jobs WHERE ready FOR UPDATE",
     "schedules": "SELECT FROM pulse.schedules FOR UPDATE",
     "the switch": "SELECT FROM pulse.dispatch_control FOR UPDATE",
+    "spared workers": "SELECT FROM pulse.spared_workers FOR UPDATE",
+    "servers": "SELECT FROM pulse.servers FOR UPDATE",
 }
 # Some longer than a server waits for a statement, which is 5 s.
 _LOCK_SECONDS = (0.5, 6.5)

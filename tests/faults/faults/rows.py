@@ -25,6 +25,8 @@ _WHICH = {
     "first in line": "ready ORDER BY priority DESC, submitted_at",
 }
 _NUMBERS = (1, 1, 1, 3, 12, 50)
+# Mostly as one that changes the rows holds them; also as one whose own rows refer to them.
+_STRENGTHS = ("UPDATE", "UPDATE", "UPDATE", "KEY SHARE")
 # Shorter and longer than a lease, and than a server waits for a statement.
 _SECONDS = ((0.5, LEASE_SECONDS), (LEASE_SECONDS, 3 * LEASE_SECONDS), (4.0, 7.0))
 _MODES = ("SHARE", "ACCESS EXCLUSIVE")
@@ -33,7 +35,11 @@ _RETURN_SECONDS = 2.0
 
 
 def _some_rows(random: Random) -> Fault:
-    how = {"number": random.choice(_NUMBERS), "which": random.choice(list(_WHICH))}
+    how = {
+        "number": random.choice(_NUMBERS),
+        "which": random.choice(list(_WHICH)),
+        "strength": random.choice(_STRENGTHS),
+    }
     return Fault(random.choice(_HOLDERS), random.uniform(*random.choice(_SECONDS)), frozenset(), how)
 
 
@@ -44,7 +50,8 @@ def _table(random: Random) -> Fault:
 async def _hold_rows(world: World, fault: Fault) -> None:
     select = f"SELECT id FROM pulse.jobs WHERE {_WHICH[fault.how['which']]} LIMIT {fault.how['number']}"
     async with world.cluster.session() as session, session.transaction():
-        ids = [str(row["id"]) for row in await session.fetch(f"{select} FOR UPDATE SKIP LOCKED")]
+        lock = f"FOR {fault.how['strength']} SKIP LOCKED"
+        ids = [str(row["id"]) for row in await session.fetch(f"{select} {lock}")]
         with world.told(fault.kind, fault.target, **fault.how, ids=ids[:3]):
             # The database may be killed meanwhile: then the lock is gone as well.
             await asyncio.sleep(fault.seconds)
