@@ -19,7 +19,7 @@ from pulse_server.repos.jobs import CLAIM_BYTES
 
 BATCH = 100
 CLAIMS = 60
-_CLAIM = statements("transitions.sql")["claim_batch"]
+_CLAIM = statements("transitions/work.sql")["claim_batch"]
 
 # Times lie a microsecond apart, as a stream of submits leaves them.
 _FILL = """

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import pytest
 
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, JobStatus
-from pulse_server.postgres.statements import statements
+from tests.postgres.sql_files import TRANSITIONS as SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
 MIGRATIONS = ROOT / "src/pulse_server/postgres/migrations"
 SCHEMA = (MIGRATIONS / "0001_jobs.sql").read_text(encoding="utf-8")
 EVERY_MIGRATION = "".join(file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.glob("*.sql")))
-SECTIONS = statements("transitions.sql")
 
 
 class Arrow(NamedTuple):
@@ -48,7 +47,7 @@ def test_new_job_waits_or_is_handed_over() -> None:
 def test_whatever_is_finished_may_be_deleted_and_nothing_else() -> None:
     assert {arrow.source for arrow in ARROWS if arrow.target == "(gone)"} == TERMINAL
     assert {arrow.section for arrow in ARROWS if arrow.target == "(gone)"} == {
-        section for section, statement in SECTIONS.items() if "DELETE FROM" in statement
+        section for section, statement in SECTIONS.items() if "DELETE FROM pulse.jobs" in statement
     }
 
 

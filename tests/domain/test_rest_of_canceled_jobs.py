@@ -1,7 +1,7 @@
 """What the server leaves a worker to start a job, and what a worker takes."""
 
 from pulse import tuning
-from pulse_server.domain.backoff import CANCELED_REST
+from tests.fakes.backoff import CANCELED_REST
 
 
 def test_canceled_job_rests_for_longer_than_any_worker_takes_to_start_it() -> None:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server.domain.backoff import retry_delay
 from pulse_server.domain.limits import MAX_ATTEMPTS, MAX_DELAY
+from tests.fakes.backoff import retry_delay
 
 attempts = st.integers(min_value=1, max_value=MAX_ATTEMPTS)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-from pulse_server.domain.backoff import CANCELED_REST, retry_delay
 from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import (
@@ -28,6 +27,7 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
 from pulse_server.repos.jobs import Slots, Taker
+from tests.fakes.backoff import CANCELED_REST, retry_delay
 from tests.fakes.clock import ControlledClock
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 

@@ -10,12 +10,9 @@ from typing import Any
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.statements import statements
 from tests.postgres.sessions import Connection
+from tests.postgres.sql_files import FILES
 
-_FILES = (
-    *("transitions.sql", "locks.sql", "queries.sql", "schedules.sql", "dispatch.sql"),
-    *("retention.sql", "vitals.sql", "overview.sql", "dead_letters.sql"),
-)
-_SQL = {name: statement for file in _FILES for name, statement in statements(file).items()}
+_SQL = {name: statement for file in FILES for name, statement in statements(file).items()}
 
 
 @dataclass(frozen=True)

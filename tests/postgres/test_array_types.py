@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from importlib import resources
 
 import asyncpg
 import pytest
@@ -11,12 +10,7 @@ import pytest
 from pulse_server.postgres import array_types
 from pulse_server.postgres.connector import Connector, Session
 from pulse_server.postgres.statements import statements
-
-FILES = [
-    file.name
-    for file in resources.files("pulse_server.postgres").joinpath("sql").iterdir()
-    if file.name.endswith(".sql") and file.name != "fragments.sql"
-]
+from tests.postgres.sql_files import FILES
 
 
 @pytest.fixture

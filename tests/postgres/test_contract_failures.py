@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pulse_server.domain.backoff import retry_delay
 from pulse_server.domain.jobs import Job, Outcome
 from pulse_server.domain.status import JobStatus
+from tests.fakes.backoff import retry_delay
 from tests.fakes.store import Store, failure, statuses
 
 ABOUT = timedelta(seconds=1)  # between two looks at the clock within one statement

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.domain.backoff import CANCELED_REST
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, Outcome
 from pulse_server.domain.status import TERMINAL, WAITING, JobStatus
+from tests.fakes.backoff import CANCELED_REST
 from tests.fakes.store import LEASE, Store, a_job, failure
 
 AN_HOUR = timedelta(hours=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
+from tests.postgres import sql_files
 
 # The second half of insert_jobs, claim_batch for several topics, what goes before a change that met a lock.
 WITHOUT_METHOD = {
@@ -47,12 +49,13 @@ class Port(NamedTuple):
     fake: type | None
 
 
+JOB_TRANSITIONS = ("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql")
 PORTS = [
-    Port(JobRepo, PostgresJobRepo, ("transitions.sql", "locks.sql", "queries.sql"), InMemoryJobRepo),
-    Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql",), None),
+    Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
+    Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
-    Port(RetentionRepo, PostgresRetentionRepo, ("retention.sql",), InMemoryRetentionRepo),
+    Port(RetentionRepo, PostgresRetentionRepo, ("transitions/retention.sql",), InMemoryRetentionRepo),
     Port(DeadLetterRepo, PostgresDeadLetterRepo, ("dead_letters.sql",), InMemoryDeadLetterRepo),
     Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]
@@ -114,6 +117,14 @@ def test_every_fragment_stands_in_a_statement() -> None:
         assert fragment.rpartition("*/ ")[2] in sent
 
 
-def test_only_transitions_change_rows() -> None:
+def test_queries_change_no_rows() -> None:
     for statement in statements("queries.sql").values():
         assert not {"INSERT", "UPDATE", "DELETE"} & set(statement.split())
+
+
+@pytest.mark.parametrize("file", sql_files.FILES)
+def test_only_transitions_change_jobs(file: str) -> None:
+    changes = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM) pulse\.jobs\b")
+    is_transition = file in sql_files.TRANSITION_FILES
+    for name, statement in statements(file).items():
+        assert bool(changes.search(statement)) == is_transition, name

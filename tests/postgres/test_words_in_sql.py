@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.domain.backoff import MOST_ATTEMPTS_SQUARED
 from pulse_server.domain.error_groups import LEASE_EXPIRED
 from pulse_server.domain.horizon import HolderKind
 from pulse_server.domain.jobs import Job, Outcome
@@ -17,9 +16,10 @@ from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, 
 from pulse_server.domain.status import TERMINAL, JobStatus
 from pulse_server.postgres.retention import _STATUSES as KEPT
 from pulse_server.postgres.statements import statements
+from tests.fakes.backoff import MOST_ATTEMPTS_SQUARED
 from tests.postgres.sessions import Connection
+from tests.postgres.sql_files import TRANSITIONS
 
-TRANSITIONS = statements("transitions.sql")
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 TIMETABLES: list[Timetable] = [Once(NOON), Every(timedelta(hours=1)), Cron("@daily")]
 

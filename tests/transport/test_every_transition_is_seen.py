@@ -156,6 +156,20 @@ async def retried_after_a_cancel(server: ServerUnderTest, worker: StreamingWorke
     await server.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
 
 
+@arrow("(new)", "PENDING", "fire_schedules")
+async def fired(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    schedule_id = await schedule(server, "unwanted")
+    await server.table.connection.execute(
+        "UPDATE pulse.schedules SET next_run_at = now() - interval '1 s' WHERE id = $1", schedule_id
+    )
+    server.app.scheduler.loop.nudge()
+
+
+@arrow("(new)", "PENDING", "fire_now")
+async def fired_by_an_operator(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.stub.FireSchedule(pb.FireScheduleRequest(schedule_id=await schedule(server, "unwanted")))
+
+
 def test_every_arrow_is_staged() -> None:
     assert STAGED.keys() == {
         (before, after, section)
@@ -176,8 +190,8 @@ async def test_transition_is_seen(server: ServerUnderTest, staged: tuple[str, st
             lives.setdefault(change.job_id, []).append(change.status)
 
 
-async def schedule(server: ServerUnderTest) -> str:
-    request = pb.CreateScheduleRequest(topic="mail")
+async def schedule(server: ServerUnderTest, topic: str = "mail") -> str:
+    request = pb.CreateScheduleRequest(topic=topic)
     request.every.FromTimedelta(3600 * SECOND)
     return str((await server.stub.CreateSchedule(request)).schedule_id)
 

@@ -14,7 +14,7 @@ from pulse_server.postgres.rows import Row, claimed_job_from_row
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
-_STATEMENT = statements("transitions.sql")["claim_across_topics"]
+_STATEMENT = statements("transitions/work.sql")["claim_across_topics"]
 # From how many jobs a claim chooses, for each slot: a few more than it needs at first. If other servers have
 # locked these, they claim the same topics at the same time: it tries again with more.
 _CANDIDATES_PER_SLOT = (1.125, 2, 4)

@@ -12,7 +12,7 @@ from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Taker
 
-_SQL = {**statements("transitions.sql"), **statements("queries.sql")}
+_SQL = statements("transitions/jobs.sql", "queries.sql")
 
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:

@@ -38,7 +38,10 @@ from pulse_server.postgres.rows import (
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
 
-_SQL = {**statements("transitions.sql"), **statements("locks.sql"), **statements("queries.sql")}
+_SQL = statements(
+    *("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql"),
+    *("locks.sql", "queries.sql"),
+)
 
 
 class PostgresJobRepo:

@@ -15,7 +15,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.retention import Sweep
 
-_SQL = statements("retention.sql")
+_SQL = statements("transitions/retention.sql")
 _STATUSES = {
     "completed": JobStatus.COMPLETED,
     "canceled": JobStatus.CANCELED,

@@ -28,7 +28,7 @@ from pulse_server.postgres.row_locks import on_free_row
 from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
 from pulse_server.postgres.statements import statements
 
-_SQL = statements("schedules.sql")
+_SQL = statements("schedules.sql", "transitions/schedules.sql")
 _MILLISECOND = timedelta(milliseconds=1)
 _ANY_ID = str(UUID(int=0))
 

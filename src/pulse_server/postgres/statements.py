@@ -8,18 +8,25 @@ from importlib import resources
 
 _MARK = "-- name: "
 _FRAGMENTS = "fragments.sql"
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 @cache
-def statements(file: str) -> dict[str, str]:
-    """The sections of one file in sql/, by name, each ready to be sent."""
+def statements(*files: str) -> dict[str, str]:
+    """The sections of these files in sql/, by name, each ready to be sent."""
+    found: dict[str, str] = {}
+    for file in files:
+        for name, body in _sections(file).items():
+            if name in found:
+                raise ValueError(f"{file} has a section named {name}, and so has another file.")
+            # The name is sent as a comment, so that pg_stat_activity shows which statement runs.
+            found[name] = f"/* pulse:{name} */ {_with_fragments(body)}"
+    return found
+
+
+def _with_fragments(text: str) -> str:
     fragments = _sections(_FRAGMENTS)
-    return {
-        # The name goes along as a comment, so that pg_stat_activity tells which statement runs.
-        name: f"/* pulse:{name} */ {_PLACE.sub(lambda place: fragments[place[1]], body)}"
-        for name, body in _sections(file).items()
-    }
+    return _PLACEHOLDER.sub(lambda found: _with_fragments(fragments[found[1]]), text)
 
 
 @cache
@@ -30,7 +37,7 @@ def _sections(file: str) -> dict[str, str]:
         name, body = part.split("\n", 1)
         name = name.strip()
         if name in sections:
-            raise ValueError(f"{file} has two sections named {name}")
+            raise ValueError(f"{file} has two sections named {name}.")
         sections[name] = _without_comments(body)
     return sections
 

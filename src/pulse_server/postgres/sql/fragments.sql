@@ -1,5 +1,5 @@
--- What several statements say, written once: {name} in a statement stands for the fragment of that name. A list of
--- columns that was copied would sooner or later lack one, and its answers would tell less than the others.
+-- What several statements share, or one statement needs several times, written once: {name} in a statement or in
+-- another fragment is replaced by the fragment of that name.
 
 -- name: job
 -- A job without what may be large: its payload and its history.
@@ -8,7 +8,7 @@ job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group
 
 -- name: rest_of_one
--- One job, named in $1, is answered in full. Of hundreds at once nobody wants the payloads.
+-- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
 CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history
 
@@ -17,28 +17,66 @@ CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
     metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by
 
--- name: waits_in_turn
--- PENDING or RETRYING and not ready, as the index jobs_due_in_turn has it.
-NOT job.ready AND job.status NOT IN ('RUNNING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED') AND job.topic >= ''
+-- name: new_job_columns
+-- What insert_jobs and hand_over_jobs write: {new_job}, then ready and status.
+id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
+    submitted_at, next_run_at, ready, status
+
+-- name: new_job
+new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
+    new.schedule_id,
+    clock_timestamp(),
+    COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
+
+-- name: new_job_is_due
+COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
+
+-- name: is_handed_over
+-- In hand_over_jobs: the job has a worker, and its topic is free.
+(free.topic IS NOT NULL)
+
+-- name: fire_columns
+-- What a fire writes besides the id of the job: {fire}.
+topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, ready, status
+
+-- name: fire
+-- A job as its schedule defines it, ready at once.
+topic, payload, priority, max_attempts, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+
+-- name: dispatch_is_on
+NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+
+-- name: asked_topic_is_open
+{dispatch_is_on}
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
 
 -- name: open_topics
--- Those of the topics in $1 that may be claimed from, by the switches as they are now.
+-- Those of the topics in $1 that may be claimed from, by the pause switches as they are now.
 wanted AS MATERIALIZED (
     SELECT asked.topic
     FROM unnest($1::text[]) AS asked (topic)
-    WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
-      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = asked.topic)
+    WHERE {asked_topic_is_open}
 )
 
+-- name: claim_order
+-- The order in which jobs are claimed, and that of the index jobs_claim.
+job.priority DESC, job.submitted_at, job.id
+
+-- name: ready_in_wanted_topic
+SELECT job.priority, job.submitted_at, job.id
+        FROM pulse.jobs AS job
+        WHERE job.topic = wanted.topic AND job.ready
+        ORDER BY {claim_order}
+
 -- name: claimable
--- What a claim has to know of a job before it takes it. A last attempt, or a job that may have been lost with its
--- worker before, is confirmed before it starts. ADR-0043
+-- What a claim reads of a job before it takes it. A last attempt, or a job that may have been lost with its worker
+-- before, is confirmed before it starts. ADR-0043
 job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
     octet_length(job.payload) AS bytes
 
 -- name: those_that_fit
--- Of a claim's candidates, which are locked and come best first, those that fit into $7 bytes. The window has no order
--- of its own: it would sort them again.
+-- Of a claim's candidates, which are locked and come best first, those that fit into $7 bytes. The window has no ORDER
+-- BY: it would sort them again.
 ranked AS (
     SELECT
         candidate.id,
@@ -55,7 +93,7 @@ picked AS MATERIALIZED (
 )
 
 -- name: lease_picked
--- Each job that was picked goes to the worker that its slot names.
+-- Leases each picked job to the worker of its slot.
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
     ready = false,
@@ -63,8 +101,8 @@ SET status = 'RUNNING',
     locked_by = ($4::text[])[($3::int[])[picked.slot]],
     lease_until = clock_timestamp() + $6::interval,
     started_at = clock_timestamp(),
-    -- The attempt counts once its worker has beaten it, which it does only for handlers that have started.
-    -- One that cannot beat has it counted from here. ADR-0043
+    -- The attempt counts once its worker has extended the lease, which it does only for handlers that have started.
+    -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
     delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
 FROM picked
 WHERE job.id = picked.id
@@ -73,3 +111,68 @@ RETURNING
     job.metadata, job.idempotency_key,
     picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds
+
+-- name: claim_holds
+-- The fence. A claim without a worker or an attempt comes from a caller of the original contract; what it leaves out is
+-- not compared. ADR-0001
+job.id = claim.id
+  AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
+  AND job.attempts = COALESCE(claim.attempt, job.attempts)
+
+-- name: failure_is_final
+-- A reported failure leads to DEAD_LETTERED.
+(claim.discard OR job.attempts >= job.max_attempts)
+
+-- name: expiry_is_final
+-- An expired lease leads to DEAD_LETTERED. An attempt that was not delivered costs nothing, so it is never the last.
+(job.delivered AND job.attempts >= job.max_attempts)
+
+-- name: backoff
+-- attempts² seconds. A retry continues the count, so the square is bounded, at three years: beyond the range of a
+-- number, one such row would fail every report that shares its statement, and every reap.
+LEAST(job.attempts, 10000) ^ 2 * interval '1 second'
+
+-- name: reaping_time
+-- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not
+-- its concern. ADR-0010
+LEAST(now(), $2::timestamptz)
+
+-- name: waits
+-- PENDING or RETRYING and not ready, in the form of the index jobs_due.
+NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
+
+-- name: waits_in_turn
+-- The same in the form of the index jobs_due_in_turn. In the form of jobs_due, the planner would walk the jobs of all
+-- topics.
+NOT job.ready AND job.status NOT IN ('RUNNING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED') AND job.topic >= ''
+
+-- name: promoted
+-- Makes the jobs in `due` ready.
+promoted AS (
+    UPDATE pulse.jobs AS job
+    SET ready = true
+    FROM due
+    WHERE job.id = due.id
+    RETURNING job.topic
+)
+
+-- name: unfinished_targets
+-- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial
+-- index can serve: for hundreds of ids the planner might walk one.
+target AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($3::text[])
+      AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY job.id
+    FOR NO KEY UPDATE
+)
+
+-- name: was_canceled_in_worker
+job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
+
+-- name: end_of_rest
+-- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
+-- holds, so that none starts it after another has completed it. ADR-0041
+job.finished_at + interval '2 seconds'

@@ -36,13 +36,11 @@ CROSS JOIN LATERAL (
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: current_claims
--- Those of the claims that still hold, by the fence of extend_leases: what a claim does not carry is not compared.
+-- Those of the claims that still hold, by the fence of extend_leases.
 SELECT claim.id, claim.worker_id, claim.attempt
 FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 JOIN pulse.jobs AS job
-  ON job.id = claim.id
- AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
- AND job.attempts = COALESCE(claim.attempt, job.attempts);
+  ON {claim_holds};
 
 -- name: topics_with_ready_jobs
 -- Those of the topics that have something to claim: one index probe each. An EXISTS would be made a join, and

@@ -1,5 +1,4 @@
--- Schedules: their definitions, and the step that fires them. A fire is an ordinary job; from then on the
--- statements of transitions.sql apply.
+-- Schedules: their definitions. transitions/schedules.sql fires them.
 
 -- name: create_schedule
 -- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
@@ -32,77 +31,6 @@ SELECT {schedule} FROM pulse.schedules
 WHERE NOT paused AND next_run_at <= now()
 ORDER BY next_run_at
 LIMIT $1;
-
--- name: fire_schedules
--- One step of each cursor, if it still stands at the occurrence and the schedule is not paused: insert the
--- occurrence's job, then move the cursor, or remove the schedule if it was its last one. One statement, so
--- there is no moment at which the job exists and the cursor has not moved. The job's id is derived from the
--- occurrence: even a cursor that was set back could not make a second job of it. Where a job that is not this
--- schedule's has the id, the fire takes a random one. If that job was committed after this statement began, nothing
--- is inserted and the cursor stays: the next tick sees the job. ADR-0018
--- The sum with nothing keeps the planner off schedules_due: where many schedules share a moment, as hourly ones
--- do, each look-up by it would walk them all.
---   $1 schedule ids   $2 occurrences   $3 next occurrences (NULL: none)   $4 job ids (NULL: pass over)
-WITH step AS MATERIALIZED (
-    SELECT
-        schedule.*, step.following, holder.is_own,
-        CASE WHEN NOT holder.is_own THEN gen_random_uuid() ELSE step.job_id END AS job_id,
-        CASE WHEN NOT holder.is_own THEN step.job_id END AS taken_id
-    FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[])
-        AS step (schedule_id, occurrence, following, job_id)
-    JOIN pulse.schedules AS schedule
-        ON schedule.id = step.schedule_id
-       AND schedule.next_run_at + interval '0' = step.occurrence
-       AND NOT schedule.paused
-    LEFT JOIN LATERAL (
-        SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own FROM pulse.jobs AS job WHERE job.id = step.job_id
-    ) AS holder ON true
-    ORDER BY schedule.id
-    FOR UPDATE OF schedule SKIP LOCKED
-),
-fired AS (
-    INSERT INTO pulse.jobs
-        (id, topic, payload, priority, max_attempts, metadata, schedule_id,
-         submitted_at, next_run_at, ready, status)
-    SELECT job_id, topic, payload, priority, max_attempts, metadata, id,
-           clock_timestamp(), clock_timestamp(), true, 'PENDING'
-    FROM step
-    WHERE job_id IS NOT NULL
-    ON CONFLICT DO NOTHING
-    RETURNING id
-),
-done AS MATERIALIZED (
-    SELECT step.*, fired.id IS NOT NULL AS is_new
-    FROM step
-    LEFT JOIN fired ON fired.id = step.job_id
-    WHERE step.job_id IS NULL OR fired.id IS NOT NULL OR step.is_own
-),
-advanced AS (
-    UPDATE pulse.schedules AS schedule
-    SET next_run_at = done.following,
-        last_run_at = CASE WHEN done.job_id IS NULL THEN schedule.last_run_at ELSE done.next_run_at END
-    FROM done
-    WHERE schedule.id = done.id AND done.following IS NOT NULL
-),
-ended AS (
-    DELETE FROM pulse.schedules AS schedule
-    USING done
-    WHERE schedule.id = done.id AND done.following IS NULL
-)
-SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.next_run_at AS occurrence, done.is_new
-FROM done;
-
--- name: fire_now
--- A fire by hand: a job beside the cursor, which stays where it is. Paused or not.
-INSERT INTO pulse.jobs
-    (id, topic, payload, priority, max_attempts, metadata, schedule_id,
-     submitted_at, next_run_at, ready, status)
-SELECT $2::uuid, topic, payload, priority, max_attempts, metadata, id,
-       clock_timestamp(), clock_timestamp(), true, 'PENDING'
-FROM pulse.schedules
-WHERE id = $1::uuid
-ON CONFLICT DO NOTHING
-RETURNING id, topic;
 
 -- name: has_fired
 SELECT id FROM pulse.jobs WHERE id = $2::uuid AND schedule_id = $1::uuid;

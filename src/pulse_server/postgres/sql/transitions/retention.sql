@@ -1,11 +1,11 @@
--- Deleting what has been kept long enough. Not a transition: the job is over, and its row goes.
+-- Finished jobs that have been kept long enough are deleted. jobs.sql has the rules for all transitions.
 
 -- name: delete_expired
--- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept; else nothing.
--- A status without a duration compares with NULL, and so does a job that is not finished: neither is deleted.
--- Looks at no more than a batch, in the order of submission, off the index of the finished jobs. The rows are
--- locked by primary key and the rule is checked on what is locked, so that a redrive which comes first wins, and
--- one that is under way is not waited for. One replica at a moment: another would only read the same rows.
+-- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept, to nothing. A status
+-- without a duration compares with NULL, and so does an unfinished job: neither is deleted. Looks at no more than a
+-- batch, in the order of submission, by the index of the finished jobs. The rows are locked by primary key and the rule
+-- is checked on the locked row: a retry that comes first wins, and one that is under way is not waited for. One server
+-- at a time: another would only read the same rows.
 --   $1 completed   $2 canceled   $3 dead-lettered   $4 the shortest of them   $5, $6 after   $7 limit
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020531) AS is_ours

@@ -1,0 +1,144 @@
+-- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
+--
+--   jobs.sql       submit, cancel, retry, prioritize, delete
+--   work.sql       claim, complete, fail, extend, release, reap
+--   promotion.sql  waiting jobs whose time has come
+--   schedules.sql  fires
+--   retention.sql  finished jobs that have been kept long enough
+--
+-- Each statement's WHERE clause is the rule: zero rows means that the transition was not legal. No statement reads
+-- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments.sql.
+--
+-- Three rules keep them fast at any table size (ADR-0007):
+--   * Fences compare locked_by and attempts, never the status. A CHECK ties locked_by to RUNNING, so this is the same
+--     rule, and only the primary key can serve it.
+--   * Durations are read with date_part, which returns a float. EXTRACT would make a numeric first.
+--   * Time compared with an index is now(), the start of the statement by the database's clock. Time that is stored is
+--     clock_timestamp(): a volatile function cannot be an index condition.
+--
+-- complete_jobs, fail_jobs, extend_leases, release_jobs and the statements of operators wait for a locked row only as
+-- long as lock_timeout. One that timed out is sent again behind lock_free_jobs (locks.sql), for the free rows. ADR-0042
+
+-- name: insert_jobs
+-- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out; the
+-- caller looks it up and returns what is there.
+INSERT INTO pulse.jobs ({new_job_columns})
+SELECT
+    {new_job},
+    {new_job_is_due},
+    'PENDING'
+FROM unnest(
+    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: hand_over_jobs
+-- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free slot: from nothing
+-- to RUNNING, under that worker's lease. The rules of a claim apply: the pause switches are read in this statement, and
+-- a job that finds others ready in its topic goes PENDING, behind them. So does a job without a worker. Each topic is
+-- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
+-- walk over dead entries. ADR-0030
+--   $1-$10 as insert_jobs   $11 the worker of the job, or null   $12 whether that worker confirms   $13 lease
+WITH free AS MATERIALIZED (
+    SELECT asked.topic
+    FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
+    WHERE {asked_topic_is_open}
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS waiting WHERE waiting.topic = asked.topic AND waiting.ready)
+)
+INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
+SELECT
+    {new_job},
+    NOT {is_handed_over} AND {new_job_is_due},
+    CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
+    CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
+    CASE WHEN {is_handed_over} THEN new.worker_id END,
+    CASE WHEN {is_handed_over} THEN clock_timestamp() + $13::interval END,
+    CASE WHEN {is_handed_over} THEN clock_timestamp() END,
+    {is_handed_over} AND NOT new.confirms
+FROM unnest(
+    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
+) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+          worker_id, confirms)
+LEFT JOIN free
+    ON free.topic = new.topic
+   AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
+ON CONFLICT DO NOTHING
+RETURNING id, locked_by IS NOT NULL AS is_taken;
+
+-- name: cancel_jobs
+-- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this
+-- statement: the fences refuse every later report of its worker, which is notified to stop.
+WITH {unfinished_targets}
+UPDATE pulse.jobs AS job
+SET status = 'CANCELED',
+    ready = false,
+    finished_at = clock_timestamp(),
+    history = CASE
+        WHEN job.locked_by IS NULL THEN job.history
+        ELSE pulse.append_attempt(
+            job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
+    END,
+    last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
+    locked_by = NULL,
+    lease_until = NULL
+FROM target
+WHERE job.id = target.id
+RETURNING {job}, {rest_of_one},
+    target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
+
+-- name: retry_jobs
+-- From DEAD_LETTERED or CANCELED, limited to the statuses in $3, to PENDING, ready at once, with at least $2 attempts
+-- ahead. The count of attempts continues: it is the fence's token. If it started over, a worker that still runs the old
+-- first attempt could report for the new one. The guard has the form of {unfinished_targets}, for the same reason.
+-- A job that was canceled in a worker, as its history shows, is due 2 s after the cancel at the earliest: by then that
+-- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
+UPDATE pulse.jobs AS job
+SET status = 'PENDING',
+    ready = CASE
+        WHEN {was_canceled_in_worker}
+        THEN {end_of_rest} <= now()
+        ELSE true
+    END,
+    next_run_at = CASE
+        WHEN {was_canceled_in_worker}
+        THEN GREATEST(clock_timestamp(), {end_of_rest})
+        ELSE clock_timestamp()
+    END,
+    max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
+    finished_at = NULL,
+    finished_by = NULL,
+    error_group = ''
+WHERE job.id = ANY($1::uuid[])
+  AND job.status = ANY($3::text[])
+  AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
+RETURNING {job}, {rest_of_one};
+
+-- name: prioritize_jobs
+-- PENDING, RETRYING or RUNNING, limited to the statuses in $3, stays so with another priority. A running job keeps
+-- running: its priority counts from its next claim on. Rows are locked in the order in which reports lock theirs.
+WITH {unfinished_targets}
+UPDATE pulse.jobs AS job
+SET priority = $2::int
+FROM target
+WHERE job.id = target.id
+RETURNING {job}, {rest_of_one};
+
+-- name: delete_jobs
+-- From COMPLETED, DEAD_LETTERED or CANCELED, limited to the statuses in $2, to nothing: id and idempotency key are free
+-- again. The rule is checked on the locked row, so that a retry that comes first wins.
+WITH target AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($2::text[])
+      AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING')
+    ORDER BY job.id
+    FOR UPDATE
+)
+DELETE FROM pulse.jobs AS job
+USING target
+WHERE job.id = target.id
+RETURNING job.id, job.status;

@@ -1,0 +1,78 @@
+-- Waiting jobs become ready once their time has come; the status stays. jobs.sql has the rules for all transitions.
+
+-- name: promote_due
+-- PENDING or RETRYING becomes ready once next_run_at has come. Returns the topics that have new ready jobs, and in a
+-- last row the seconds until the next job is due.
+WITH due AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE {waits} AND job.next_run_at <= now()
+    ORDER BY job.next_run_at
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+),
+{promoted}
+SELECT promoted.topic, count(*) AS promoted, NULL::float8 AS next_due_in_seconds
+FROM promoted
+GROUP BY promoted.topic
+UNION ALL
+SELECT NULL, 0, (
+    SELECT EXTRACT(epoch FROM job.next_run_at - clock_timestamp())::float8
+    FROM pulse.jobs AS job
+    WHERE {waits} AND job.next_run_at > now()
+    ORDER BY job.next_run_at
+    LIMIT 1
+);
+
+-- name: promote_in_turn
+-- promote_due for a few jobs of each topic, while more is due than a batch takes: by age alone, one topic with 300,000
+-- due jobs would delay all others. The walk goes from topic to topic, one index probe for each, looks at $4 of them and
+-- takes $1 jobs at the most. A last row has the topic after which the next walk continues. ADR-0047
+--   $1 jobs in all   $2 jobs of each topic   $3 the topic after which to start   $4 topics to look at
+WITH RECURSIVE waiting AS (
+    (
+        SELECT job.topic, job.next_run_at
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn} AND job.topic > $3::text
+        ORDER BY job.topic, job.next_run_at
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT following.topic, following.next_run_at
+    FROM waiting
+    CROSS JOIN LATERAL (
+        SELECT job.topic, job.next_run_at
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn} AND job.topic > waiting.topic
+        ORDER BY job.topic, job.next_run_at
+        LIMIT 1
+    ) AS following
+),
+looked_at AS MATERIALIZED (
+    SELECT waiting.topic, waiting.next_run_at FROM waiting LIMIT $4
+),
+due AS MATERIALIZED (
+    SELECT candidate.id, looked_at.topic
+    FROM looked_at
+    CROSS JOIN LATERAL (
+        SELECT job.id
+        FROM pulse.jobs AS job
+        WHERE {waits_in_turn}
+          AND job.topic = looked_at.topic AND job.next_run_at <= now()
+        ORDER BY job.next_run_at
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ) AS candidate
+    WHERE looked_at.next_run_at <= now()
+    LIMIT $1
+),
+{promoted}
+SELECT promoted.topic, count(*) AS promoted, NULL AS last_topic
+FROM promoted
+GROUP BY promoted.topic
+UNION ALL
+SELECT NULL, 0, CASE
+    WHEN (SELECT count(*) FROM due) >= $1 THEN (SELECT max(due.topic) FROM due)
+    WHEN (SELECT count(*) FROM looked_at) >= $4 THEN (SELECT max(looked_at.topic) FROM looked_at)
+    ELSE ''
+END;

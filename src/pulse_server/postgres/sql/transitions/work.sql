@@ -1,0 +1,210 @@
+-- The transitions of work: a worker's claim, from its start to its end. jobs.sql has the rules for all transitions.
+
+-- name: claim_batch
+-- From PENDING or RETRYING, once ready, to RUNNING: the best jobs of one topic, each leased to the worker of its slot.
+-- Rows locked by another claim are skipped, so concurrent claims are disjoint. Nothing is claimed while dispatch, or the
+-- topic, is paused: the switches are read in this statement, not only from a server's memory. A batch ends early once
+-- its payloads have $7 bytes; octet_length reads the length from the row, not the payload. ADR-0038
+--   $1 topic   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 which of them confirm   $6 lease   $7 bytes
+WITH candidate AS MATERIALIZED (
+    SELECT {claimable}
+    FROM pulse.jobs AS job
+    WHERE job.topic = $1::text AND job.ready
+      AND {dispatch_is_on}
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = $1::text)
+    ORDER BY {claim_order}
+    LIMIT $2
+    FOR UPDATE OF job SKIP LOCKED
+),
+{those_that_fit}
+{lease_picked};
+
+-- name: claim_across_topics
+-- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best $8 jobs
+-- over all topics without a lock, then locks as many of them as there are slots. $8 is more than the slots, so that a
+-- claim that finds the best ones locked takes the next. Also returns how many there were, in a row without a job if
+-- none was left. ADR-0045
+--   The first few of each topic ($9) are nearly always enough. A topic that has all of these among the best may have
+--   more that belong there: it is read further, and if that is not enough, for all that it could contribute.
+--   $1 topics   $2-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
+WITH {open_topics},
+first AS MATERIALIZED (
+    SELECT wanted.topic, job.*
+    FROM wanted
+    CROSS JOIN LATERAL (
+        {ready_in_wanted_topic}
+        LIMIT $9
+    ) AS job
+    -- Sorted once: the sorts below find it in order, which costs them next to nothing.
+    ORDER BY {claim_order}
+    LIMIT $8
+),
+deep AS MATERIALIZED (
+    SELECT best.topic
+    FROM first AS best
+    GROUP BY best.topic
+    HAVING count(*) >= $9
+),
+share AS MATERIALIZED (
+    SELECT GREATEST(1, LEAST(64, 2 * $8 / NULLIF(count(*), 0))) AS of_each FROM deep
+),
+further AS MATERIALIZED (
+    SELECT wanted.topic, job.*
+    FROM deep AS wanted
+    CROSS JOIN LATERAL (
+        {ready_in_wanted_topic}
+        OFFSET $9
+        LIMIT (SELECT share.of_each FROM share)
+    ) AS job
+),
+deepest AS MATERIALIZED (
+    SELECT best.topic
+    FROM (
+        SELECT * FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS job
+        WHERE EXISTS (SELECT FROM deep)
+        ORDER BY {claim_order}
+        LIMIT $8
+    ) AS best
+    GROUP BY best.topic
+    HAVING count(*) >= $9 + (SELECT share.of_each FROM share)
+),
+furthest AS MATERIALIZED (
+    SELECT wanted.topic, job.*
+    FROM deepest AS wanted
+    CROSS JOIN LATERAL (
+        {ready_in_wanted_topic}
+        OFFSET $9 + (SELECT share.of_each FROM share)
+        LIMIT $8
+    ) AS job
+),
+best AS MATERIALIZED (
+    SELECT job.id
+    FROM (SELECT * FROM first UNION ALL SELECT * FROM further UNION ALL SELECT * FROM furthest) AS job
+    ORDER BY {claim_order}
+    LIMIT $8
+),
+candidate AS MATERIALIZED (
+    SELECT locked.*
+    FROM best
+    CROSS JOIN LATERAL (
+        SELECT {claimable}
+        FROM pulse.jobs AS job
+        -- Still ready, in a form that keeps the planner from walking the claim index for it.
+        WHERE job.id = best.id AND job.ready::int = 1
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
+    LIMIT $2
+),
+{those_that_fit},
+leased AS (
+    {lease_picked}
+)
+SELECT leased.*, (SELECT count(*) FROM best) AS candidates
+FROM (SELECT) AS always
+LEFT JOIN leased ON true;
+
+-- name: complete_jobs
+-- From RUNNING to COMPLETED, if the claim still holds. last_error stays: it shows what happened to earlier attempts.
+-- Returns the claims that counted, by their place: two may name the same job.
+UPDATE pulse.jobs AS job
+SET status = 'COMPLETED',
+    finished_at = clock_timestamp(),
+    finished_by = job.locked_by,
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[]) WITH ORDINALITY AS claim (id, worker_id, attempt, place)
+WHERE {claim_holds}
+RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds;
+
+-- name: fail_jobs
+-- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
+-- still holds. The next attempt is due after the backoff, unless the worker set another delay.
+UPDATE pulse.jobs AS job
+SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+    finished_at = CASE WHEN {failure_is_final} THEN clock_timestamp() END,
+    finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
+    next_run_at = clock_timestamp() + COALESCE(claim.retry_after, {backoff}),
+    last_error = claim.error,
+    error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
+    history = pulse.append_attempt(
+        job.history, job.attempts, job.locked_by, job.started_at,
+        CASE WHEN claim.discard THEN 'discarded' ELSE 'failed' END, claim.error),
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[])
+    AS claim (id, worker_id, attempt, error, retry_after, discard, error_group)
+WHERE {claim_holds}
+RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+    date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
+
+-- name: extend_leases
+-- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
+-- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts.
+UPDATE pulse.jobs AS job
+SET lease_until = clock_timestamp() + $4::interval,
+    delivered = true
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE {claim_holds}
+RETURNING claim.id, claim.worker_id, claim.attempt;
+
+-- name: release_jobs
+-- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
+-- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
+-- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
+-- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
+-- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
+UPDATE pulse.jobs AS job
+SET status = 'RETRYING',
+    ready = true,
+    attempts = job.attempts - 1,
+    started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
+    next_run_at = clock_timestamp(),
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE job.id = claim.id
+  AND job.locked_by = claim.worker_id
+  AND job.attempts = claim.attempt
+  AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
+RETURNING job.id, job.topic;
+
+-- name: reap_expired
+-- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left. An
+-- attempt that was not delivered, as far as is known, is given back: the job may wait in the window of a worker that
+-- died, or was lost on its way there. A row whose lease is being extended at this moment is locked, and skipped. So are
+-- the jobs of a spared worker: its heartbeats arrive and cannot be stored, or the server it was connected to has gone
+-- silent without leaving and the worker may be connecting to another. ADR-0042
+WITH expired AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts, job.delivered
+    FROM pulse.jobs AS job
+    WHERE job.status = 'RUNNING' AND job.lease_until < {reaping_time}
+      AND job.locked_by NOT IN (
+          SELECT spared.worker_id
+          FROM pulse.spared_workers AS spared
+          WHERE spared.spared_until > {reaping_time}
+          UNION ALL
+          SELECT worker ->> 'worker_id'
+          FROM pulse.servers AS server
+          CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+          WHERE server.silent_from < now()
+            AND server.workers_spared_until > {reaping_time}
+      )
+    ORDER BY job.lease_until
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE pulse.jobs AS job
+SET status = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+    finished_at = CASE WHEN {expiry_is_final} THEN clock_timestamp() END,
+    finished_by = CASE WHEN {expiry_is_final} THEN job.locked_by END,
+    attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
+    next_run_at = clock_timestamp() + {backoff},
+    last_error = 'worker lease expired',
+    error_group = CASE WHEN {expiry_is_final} THEN $3::text ELSE '' END,
+    history = pulse.append_attempt(
+        job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
+    locked_by = NULL,
+    lease_until = NULL
+FROM expired
+WHERE job.id = expired.id
+RETURNING job.id, job.topic, job.status, expired.locked_by, expired.attempts, expired.delivered;
