@@ -52,6 +52,8 @@ CLAIM_PROBES = 20
 STINT_SECONDS = 0.002
 # A burst still reaches several workers, should the next job of a fast handler be a slow one.
 STINT_MOST = 50
+# Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
+TOPICS_OF_WORKERS = 150_000
 # A worker of the original contract names no capacity.
 ORIGINAL_CAPACITY = 100
 # What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.

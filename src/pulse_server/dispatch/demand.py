@@ -20,6 +20,8 @@ _room = attrgetter("room")
 class Topic:
     """One topic that connected workers want."""
 
+    __slots__ = ("may_have_work", "wanted_by", "with_room")
+
     def __init__(self) -> None:
         self.wanted_by = 0
         self.with_room: Rooms[Group] = Rooms()

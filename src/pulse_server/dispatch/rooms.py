@@ -15,6 +15,8 @@ COMPARED = 8
 class Rooms(Generic[Item]):
     """Those that have room. Within a class the one that was filed, or had a turn, last comes last."""
 
+    __slots__ = ("_class_of", "_classes")
+
     def __init__(self) -> None:
         self._classes: dict[int, dict[Item, None]] = {}
         self._class_of: dict[Item, int] = {}

@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from pulse_server import tuning
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.holders import Holders
 from pulse_server.dispatch.sessions import Session
+from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.overview import ConnectedWorker
 
@@ -27,6 +29,8 @@ class Roster:
     def __init__(self, lease_ttl: timedelta) -> None:
         self._lease_ttl = lease_ttl.total_seconds()
         self._groups: dict[frozenset[str], Group] = {}
+        # Of all groups together, a topic once for each group that wants it.
+        self._topic_count = 0
         self.demand = Demand()
         self._by_worker: dict[str, list[Session]] = {}
         self._holders = Holders()
@@ -49,12 +53,20 @@ class Roster:
         return tuple(self._by_worker.get(worker_id, ()))
 
     def enter(self, session: Session, held: Collection[Claim]) -> list[Claim]:
-        """Add a worker with what it says it holds. Returns the claims that were never delivered to it."""
+        """Add a worker with what it says it holds. Returns the claims that were never delivered to it.
+
+        ResourceExhausted, and nothing has changed, if its topics are too many beside those of the others.
+        """
+        self._check_topics(session.topics)
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
         for claim in held:
             session.held[claim.job_id] = claim.attempt or 0
             self._holders.add(claim.job_id, session)
-        group = self._groups.setdefault(session.topics, Group(session.topics))
+        group = self._groups.get(session.topics)
+        if group is None:
+            group = self._groups[session.topics] = Group(session.topics)
+            self._topic_count += len(group.topics)
+        session.topics = group.topics  # one set for all of them, which may be a thousand
         self.demand.enter(session, group)
         self._by_worker.setdefault(session.worker_id, []).append(session)
         return undelivered
@@ -72,6 +84,7 @@ class Roster:
             del self._by_worker[session.worker_id]
         if not group.sessions:
             del self._groups[session.topics]
+            self._topic_count -= len(group.topics)
         for job_id in session.held:
             self._holders.remove(job_id, session)
         undelivered = session.take_undelivered()
@@ -123,6 +136,14 @@ class Roster:
                 for session in group.sessions
             ]
         return workers
+
+    def _check_topics(self, topics: frozenset[str]) -> None:
+        if topics not in self._groups and self._topic_count + len(topics) > tuning.TOPICS_OF_WORKERS:
+            raise ResourceExhausted(
+                f"The workers of this server name {self._topic_count} topics, counted once for each set of "
+                f"topics; {tuning.TOPICS_OF_WORKERS} are allowed at the most. Let workers share the same "
+                "topics, name fewer, or connect to another server."
+            )
 
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
         """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""
