@@ -183,8 +183,10 @@ class Session:
                 continue
             stops, self._stops = tuple(self._stops), []
             recalled, self._recalled = self._recalled, None
-            claimed_at = self._outbox[0][0] if self._outbox else 0.0
-            self._on_its_way = tuple(self._take_jobs())
+            taken = self._take_jobs()
+            self._on_its_way = tuple([job for _, job in taken])
+            # Not that of the first: a slower statement may bring jobs behind those of a newer one.
+            claimed_at = min([since for since, _ in taken], default=0.0)
             yield Parcel(self._on_its_way, claimed_at, stops, recalled)
 
     def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
@@ -195,17 +197,18 @@ class Session:
         self._changed.add(self)
         self._backlog.remove(size, was_full=was_full)
 
-    def _take_jobs(self) -> Collection[ClaimedJob]:
+    def _take_jobs(self) -> Collection[tuple[float, ClaimedJob]]:
+        """The jobs of the next message, each with the time of its claim."""
         if not self._outbox:
             return ()
         if not self.speaks_batches:
-            return (self._outbox.popleft()[1],)
-        taken: list[ClaimedJob] = []
+            return (self._outbox.popleft(),)
+        taken: list[tuple[float, ClaimedJob]] = []
         size = 0
         while self._outbox and len(taken) < tuning.STREAM_MESSAGE_JOBS and size < tuning.STREAM_MESSAGE_BYTES:
-            job = self._outbox.popleft()[1]
-            taken.append(job)
-            size += _weight(job)
+            entry = self._outbox.popleft()
+            taken.append(entry)
+            size += _weight(entry[1])
         return taken
 
 
