@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -94,3 +95,18 @@ async def test_worker_is_spared_though_the_row_of_another_one_is_locked(
         )
         await postgres.repo.spare_workers(["locked", "new", "spared"], AN_HOUR)
         assert await reaped_workers(postgres) == ["dead"]
+
+
+async def test_server_starts_though_the_row_of_a_long_dead_one_is_locked(
+    servers: Servers, connection: Connection, second_connection: Connection
+) -> None:
+    locked, _, starting = [await servers.serve(name, AN_HOUR) for name in ("locked", "dead", "starting")]
+    await connection.execute("UPDATE pulse.servers SET seen_at = now() - interval '2 hours'")
+
+    async with second_connection.transaction():
+        await second_connection.execute("SELECT FROM pulse.servers WHERE id = $1 FOR UPDATE", locked)
+        await asyncio.wait_for(servers.repo.forget_servers(starting, AN_HOUR), 4)
+        assert [str(row["id"]) for row in await connection.fetch("SELECT id FROM pulse.servers")] == [locked]
+
+    await servers.repo.forget_servers(starting, AN_HOUR)
+    assert not await connection.fetch("SELECT FROM pulse.servers")

@@ -156,9 +156,15 @@ SET seen_at = clock_timestamp(),
     workers_spared_until = excluded.workers_spared_until;
 
 -- name: forget_servers
--- Removes this server, and those that were not heard of for so long.
+-- Removes this server, and those that were not heard of for so long. Rows that another session has locked stay:
+-- the next server that starts or stops removes them.
 DELETE FROM pulse.servers AS server
-WHERE server.id = $1::uuid OR server.seen_at < now() - $2::interval;
+WHERE server.id IN (
+    SELECT gone.id
+    FROM pulse.servers AS gone
+    WHERE gone.id = $1::uuid OR gone.seen_at < now() - $2::interval
+    FOR UPDATE SKIP LOCKED
+);
 
 -- name: list_servers
 -- Those that were heard of lately.
