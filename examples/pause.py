@@ -3,8 +3,9 @@
     pulsed                           # terminal 1: the server
     python examples/pause.py         # terminal 2: a worker that pauses one of its topics, and resumes it
 
-p.pause("maintenance") without a topic pauses every topic, until p.resume(). Either holds on all replicas of
-the server, and through restarts. PULSE_ADDR=host:port says where it is, unless it is localhost:50051.
+p.pause(reason="maintenance") without a topic pauses every topic, until p.resume(). Either holds on all
+replicas of the server, and through restarts. PULSE_ADDR=host:port says where it is, unless it is
+localhost:50051.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ async def pay_out(ctx: pulse.Context, cents: int) -> None:
 
 
 async def main() -> None:
-    await p.pause("the bank is down", topic="pay-out")
+    await p.pause(reason="the bank is down", topic="pay-out")
     for topic, pause in (await p.dispatch_status()).topics.items():
         print(f"paused: {topic}, because {pause.reason}, since {pause.paused_at:%H:%M:%S} UTC", flush=True)
 

@@ -66,7 +66,7 @@ def stuck(database_dsn: str) -> Iterator[str]:
             p.enqueue("charge-card")
             with holding(stub, "cards-1", "charge-card") as job:
                 fail(stub, "cards-1", job, "TimeoutError: the bank does not answer", timedelta(minutes=4))
-            p.pause("the mail server is down", topic="send-invoice")
+            p.pause(reason="the mail server is down", topic="send-invoice")
             p.enqueue("send-invoice")
             yield address
 

@@ -63,7 +63,9 @@ class Operator:
     # ------------------------------------------------------------ the switch; the topic "" is everything
 
     async def pause(self, topic: str) -> bool:
-        return await self._do("pause", lambda p: p.pause("by the nemesis", topic or None), topic=topic)
+        return await self._do(
+            "pause", lambda p: p.pause(reason="by the nemesis", topic=topic or None), topic=topic
+        )
 
     async def resume(self, topic: str) -> bool:
         return await self._do("resume", lambda p: p.resume(topic or None), topic=topic)

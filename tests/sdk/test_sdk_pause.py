@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ async def test_status_shows_what_is_paused_since_when_and_why(p: pulse.Pulse) ->
     assert await p.dispatch_status() == pulse.DispatchStatus(
         paused=False, reason="", paused_at=None, topics={}
     )
-    await p.pause("the bank is down", topic="charge")
+    await p.pause(reason="the bank is down", topic="charge")
     await p.pause(reason="maintenance")
     status = await p.dispatch_status()
     assert (status.paused, status.reason) == (True, "maintenance")
@@ -72,10 +73,17 @@ async def test_empty_topic_does_not_pause_everything(p: pulse.Pulse) -> None:
     assert not (await p.dispatch_status()).paused
 
 
+async def test_pause_takes_no_bare_word_which_could_be_a_topic_or_a_reason(p: pulse.Pulse) -> None:
+    pause: Any = p.pause
+    with pytest.raises(TypeError, match="positional"):
+        await pause("mail")
+    assert not (await p.dispatch_status()).paused
+
+
 async def test_blocking_verbs_do_the_same(server: ServerUnderTest) -> None:
     def use() -> None:
         with pulse.SyncPulse(server.address) as p:
-            p.pause("maintenance")
+            p.pause(reason="maintenance")
             p.pause(topic="mail")
             status = p.dispatch_status()
             assert (status.paused, status.reason, list(status.topics)) == (True, "maintenance", ["mail"])

@@ -65,7 +65,7 @@ async def test_no_handler_of_a_paused_topic_starts_later_than_the_convergence(
         await warm(stage, p, worker)
         handles = await p.enqueue_many("naps", [Errand(seconds=0.2)] * 100)
         await eventually(lambda: any(stage.by_job(handles).values()), "one has started")
-        await operator.pause("naps")
+        await operator.pause(topic="naps")
         acknowledged_at = time.time()
 
         async def nothing_runs() -> bool:

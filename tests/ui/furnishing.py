@@ -35,7 +35,7 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
             for job in await breaker.take(4):
                 await breaker.fail(job, f"ValueError: {HOSTILE} {job.job_id}\n  File x, line 1")
             await client.cancel(jobs["canceled"], HOSTILE)
-            await client.pause(HOSTILE, "paused-topic")
+            await client.pause(reason=HOSTILE, topic="paused-topic")
             yield Furnished(
                 {
                     "overview": "/",

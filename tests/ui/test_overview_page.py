@@ -33,7 +33,7 @@ async def test_pause_is_told_on_every_page_and_ends_there(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     async with dashboard.client() as client:
-        await client.pause("a move of the database")
+        await client.pause(reason="a move of the database")
         for path in ("/", "/jobs", "/dead-letters", "/schedules", "/workers", "/dispatch"):
             await page.goto(dashboard.url + path)
             await expect(page.locator("#paused-banner")).to_contain_text("a move of the database")

@@ -17,7 +17,7 @@ class DispatchVerbs:
     _caller: Caller
 
     async def pause(
-        self, reason: str = "", topic: str | None = None, *, timeout: timedelta | None = None
+        self, *, reason: str = "", topic: str | None = None, timeout: timedelta | None = None
     ) -> None:
         """Pause dispatch, of one topic or of all, until `resume`.
 

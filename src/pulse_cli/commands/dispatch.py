@@ -48,7 +48,7 @@ def dispatch() -> None:
 def pause(topic: str | None, reason: str) -> None:
     """Dispatch no more jobs until resumed. Applies to all servers and survives restarts."""
     with connected() as client:
-        client.pause(reason, topic)
+        client.pause(reason=reason, topic=topic)
         status = client.dispatch_status()
         topics = _paused(client, status)
     what = f"the topic {topic}" if topic else "everything"

@@ -28,7 +28,7 @@ async def show(visit: Visit) -> Response:
 
 async def pause(visit: Visit, form: Form) -> Response:
     topic = _topic(form)
-    await visit.client.pause(form.text("reason"), topic)
+    await visit.client.pause(reason=form.text("reason"), topic=topic)
     what = f"the topic {topic}" if topic else "everything"
     return visit.back(form, f"Paused {what}. Jobs that run finish; new ones wait.", otherwise="/dispatch")
 
