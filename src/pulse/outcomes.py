@@ -21,6 +21,11 @@ class Retry(Exception):
     """
 
     def __init__(self, after: timedelta | None = None, reason: str = "") -> None:
+        if after is not None and not isinstance(after, timedelta):
+            raise InvalidArgument(
+                f"Retry(after=…) has to be a timedelta, such as timedelta(minutes=5), but {after!r} "
+                "was given."
+            )
         if after is not None and after < timedelta(0):
             raise InvalidArgument(f"Retry(after=…) cannot lie in the past, but {after} was given.")
         super().__init__(reason or "The handler asked to be run again.")

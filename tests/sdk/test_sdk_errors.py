@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import grpc
 import pytest
@@ -71,3 +72,9 @@ def test_retry_without_a_reason_reports_its_cause() -> None:
     assert "disk full" in failure(caught.value).error
     with pytest.raises(pulse.InvalidArgument, match="past"):
         pulse.Retry(after=timedelta(seconds=-1))
+
+
+@pytest.mark.parametrize("after", [1.0, 60, "5m"])
+def test_retry_after_anything_but_a_timedelta_is_refused_with_a_sentence(after: Any) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=r"has to be a timedelta, such as timedelta\(minutes=5\)"):
+        pulse.Retry(after=after)
