@@ -83,6 +83,21 @@ def test_a_package_has_one_oldest_version(profile: Profile) -> None:
     assert {name: versions for name, versions in oldest.items() if len(versions) > 1} == {}
 
 
+FIRST_GRPCIO_THAT_UNPACKS_BOMBS_IN_BOUNDS = (1, 83, 2)
+
+
+@pytest.mark.parametrize("texts", [DEPENDENCIES, EXTRAS["server"]], ids=["sdk", "server"])
+def test_no_grpcio_is_allowed_that_unpacks_a_bomb_before_any_password(texts: list[str]) -> None:
+    """The test that sends the bomb runs with the newest version, and with the oldest that is allowed."""
+    (grpcio,) = [requirement for requirement in map(parsed, texts) if requirement.name == "grpcio"]
+    oldest = tuple(int(part) for part in grpcio.oldest.split("."))
+
+    assert oldest >= FIRST_GRPCIO_THAT_UNPACKS_BOMBS_IN_BOUNDS
+    first_safe, reason = rows("`server`")["grpcio"][-1].split(": ", 1)
+    assert first_safe == ".".join(map(str, FIRST_GRPCIO_THAT_UNPACKS_BOMBS_IN_BOUNDS))
+    assert "before any password" in reason
+
+
 def rows(heading: str) -> dict[str, list[str]]:
     """Return the cells of a section's table by the package that they are about."""
     section = re.search(rf"^## {heading}.*?(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
