@@ -121,6 +121,8 @@ QUIET_LONGEST_SECONDS = 1.0
 # The time for a canceled handler to clean up, and for the last calls of a hurried stop.
 CANCEL_GRACE_SECONDS = 2.0
 RELEASE_TIMEOUT_SECONDS = 5.0
+# Between two releases of a job whose row is locked, when a worker stops. It gives up after the timeout above.
+RELEASE_AGAIN_SECONDS = 0.2
 CLAIMS_PER_RELEASE = 1_000
 # The time for gRPC to deliver the ends of canceled calls before their event loop may be closed.
 SETTLE_SECONDS = 0.02

@@ -11,6 +11,7 @@ import contextlib
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -56,6 +57,7 @@ class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
         self.says_its_database_is_away = False
         self.disowned: set[str] = set()
         self.locked: set[str] = set()
+        self.locked_releases: Counter[str] = Counter()  # how often the row of a job will be found locked
         self.beats_may_answer = threading.Event()
         self.beats_may_answer.set()
         self.paused: set[str] = set()
@@ -284,10 +286,12 @@ class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
         with self._change(context):
             if request.capacity:
                 self.capacities.append(request.capacity)
-            self.released.extend(claim.job_id for claim in request.claims)
+            locked = [claim for claim in request.claims if self.locked_releases[claim.job_id] > 0]
+            self.locked_releases.subtract(claim.job_id for claim in locked)
+            self.released.extend(claim.job_id for claim in request.claims if claim not in locked)
             if request.is_blocked:
                 self.held_while_blocked = [claim.job_id for claim in request.held]
-        return pb.ReleaseResponse(released=len(request.claims))
+        return pb.ReleaseResponse(released=len(request.claims) - len(locked), locked=locked)
 
 
 def wait_for(event: threading.Event) -> None:

@@ -59,3 +59,21 @@ async def test_worker_that_stops_releases_what_it_could_not_release_before(
             fake.says_its_database_is_away = False
             go.set()
     assert "waits" in fake.released
+
+
+async def test_worker_that_stops_releases_a_job_whose_row_was_locked_at_first(
+    fake: FakePulsed, running: Running
+) -> None:
+    started = asyncio.Event()
+    fake.locked_releases["waits"] = 3
+    async with pulse.Pulse(fake.address, concurrency=1) as p:
+
+        @p.job("work")
+        async def handle() -> None:
+            started.set()
+            await fake.until_async(lambda: fake.locked_releases["waits"] < 3)
+
+        async with running(p):
+            fake.deliver("begun", "waits")
+            await started.wait()
+    assert fake.released == ["waits"]

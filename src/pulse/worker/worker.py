@@ -219,22 +219,37 @@ class Worker:
     async def _release(self, jobs: list[HeldJob]) -> None:
         for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
             some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]
-            request = pb.ReleaseRequest(worker_id=self._worker_id, claims=[job.claim() for job in some])
-            try:
-                await self._connection.call(
-                    self._connection.stub.Release, request, timeout_seconds=self._release_seconds()
-                )
-            except PulseError as error:
-                logger.warning(
-                    "%d jobs could not be released, they run again once their leases end: %s",
-                    len(some),
-                    error.message,
-                )
+            await self._release_or_warn(some)
             for job in some:
                 job.stop_reason = "it was released"
             self._executor.settled(some)
+
+    async def _release_or_warn(self, jobs: list[HeldJob]) -> None:
+        """Release the jobs, those whose rows are locked again and again for as long as there is time."""
+        began = time.monotonic()
+        while True:
+            request = pb.ReleaseRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
+            try:
+                response = await self._connection.call(
+                    self._connection.stub.Release, request, timeout_seconds=self._release_seconds()
+                )
+            except PulseError as error:
+                return _warn_unreleased(jobs, error.message)
+            locked = {claim.job_id for claim in response.locked}
+            jobs = [job for job in jobs if job.job_id in locked]
+            if not jobs:
+                return None
+            if time.monotonic() >= began + self._release_seconds():
+                return _warn_unreleased(jobs, "another session of the database has locked their rows.")
+            await asyncio.sleep(tuning.RELEASE_AGAIN_SECONDS)
 
     def _release_seconds(self) -> float:
         return (
             tuning.CANCEL_GRACE_SECONDS if self._hurry_requested.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
         )
+
+
+def _warn_unreleased(jobs: list[HeldJob], reason: str) -> None:
+    logger.warning(
+        "%d jobs could not be released, they run again once their leases end: %s", len(jobs), reason
+    )
