@@ -1346,7 +1346,7 @@ class ListTopicsRequest(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     ORDER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0: as many as fit into an answer; 1,000 at the most"""
+    """0: 4,000, or as many as fit into an answer; otherwise 1,000 at the most"""
     page_token: _builtins.str
     search: _builtins.str
     """those whose name contains this"""
