@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server import tuning
+from pulse_server.domain import limits
 from pulse_server.domain.errors import Unavailable
 from tests.transport.authorised import USERS, caller
 from tests.transport.pulse_server_under_test import (
@@ -221,3 +223,20 @@ async def test_server_that_cannot_read_the_switch_does_not_start(
     ):
         async with server_under_test(database_dsn):
             pass
+
+
+async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_out(
+    server: ServerUnderTest,
+) -> None:
+    reason = "x" * limits.MAX_ERROR_BYTES
+    await server.table.connection.execute(
+        "INSERT INTO pulse.paused_topics (topic, reason) "
+        "SELECT 'topic-' || number, $1 FROM generate_series(1, 600) AS number",
+        reason,
+    )
+
+    told = await status(server)
+
+    assert told.ByteSize() <= tuning.PAGE_BYTES
+    assert told.topics
+    assert len(told.topics) + told.topics_left_out == 600

@@ -36,9 +36,14 @@ class DispatchStatus:
     """The topics that are paused by name."""
     paused_by: str = ""
     """The user who paused dispatch as a whole; empty if the server requires none."""
+    topics_left_out: int = 0
+    """How many further topics are paused by name, for which the response had no room."""
 
     def is_paused(self, topic: str) -> bool:
-        """True while this topic is paused, by name or with all others."""
+        """True while this topic is paused, by name or with all others.
+
+        It may be False for a paused topic while there are `topics_left_out`.
+        """
         return self.paused or topic in self.topics
 
 
@@ -53,4 +58,5 @@ def dispatch_status(response: pb.GetDispatchStatusResponse) -> DispatchStatus:
             for paused in response.topics
         },
         paused_by=response.paused_by,
+        topics_left_out=response.topics_left_out,
     )

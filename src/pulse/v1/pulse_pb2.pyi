@@ -3555,12 +3555,15 @@ class GetDispatchStatusResponse(_message.Message):
     PAUSED_AT_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     PAUSED_BY_FIELD_NUMBER: _builtins.int
+    TOPICS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     paused: _builtins.bool
     """original; everything is paused"""
     reason: _builtins.str
     """original"""
     paused_by: _builtins.str
     """the user; empty: the server asks for none"""
+    topics_left_out: _builtins.int
+    """further topics that are paused, for which the answer has no room"""
     @_builtins.property
     def paused_at(self) -> _timestamp_pb2.Timestamp:
         """original"""
@@ -3575,10 +3578,11 @@ class GetDispatchStatusResponse(_message.Message):
         paused_at: _timestamp_pb2.Timestamp | None = ...,
         topics: _abc.Iterable[Global___PausedTopic] | None = ...,
         paused_by: _builtins.str = ...,
+        topics_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["paused_at", b"paused_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "paused_at", b"paused_at", "paused_by", b"paused_by", "reason", b"reason", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused", "paused_at", b"paused_at", "paused_by", b"paused_by", "reason", b"reason", "topics", b"topics", "topics_left_out", b"topics_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

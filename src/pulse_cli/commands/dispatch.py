@@ -104,6 +104,8 @@ def _describe(status: DispatchStatus, topics: TopicPage) -> Iterator[Line]:
     for topic, pause in sorted(status.topics.items()):
         yield [Cell("Paused", "red"), Cell(f": {printable.one_line(topic)}{_pause(pause, present)}")]
         yield _waiting([one for one in topics.topics if one.topic == topic], present)
+    if status.topics_left_out:
+        yield [Cell("Paused", "red"), Cell(f": {status.topics_left_out:,} further topics.")]
 
 
 def _waiting(topics: Sequence[TopicInfo], present: datetime) -> Line:

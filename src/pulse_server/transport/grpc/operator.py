@@ -10,10 +10,14 @@ from pulse_server.domain.dispatch import Pause
 from pulse_server.domain.ids import parse_id
 from pulse_server.service.gate import PauseControl
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.paging import fitting
 from pulse_server.service.selections import Selections
 from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.turns import each_in_turns
+
+# What a paused topic takes in an answer besides its texts.
+_PAUSE_BYTES = 40
 
 
 class Operator:
@@ -126,12 +130,15 @@ class Operator:
     ) -> pb.GetDispatchStatusResponse:
         state = await self._pause.status()
         everything = state.everything
+        paused = list(state.topics.items())
+        count = fitting(map(_weight, paused))
         return pb.GetDispatchStatusResponse(
             paused=everything is not None,
             reason=everything.reason if everything else "",
             paused_at=convert.timestamp(everything.since if everything else None),
             paused_by=everything.by if everything else "",
-            topics=await each_in_turns(_paused_topic, list(state.topics.items())),
+            topics=await each_in_turns(_paused_topic, paused[:count]),
+            topics_left_out=len(paused) - count,
         )
 
 
@@ -140,6 +147,12 @@ def _paused_topic(entry: tuple[str, Pause]) -> pb.PausedTopic:
     return pb.PausedTopic(
         topic=topic, reason=pause.reason, paused_at=convert.timestamp(pause.since), paused_by=pause.by
     )
+
+
+def _weight(entry: tuple[str, Pause]) -> int:
+    """About how many bytes the topic adds to an answer."""
+    topic, pause = entry
+    return len(topic) + len(pause.reason.encode()) + len(pause.by.encode()) + _PAUSE_BYTES
 
 
 def _topic(name: str) -> str | None:
