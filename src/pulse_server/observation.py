@@ -22,8 +22,7 @@ from pulse_server.telemetry.instruments import Labels
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.health import Health
 from pulse_server.transport.http.login import behind_login
-from pulse_server.transport.http.pages import METRICS_PATH
-from pulse_server.transport.http.process_pages import ProcessPages
+from pulse_server.transport.http.pages import METRICS_PATH, ProcessPages
 from pulse_server.transport.http.server import HttpServer
 from pulse_server.transport.tls import Certificates
 

@@ -19,8 +19,7 @@ from pulse_server.telemetry.exposition import Exposition
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.gathered_pages import GatheredPages
-from pulse_server.transport.http.pages import metrics_answer, readiness_answer
+from pulse_server.transport.http.pages import GatheredPages, metrics_answer, readiness_answer
 from pulse_server.transport.http.server import HttpServer
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import caller_of, pulsed

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from pulse_server.doors import access_of
 from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.http.gathered_pages import GatheredPages
 from pulse_server.transport.http.login import behind_login
-from pulse_server.transport.http.pages import METRICS_PATH
+from pulse_server.transport.http.pages import METRICS_PATH, GatheredPages
 from pulse_server.transport.http.server import HttpServer
 
 log = logging.getLogger(__name__)
