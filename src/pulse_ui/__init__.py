@@ -1,1 +1,1 @@
-"""pulse-ui: the dashboard. It sees and acts through the SDK only, as the user who is logged in."""
+"""pulse-ui: the dashboard. It uses the SDK only, as the user who is logged in."""

@@ -1,4 +1,4 @@
-"""The composition root: every address of the dashboard, and the door that it is behind."""
+"""The composition root: every route of the dashboard, and the call it needs permission for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pulse_ui.web.sessions import Sessions
 
 
 class Dashboard:
-    """One dashboard: an ASGI application, and the sessions of its visitors."""
+    """One dashboard: an ASGI application and its sessions."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -49,11 +49,11 @@ class Dashboard:
             exception_handlers={404: self._not_found, 405: self._not_found, 500: self._failed},
             lifespan=self._lifespan,
         )
-        # It would send visitors to whatever host their request named, and from HTTPS at a proxy to HTTP.
+        # It would redirect to the host that the request names, and behind a proxy from HTTPS to HTTP.
         self.app.router.redirect_slashes = False
 
     async def close(self) -> None:
-        """Log everyone out and end their streams."""
+        """End all sessions and their streams."""
         await self.sessions.close()
         await self._open_account.close()
 
@@ -76,7 +76,7 @@ class Dashboard:
             post("/logout", change(login_pages.log_out, needs=None)),
             post("/theme", change(login_pages.choose_theme, needs=None)),
             get("/events", page(events.stream)),
-            # --- the whole at a choice
+            # --- overview
             get("/", page(overview.show)),
             get("/workers", page(overview.show_workers, needs="ListWorkers")),
             # --- jobs
@@ -112,7 +112,7 @@ class Dashboard:
             post("/schedules/{schedule_id}/resume", change(schedules.resume, needs="ResumeSchedule")),
             post("/schedules/{schedule_id}/fire", change(schedules.fire, needs="FireSchedule")),
             post("/schedules/{schedule_id}/delete", change(schedules.delete, needs="DeleteSchedule")),
-            # --- the pause switch
+            # --- dispatch
             get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
             post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
             post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),

@@ -16,14 +16,14 @@ from pulse_ui.settings import BadSettings, Settings, read_settings
 
 log = logging.getLogger("pulse_ui")
 
-# What the extra `ui` brings, by the names that are imported.
+# The packages of the extra `ui`, by the names that are imported.
 _NEEDED = ("cronsim", "jinja2", "js_lib_htmx", "markupsafe", "starlette", "uvicorn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0 stopped, 1 could not, 2 called wrongly."""
+    """Run the command and return its exit code: 0 stopped, 1 could not start, 2 wrong arguments."""
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        # A bare install of the SDK brings this script, but not what it needs.
+        # A bare install of the SDK has this script without its dependencies.
         print(
             "pulse-ui: the dashboard needs more than the SDK. Run: pip install 'pulse-jobs[ui]'. "
             f"(Missing: {', '.join(missing)}.)",
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises BadSettings or OSError if it cannot begin."""
-    # Only now: `pulse-ui --help` has no use for gRPC and uvicorn.
+    """Serve until SIGTERM or SIGINT. Raises BadSettings or OSError if it cannot start."""
+    # Imported here: `pulse-ui --help` needs neither gRPC nor uvicorn.
     import pulse
     from pulse_ui.serving import listen
 
@@ -66,11 +66,13 @@ async def _serve(settings: Settings, server: str, listener: socket.socket) -> No
 
     if not settings.is_loopback and not settings.open_to_network and await _is_open(settings):
         raise BadSettings(OPEN_TO_NETWORK)
-    await Server(Dashboard(settings), on_serving=lambda: _tell(settings, server)).serve(sockets=[listener])
+    await Server(Dashboard(settings), on_serving=lambda: _log_start(settings, server)).serve(
+        sockets=[listener]
+    )
 
 
 async def _is_open(settings: Settings) -> bool:
-    """Whether pulsed asks for no password. Unknown counts as no: each page asks again."""
+    """Return whether pulsed has no users. Unknown counts as no: each page checks again."""
     import pulse
     from pulse_ui.web.accounts import connect
 
@@ -83,10 +85,10 @@ async def _is_open(settings: Settings) -> bool:
     return account.identity.user is None
 
 
-def _tell(settings: Settings, server: str) -> None:
+def _log_start(settings: Settings, server: str) -> None:
     log.info("The dashboard is at %s, for pulsed at %s.", settings.public_url or settings.address, server)
     if not settings.is_loopback and settings.tls_certificate is None and settings.public_url is None:
         log.warning(
             "Passwords and pages go over the network in plain text. "
-            "Use --tls-cert and --tls-key, or a proxy that speaks HTTPS and --public-url."
+            "Use --tls-cert and --tls-key, or a proxy with HTTPS and --public-url."
         )

@@ -1,4 +1,4 @@
-"""Serves the dashboard over HTTP until it is told to stop."""
+"""Serves the dashboard over HTTP until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from pulse_ui.settings import Settings
 
 
 class Connection(H11Protocol):
-    """A visitor's connection, but one on which no request comes about is not held open for ever.
+    """A connection that is closed if no complete request arrives in time.
 
-    uvicorn closes a connection that is silent between two requests, not one whose request never ends.
+    uvicorn closes a connection that is idle between two requests, but not one whose request never ends.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look_later()
+        self._check_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._look.cancel()
+        self._timer.cancel()
         super().connection_lost(exc)
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         wait = tuning.REQUEST_TIMEOUT.total_seconds()
-        self._look = self.loop.call_later(wait, self._look_after, self.cycle)
+        self._timer = self.loop.call_later(wait, self._check, self.cycle)
 
-    def _look_after(self, last: RequestResponseCycle | None) -> None:
+    def _check(self, last: RequestResponseCycle | None) -> None:
         is_served = self.cycle is not None and not self.cycle.response_complete
         if self.cycle is last and not is_served:
             self.transport.close()
         else:
-            self._look_later()
+            self._check_later()
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but open pages do not hold up its end, and a stop that was asked for is a success."""
+    """uvicorn, except that open pages do not delay its stop, and a requested stop is a success."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                # Where no proxy was told of, nobody's word counts for who or what a visitor is.
+                # Without a configured proxy, forwarded headers are not trusted.
                 proxy_headers=settings.public_url is not None,
                 ssl_certfile=settings.tls_certificate,
                 ssl_keyfile=settings.tls_key,
@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """Take no more visitors and end the streams of the open pages. JobQuery twice, it does not wait."""
+        """Accept no more connections and end the streams of open pages. The second call does not wait."""
         self.force_exit = self.should_exit
         self.should_exit = True
         if self._closing is None:
@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Bind the address. Raises OSError with a sentence that says what is wrong."""
+    """Bind the address. Raises OSError with a sentence."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,4 +1,4 @@
-"""What the dashboard is told: one table, from the environment and from flags. `pulse-ui --help` prints it."""
+"""The settings of the dashboard: one table, from environment and flags. `pulse-ui --help` prints it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO = frozenset({"", "0", "off", "false", "no"})
 
 
 class BadSettings(Exception):
-    """A setting that cannot be used, as a sentence that names it."""
+    """An invalid setting, as a sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +29,15 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8080
     server: str | None = None
-    """Where pulsed is; None: as the SDK finds it, which is PULSE_ADDR or localhost:50051."""
+    """The address of pulsed; None: the default of the SDK, PULSE_ADDR or localhost:50051."""
     public_url: str | None = None
-    """The origin that browsers see, such as https://jobs.example.com; None: what they ask for."""
+    """The origin that browsers see, such as https://jobs.example.com; None: that of the request."""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     session_idle: timedelta = tuning.SESSION_IDLE
     read_only: bool = False
     open_to_network: bool = False
-    """Serve an open pulsed to visitors from other machines."""
+    """Serve a pulsed without users to other machines."""
     log_level: str = "info"
 
     @property
@@ -52,7 +52,7 @@ class Settings:
 
     @property
     def address(self) -> str:
-        """Where it listens, as a browser on this machine would write it."""
+        """The URL of the dashboard on this machine."""
         scheme = "https" if self.tls_certificate is not None else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
@@ -67,13 +67,13 @@ class Option:
 
 
 OPTIONS = (
-    Option("--addr", "PULSE_UI_ADDR", "HOST:PORT", f"where to listen (default {DEFAULT_ADDRESS})"),
-    Option("--server", "PULSE_ADDR", "HOST:PORT", "where pulsed is (default localhost:50051)"),
+    Option("--addr", "PULSE_UI_ADDR", "HOST:PORT", f"address to listen on (default {DEFAULT_ADDRESS})"),
+    Option("--server", "PULSE_ADDR", "HOST:PORT", "address of pulsed (default localhost:50051)"),
     Option(
         "--public-url",
         "PULSE_UI_PUBLIC_URL",
         "URL",
-        "what browsers type when a proxy stands in front, such as https://jobs.example.com",
+        "the public URL behind a proxy, such as https://jobs.example.com",
     ),
     Option("--tls-cert", "PULSE_UI_TLS_CERT", "FILE", "PEM certificate chain; with --tls-key, serves HTTPS"),
     Option("--tls-key", "PULSE_UI_TLS_KEY", "FILE", "PEM key of the certificate"),
@@ -81,34 +81,35 @@ OPTIONS = (
         "--session-idle",
         "PULSE_UI_SESSION_IDLE",
         "SPAN",
-        "log a user out who did nothing for so long (default 30m)",
+        "log out a user after this long without activity (default 30m)",
     ),
-    Option("--read-only", "PULSE_UI_READ_ONLY", "on|off", "show everything, change nothing (default off)"),
+    Option("--read-only", "PULSE_UI_READ_ONLY", "on|off", "refuse all changes (default off)"),
     Option(
         "--insecure-open-to-network",
         "PULSE_UI_INSECURE_OPEN_TO_NETWORK",
         "on|off",
-        "serve a pulsed without users to other machines: everyone may do everything (default off)",
+        "serve a pulsed without users to other machines: every visitor is an admin (default off)",
     ),
     Option("--log-level", "PULSE_UI_LOG_LEVEL", "LEVEL", "debug, info, warning or error (default info)"),
 )
 _EPILOG = """\
-Each setting can also come from the environment; a flag counts more. How to reach pulsed over TLS is what the
-SDK reads: PULSE_TLS, PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY, PULSE_TLS_SERVER_NAME. Users
-log in with the name and password that pulsed knows them by; the dashboard has none of its own."""
+Each setting can also come from the environment; a flag takes precedence. TLS to pulsed is configured with the
+variables of the SDK: PULSE_TLS, PULSE_TLS_CA, PULSE_TLS_CLIENT_CERT, PULSE_TLS_CLIENT_KEY,
+PULSE_TLS_SERVER_NAME. Users log in with their name and password of pulsed; the dashboard has no users of its
+own."""
 
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulse-ui",
-        description="The pulse dashboard: see the queue and act on it, in a browser.",
+        description="The pulse dashboard: the queue in a browser.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"pulse-ui {_version()}")
     for option in OPTIONS:
-        # A bare --read-only says enough.
+        # A bare --read-only means on.
         bare = "on" if option.metavar == "on|off" else None
         parser.add_argument(
             option.flag,
@@ -123,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_settings(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> Settings:
-    """Return the settings. Raises BadSettings naming the one that cannot be used."""
+    """Return the settings. Raises BadSettings naming the invalid one."""
     given: dict[str, str] = {**environ, **vars(parser().parse_args(arguments))}
 
     def text(variable: str) -> str:
@@ -136,7 +137,7 @@ def read_settings(arguments: Sequence[str] | None, environ: Mapping[str, str]) -
         raise BadSettings(f"{missing} is missing: HTTPS needs both a certificate and its key.")
     level = text("PULSE_UI_LOG_LEVEL").lower() or "info"
     if level not in ("debug", "info", "warning", "error"):
-        raise BadSettings(f"PULSE_UI_LOG_LEVEL={level!r} is no level: use debug, info, warning or error.")
+        raise BadSettings(f"PULSE_UI_LOG_LEVEL={level!r} is not a level: use debug, info, warning or error.")
     return Settings(
         host=host,
         port=port,
@@ -157,7 +158,7 @@ def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadSettings(
-            f"PULSE_UI_ADDR={text!r} cannot be understood: write host:port, for example {DEFAULT_ADDRESS}."
+            f"PULSE_UI_ADDR={text!r} is not an address: write host:port, for example {DEFAULT_ADDRESS}."
         )
     return host.strip("[]") or "0.0.0.0", int(port)
 
@@ -172,7 +173,7 @@ def _origin(text: str) -> str | None:
         parts, port = urlsplit(""), ""
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
         raise BadSettings(
-            f"PULSE_UI_PUBLIC_URL={text!r} cannot be used: write scheme and host without a path, "
+            f"PULSE_UI_PUBLIC_URL={text!r} is not an origin: write scheme and host without a path, "
             "for example https://jobs.example.com."
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -192,14 +193,14 @@ def _span(variable: str, text: str) -> timedelta:
 def _switch(variable: str, text: str) -> bool:
     if text.lower() in _YES | _NO:
         return text.lower() in _YES
-    raise BadSettings(f"{variable}={text!r} is neither on nor off.")
+    raise BadSettings(f"{variable}={text!r} is not valid: use on or off.")
 
 
 def _file(variable: str, text: Callable[[str], str]) -> Path | None:
     if not (path := text(variable)):
         return None
     if not Path(path).is_file():
-        raise BadSettings(f"{variable}={path!r} is no file that can be read.")
+        raise BadSettings(f"{variable}={path!r} is not a readable file.")
     return Path(path)
 
 

@@ -1,7 +1,7 @@
 """Every interval, size and limit of the dashboard, with its reason.
 
-What counts as trouble is in views/attention.py, what pulsed takes is in views/limits.py; how charts and
-timelines are drawn, in their views.
+The thresholds of findings are in views/overview/attention.py, the limits of pulsed in views/limits.py, the
+sizes of charts and timelines in their views.
 """
 
 from __future__ import annotations
@@ -10,70 +10,70 @@ from datetime import timedelta
 
 # --- calls to pulsed
 CALL_TIMEOUT = timedelta(seconds=4)
-"""A person waits for it. Whoever is down longer is told as down, and the page tries again by itself."""
+"""A user waits for it. Then the page reports pulsed as unavailable and retries."""
 START_LOOK = timedelta(seconds=2)
-"""At the start, for the question whether pulsed is open. If it is away, the pages ask again."""
+"""At the start, to check whether pulsed has users. If it is unavailable, the pages check again."""
 STEP_TIMEOUT = timedelta(seconds=15)
-"""Of one batch of an action on many jobs: nobody waits for it, and giving up leaves its number unknown."""
+"""Of one batch of an action on many jobs, in the background. A timeout leaves its count unknown."""
 IDENTITY_AGE = timedelta(seconds=10)
-"""A user who was removed, or whose role changed, notices within that time; pulsed itself refuses at once."""
+"""A removed user or a changed role takes effect within this time; pulsed itself refuses at once."""
 
 # --- actions on several jobs
 CALLS_AT_ONCE = 8
-"""Calls for single jobs that are under way at a time: fast enough for a page of them, and no burden."""
+"""Concurrent calls for single jobs: fast enough for a page of them, and no load for pulsed."""
 OPERATION_WAIT_SECONDS = 0.4
-"""Seconds. A few jobs are done in no time: then the page of the operation begins with how it ended."""
+"""A few jobs are done within this time: then the page of the operation starts with the result."""
 OPERATION_REFRESH_SECONDS = 1
-"""A bar that moves every five seconds looks stuck."""
+"""A progress bar that moves every five seconds looks stuck."""
 OPERATIONS_KEPT = 20
 
 # --- sessions
 SESSION_IDLE = timedelta(minutes=30)
 SESSION_LONGEST = timedelta(hours=12)
-"""However busy: a laptop that is left open is not logged in for ever."""
+"""Even with activity: an open laptop does not stay logged in forever."""
 SESSIONS = 2_000
-"""Of a few kilobytes each. Strangers' go first when there are more."""
+"""Of a few kilobytes each. Those without a login are ended first."""
 NOTICES = 5
 
 # --- what a browser may send
 REQUEST_TIMEOUT = timedelta(seconds=20)
-"""Until a connection has a whole request, but for its form. Browsers open some in advance, and others."""
+"""Until a connection has a complete request, without its form. Browsers open some connections in advance."""
 FORM_BYTES = 2 * 1024 * 1024
 """A schedule's payload may have 1 MiB, and its quotation marks are escaped."""
 FORM_FIELDS = 2_000
 FORM_TIMEOUT = timedelta(seconds=60)
-"""Until its last byte. Whoever sends one drop by drop holds memory, and anybody may send a login."""
+"""Until its last byte. A slow form holds memory, and a login form needs no session."""
 SELECTED_JOBS = 200
-"""A page shows 50. What is more goes by filter."""
+"""A page shows 50. For more there is the filter."""
 
 # --- logging in
 LOGIN_TRIES = 4
 LOGIN_TRY_EVERY = timedelta(seconds=6)
-"""Four at once, then one every six seconds from each address. To pulsed all visitors are one address, for
-which it takes five wrong passwords of a user and ten in all, and one more every two seconds: less than that,
-so that one stranger does not use it up for everyone."""
+"""Four at once, then one every six seconds from each address. For pulsed all visitors have one address, for
+which it accepts five wrong passwords of a user and ten in all, and one more every two seconds. This is less,
+so that one visitor cannot lock out the others."""
 LOGIN_ADDRESSES = 10_000
 
 # --- pages
 PAGE_SIZE = 50
 JOBS_CONFIRMED = 8
-"""Shown as examples of what an action is about."""
+"""Shown as a sample of the jobs of an action."""
 FINDINGS_SHOWN = 6
-"""The rest is folded away: whoever has that many problems starts with the first."""
+"""The rest is folded away."""
 TOPICS_SHOWN = 50
-"""On the overview; more when a visitor asks for them."""
+"""On the overview; more on request."""
 TOPICS_ASKED = 1_000
-"""The busiest: what pulsed puts on one page. All others are found by search, or page by page."""
+"""The busiest: the page size of pulsed. The others are found by search, or page by page."""
 DISPATCH_TOPICS_SHOWN = 200
-"""Of the busiest topics, besides all that are paused. A topic that is not listed is paused by its name."""
+"""Of the busiest topics, besides all paused ones. An unlisted topic can be paused by name."""
 TOPICS_PAGE = 200
 """Of a list by name, where there are more than that."""
 REFRESH_SECONDS = 5
-"""How often an open page is brought up to date when nothing tells it to."""
+"""How often an open page refreshes without a change event."""
 CHANGE_PAUSE = timedelta(seconds=1)
-"""Between two pieces of news to one page: a busy queue changes all the time, and nobody reads faster."""
+"""Between two change events to one page: a busy queue changes all the time."""
 STREAM_HEARTBEAT = timedelta(seconds=15)
-"""So that proxies do not take a quiet stream for a dead one."""
+"""So that proxies do not close an idle stream."""
 WATCH_RETRY = timedelta(seconds=2)
 HELD_SHOWN = 8
 HELD_SHOWN_AT_LEAST = 3
@@ -81,12 +81,12 @@ HELD_ROWS = 160
 """Of held jobs on the page of workers: with many workers, fewer of each."""
 WORKERS_SHOWN = 200
 SCHEDULES_SHOWN = 25
-"""Each asks for its last fire, and a cron now and then for its next ones; all of them at once."""
+"""Each needs a call for its last fire, and sometimes one for its next fires; all run concurrently."""
 NEXT_FIRES_LISTED = 5
 NEXT_FIRES = 10
 FIRES_SHOWN = 20
 PREVIEWS = 2_000
-"""Cron expressions whose next fires are remembered until the first of them comes."""
+"""Cron expressions whose next fires are cached until the first of them comes."""
 TOPICS_SUGGESTED = 500
 
 # --- stopping

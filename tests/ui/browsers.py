@@ -1,4 +1,4 @@
-"""The system's Chromium, and pages that tell what went wrong in them."""
+"""The system's Chromium, and pages that collect their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as pulsed tells them, for views to show."""
+"""Jobs as pulsed returns them, for views."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def at(seconds: float) -> datetime:
 
 
 def job(status: str = "PENDING", **facts: Any) -> pulse.JobInfo:
-    """A job that was submitted at START; what is not told is empty."""
-    told: dict[str, Any] = {
+    """A job submitted at START; facts that are not given are empty."""
+    defaults: dict[str, Any] = {
         "id": "019a0000-0000-7000-8000-000000000001",
         "status": pulse.JobStatus(status),
         "topic": "email",
@@ -31,7 +31,7 @@ def job(status: str = "PENDING", **facts: Any) -> pulse.JobInfo:
     }
     optional = ("next_run_at", "started_at", "finished_at", "lease_until", "worker_id", "last_error")
     keys = ("idempotency_key", "schedule_id", "error_group")
-    return pulse.JobInfo(**{**dict.fromkeys((*optional, *keys)), **told, **facts})
+    return pulse.JobInfo(**{**dict.fromkeys((*optional, *keys)), **defaults, **facts})
 
 
 def past(

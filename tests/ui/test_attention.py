@@ -30,11 +30,11 @@ def found(
     return findings(topics, workers, dispatch, scheduler, NOW)
 
 
-def test_a_quiet_queue_needs_nobody() -> None:
+def test_a_quiet_queue_has_no_findings() -> None:
     assert found(topic(ready=5, age=SECOND), workers=(connected_worker("w", "email"),)) == []
 
 
-def test_nothing_is_said_of_what_the_visitor_may_not_see() -> None:
+def test_hidden_facts_make_no_findings() -> None:
     assert findings([], [], None, None, NOW) == []
 
 
@@ -52,7 +52,7 @@ def test_a_topic_that_falls_behind_is_found(age: timedelta, severity: Severity) 
     assert finding.path == "/jobs?topic=email&status=PENDING"
 
 
-def test_a_backlog_that_is_young_is_none() -> None:
+def test_a_young_backlog_is_not_a_finding() -> None:
     assert found(topic(ready=100_000, age=OLD_READY - SECOND)) == []
 
 
@@ -63,7 +63,7 @@ def test_ready_jobs_without_a_worker_are_a_problem() -> None:
     assert finding.sentence == "has 1 ready job and no worker, for 3 min."
 
 
-def test_a_worker_has_time_to_come_back() -> None:
+def test_a_worker_has_time_to_reconnect() -> None:
     assert found(topic(ready=1, workers=0, age=WORKERS_AWAY - SECOND)) == []
 
 
@@ -76,13 +76,13 @@ def test_the_names_of_topics_are_quoted_in_addresses() -> None:
 # ---------------------------------------------------------------- pauses
 
 
-def test_a_paused_topic_says_what_waits_behind_it() -> None:
+def test_a_paused_topic_shows_its_waiting_jobs() -> None:
     dispatch = replace(OPEN, topics={"email": TopicPause("", NOW - timedelta(minutes=4))})
 
     (finding,) = found(topic(ready=1_200, workers=0, age=VERY_OLD_READY, paused=True), dispatch=dispatch)
 
     assert finding.severity is Severity.WARNING
-    assert finding.sentence == "has been paused for 4 min; 1,200 ready jobs wait behind it."
+    assert finding.sentence == "has been paused for 4 min; 1,200 ready jobs wait."
 
 
 def test_a_pause_of_everything_explains_what_waits() -> None:
@@ -91,17 +91,17 @@ def test_a_pause_of_everything_explains_what_waits() -> None:
     (finding,) = found(topic(ready=1, age=VERY_OLD_READY), topic("b", ready=2, workers=0), dispatch=dispatch)
 
     assert finding.severity is Severity.PROBLEM
-    assert finding.sentence == "Everything has been paused for 1 h; 3 ready jobs wait behind it."
+    assert finding.sentence == "Everything has been paused for 1 h; 3 ready jobs wait."
 
 
 # ---------------------------------------------------------------- failures
 
 
-def test_jobs_that_died_in_the_last_hour_are_a_warning() -> None:
+def test_jobs_dead_lettered_in_the_last_hour_are_a_warning() -> None:
     (finding,) = found(topic(dead_lettered=9, last_hour=Rates(0, 0, 3, 3)))
 
     assert finding.severity is Severity.WARNING
-    assert finding.sentence == "lost 3 jobs to the dead letters in the last hour."
+    assert finding.sentence == "dead-lettered 3 jobs in the last hour."
 
 
 def test_jobs_that_die_now_are_a_problem() -> None:
@@ -111,7 +111,7 @@ def test_jobs_that_die_now_are_a_problem() -> None:
     assert "2 of them in the last minute" in finding.sentence
 
 
-def test_old_dead_letters_need_nobody_now() -> None:
+def test_old_dead_letters_are_not_a_finding() -> None:
     assert found(topic(dead_lettered=1_000)) == []
 
 
@@ -123,7 +123,7 @@ def test_a_topic_that_fails_often_is_found(failed: int, severity: Severity) -> N
     assert finding.sentence == f"fails {failed}% of its attempts: {failed} of 100 in the last hour."
 
 
-def test_few_attempts_tell_nothing_of_a_rate() -> None:
+def test_few_attempts_make_no_rate() -> None:
     failed = ENOUGH_ATTEMPTS - 1
 
     assert found(topic(last_hour=Rates(failed, 0, failed, 0))) == []
@@ -150,7 +150,7 @@ def test_a_worker_that_is_gone_with_jobs_is_found() -> None:
 
     assert finding.subject == "w-1"
     assert finding.sentence == (
-        "holds 2 jobs but is connected to no server. They are freed within 20 s, unless it comes back."
+        "holds 2 jobs but is not connected. They are reaped within 20 s, unless it reconnects."
     )
 
 
@@ -182,14 +182,14 @@ def test_too_many_of_a_kind_become_one_and_hide_no_other_kind() -> None:
     starving = [topic(f"t{number:02}", ready=1, workers=0, age=timedelta(minutes=1)) for number in range(50)]
     dying = topic("dying", last_hour=Rates(0, 0, 1, 1), last_minute=Rates(0, 0, 1, 1))
 
-    told = summarized(found(*starving, dying))
+    shown = summarized(found(*starving, dying))
 
-    assert len(told) == MOST_OF_A_KIND + 1
-    assert told[MOST_OF_A_KIND - 1].sentence == "47 more topics have ready jobs and no worker."
-    assert told[-1].subject == "dying"
+    assert len(shown) == MOST_OF_A_KIND + 1
+    assert shown[MOST_OF_A_KIND - 1].sentence == "47 more topics have ready jobs and no worker."
+    assert shown[-1].subject == "dying"
 
 
-def test_a_few_of_a_kind_are_told_one_by_one() -> None:
+def test_a_few_of_a_kind_are_listed_one_by_one() -> None:
     few = found(*(topic(name, ready=1, age=OLD_READY) for name in "abcd"))
 
     assert summarized(few) == few

@@ -131,7 +131,7 @@ def test_each_column_has_its_exact_values() -> None:
     assert [series.name for series in chart.series] == ["Completed", "Failed", "Submitted"]
 
 
-def test_a_reading_says_the_time_of_the_visitors_clock() -> None:
+def test_a_reading_has_the_time_of_the_visitors_zone() -> None:
     drawn = charts_of(
         buckets_of([minute(number) for number in range(6)], 5),
         360,
@@ -150,11 +150,11 @@ def test_what_was_not_measured_reads_as_a_dash() -> None:
     assert drawn["wait"].readings[0].values == ("–", "–", "–")
 
 
-def test_a_chart_of_nothing_says_so() -> None:
+def test_an_empty_chart_is_marked_empty() -> None:
     assert all(chart.is_empty for chart in charts([minute(0), minute(1)]).values())
 
 
-def test_a_chart_says_in_a_sentence_what_it_shows() -> None:
+def test_a_chart_has_a_sentence_as_summary() -> None:
     assert charts([minute(0, completed=3, failed=1), minute(1)])["failures"].summary == (
         "25% of 4 attempts failed; at the worst 25% in a column."
     )

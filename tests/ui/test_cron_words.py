@@ -1,4 +1,4 @@
-"""Cron expressions in plain words: what is said, and that it is never wrong."""
+"""Cron expressions in words, and that they are never wrong."""
 
 from __future__ import annotations
 
@@ -137,16 +137,16 @@ NOT_READ = [
 
 
 @pytest.mark.parametrize(("expression", "words"), SAID)
-def test_expression_is_said_in_words(expression: str, words: str) -> None:
+def test_expression_is_explained_in_words(expression: str, words: str) -> None:
     assert cron_words(expression) == words
 
 
 @pytest.mark.parametrize("expression", NOT_READ)
-def test_what_cannot_be_read_is_left_to_the_expression(expression: str) -> None:
+def test_unreadable_expression_has_no_words(expression: str) -> None:
     assert cron_words(expression) is None
 
 
-def test_zone_is_said_with_a_time_of_day() -> None:
+def test_zone_follows_a_time_of_day() -> None:
     assert cron_words("30 3 1 * *", "Europe/Paris") == (
         "at 03:30 on the first day of every month, in Europe/Paris"
     )
@@ -161,7 +161,7 @@ def test_zone_is_said_with_a_time_of_day() -> None:
         (timedelta(days=1, milliseconds=1500), "every 1 d 1 s 500 ms"),
     ],
 )
-def test_interval_is_said_without_rounding(interval: timedelta, words: str) -> None:
+def test_interval_is_not_rounded(interval: timedelta, words: str) -> None:
     assert interval_words(interval) == words
 
 
@@ -218,7 +218,7 @@ def test_expressions_with_the_same_words_fire_at_the_same_times(found: list[str]
 
 
 @given(st.sampled_from(["0 9 * * *", "*/15 * * * 1-5"]), st.integers(0, 4), st.text(min_size=1))
-def test_field_beyond_the_grammar_is_never_put_into_words(expression: str, place: int, text: str) -> None:
+def test_field_beyond_the_grammar_has_no_words(expression: str, place: int, text: str) -> None:
     parts = expression.split()
     parts[place] = f"{text}!"
     assert cron_words(" ".join(parts)) is None

@@ -58,7 +58,7 @@ def test_help_needs_neither_grpc_nor_a_web_server() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--addr", "nonsense"], "PULSE_UI_ADDR='nonsense' cannot be understood"),
+        (["--addr", "nonsense"], "PULSE_UI_ADDR='nonsense' is not an address"),
         (["--server", "no port:x"], "The address 'no port:x' cannot be understood"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What `pulse-ui` is told, and what it says when that makes no sense."""
+"""The settings of `pulse-ui`, and the sentences for invalid ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def read(*arguments: str, **environ: str) -> Settings:
     return read_settings(arguments, environ)
 
 
-def test_nothing_told_is_this_machine_only() -> None:
+def test_default_is_this_machine_only() -> None:
     settings = read()
     assert (settings.address, settings.is_loopback, settings.read_only) == (
         "http://127.0.0.1:8080",
@@ -100,7 +100,7 @@ def test_certificate_without_key_is_refused(tmp_path: Path) -> None:
         read("--tls-cert", str(certificate))
 
 
-def test_help_tells_every_setting_and_its_variable() -> None:
+def test_help_lists_every_setting_and_its_variable() -> None:
     text = parser().format_help()
     assert [option.flag for option in OPTIONS if option.flag not in text] == []
     assert [option.variable for option in OPTIONS if option.variable not in text] == []

@@ -22,7 +22,7 @@ async def let_die(server: ServerUnderTest, errors: list[str]) -> list[str]:
     return job_ids
 
 
-async def test_those_that_died_alike_are_retried_one_first_then_all(
+async def test_group_is_retried_one_first_then_all(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     alike = [f"SMTPError: mailbox {number} is full" for number in range(5)]

@@ -19,14 +19,14 @@ def letters(*groups: pulse.DeadLetterGroup, left_out: int = 0) -> pulse.DeadLett
     return pulse.DeadLetters(groups, left_out, at(10))
 
 
-def test_a_group_says_what_its_members_died_of_in_one_line() -> None:
+def test_a_group_shows_its_error_in_one_line() -> None:
     view = dead_letters_view(letters(group(error="ValueError: no\n\n  File x, line 3")), [], None)
 
     assert view.groups[0].summary == "ValueError: no"
     assert view.groups[0].has_more
 
 
-def test_a_group_leads_to_its_jobs_and_to_no_others() -> None:
+def test_a_group_links_to_its_jobs_only() -> None:
     view = dead_letters_view(letters(group(topic="a&b=c #d")), [], None)
 
     assert (
@@ -40,7 +40,7 @@ def test_groups_of_two_topics_with_the_same_error_have_places_of_their_own() -> 
     assert first.anchor != second.anchor
 
 
-def test_dead_letters_without_a_group_are_told_as_such() -> None:
+def test_dead_letters_without_a_group_are_marked() -> None:
     assert dead_letters_view(letters(group(name="none")), [], None).groups[0].is_mixed
 
 

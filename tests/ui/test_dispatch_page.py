@@ -21,13 +21,13 @@ async def test_pause_of_a_topic_holds_with_its_reason_until_it_is_resumed(
         assert not (await client.dispatch_status()).topics
 
 
-async def test_form_that_names_no_topic_does_not_stop_everything(
+async def test_form_without_a_topic_does_not_pause_everything(
     server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     visitor = Visitor(dashboard.url)
     await visitor.get("/dispatch")
     await visitor.post("/dispatch/pause", [("topic", " "), ("back", "/dispatch")])
-    assert "Name the topic" in (await visitor.get("/dispatch")).text
+    assert "Enter a topic" in (await visitor.get("/dispatch")).text
     async with pulse.Pulse(server.address) as client:
         assert not (await client.dispatch_status()).paused
         await visitor.post("/dispatch/pause", [("scope", "everything")])

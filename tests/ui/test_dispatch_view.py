@@ -35,7 +35,7 @@ def test_switch_names_the_user_who_turned_it() -> None:
     assert [row.paused_by for row in board.topics] == ["bob"]
 
 
-def test_what_is_held_back_is_what_waits_behind_a_pause() -> None:
+def test_ready_jobs_of_paused_topics_are_counted() -> None:
     topics = [topic("mail", 1), topic("photo", 2)]
     assert dispatch_view(status("photo"), topics).held_back == 2
     assert dispatch_view(status(everything=True), topics).held_back == 3

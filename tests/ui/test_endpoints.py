@@ -1,4 +1,4 @@
-"""Nobody gets in who should not, and nothing changes that a page of ours did not ask for."""
+"""Pages require a login, and changes require our origin, a token and permission."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.ui.visitors import Visitor
 
 NOTHING = "00000000-0000-7000-8000-000000000000"
 ROUTES = [route for route in Dashboard(Settings()).app.routes if isinstance(route, Route)]
-FOR_STRANGERS = {"/login", "/static/{name}", "/healthz"}
+PUBLIC = {"/login", "/static/{name}", "/healthz"}
 
 
 def paths(method: str) -> list[str]:
@@ -34,7 +34,7 @@ def address(path: str) -> str:
 
 
 CHANGES = [path for path in paths("POST") if path != "/login"]
-PAGES = [path for path in paths("GET") if path not in FOR_STRANGERS]
+PAGES = [path for path in paths("GET") if path not in PUBLIC]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -44,18 +44,18 @@ async def admin(guarded: DashboardUnderTest) -> Visitor:
     return visitor
 
 
-async def test_every_page_but_the_login_wants_one(guarded: DashboardUnderTest) -> None:
-    stranger = Visitor(guarded.url)
-    answers = {path: await stranger.get(address(path)) for path in PAGES}
+async def test_every_page_but_the_login_requires_a_login(guarded: DashboardUnderTest) -> None:
+    visitor = Visitor(guarded.url)
+    answers = {path: await visitor.get(address(path)) for path in PAGES}
     assert {path: (answer.status, answer.location.partition("?")[0]) for path, answer in answers.items()} == (
         dict.fromkeys(PAGES, (303, "/login"))
     )
 
 
 async def test_no_change_happens_without_a_login(guarded: DashboardUnderTest) -> None:
-    stranger = Visitor(guarded.url)
-    await stranger.get("/login")
-    answers = {path: await stranger.post(address(path)) for path in CHANGES}
+    visitor = Visitor(guarded.url)
+    await visitor.get("/login")
+    answers = {path: await visitor.post(address(path)) for path in CHANGES}
     assert {path: answer.location.partition("?")[0] for path, answer in answers.items()} == (
         dict.fromkeys(CHANGES, "/login")
     )
@@ -115,7 +115,7 @@ async def test_viewer_may_look_and_change_nothing(
     of_the_visitor_alone = {"/logout", "/theme", "/operations/{number}/stop"}
     answers = {path: await viewer.post(address(path)) for path in CHANGES if path not in of_the_visitor_alone}
     assert {answer.status for answer in answers.values()} == {403}
-    assert "The role viewer may not do this" in answers["/dispatch/pause"].text
+    assert "The role viewer is not permitted to do this" in answers["/dispatch/pause"].text
 
 
 async def test_read_only_dashboard_changes_nothing_for_an_admin(server: ServerUnderTest) -> None:
@@ -127,27 +127,27 @@ async def test_read_only_dashboard_changes_nothing_for_an_admin(server: ServerUn
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def anybody(dashboard: DashboardUnderTest) -> AsyncIterator[Visitor]:
+async def visitor(dashboard: DashboardUnderTest) -> AsyncIterator[Visitor]:
     """A visitor of an open dashboard."""
     visitor = Visitor(dashboard.url)
     await visitor.get("/")
     yield visitor
 
 
-async def test_open_dashboard_answers_to_no_name_that_a_stranger_can_own(anybody: Visitor) -> None:
-    answer = await anybody.get("/", headers={"host": "evil.example"})
+async def test_dashboard_without_login_refuses_names_of_other_sites(visitor: Visitor) -> None:
+    answer = await visitor.get("/", headers={"host": "evil.example"})
     assert (answer.status, "evil.example" in answer.text) == (421, True)
 
 
 @pytest.mark.parametrize(
     "host", ["localhost:80@evil.example", "localhost:80/evil?", "localhost:[", "[::1", "["]
 )
-async def test_host_that_is_no_name_with_a_port_is_refused(anybody: Visitor, host: str) -> None:
-    assert (await anybody.get("/", {"host": host})).status == 400
+async def test_invalid_host_is_refused(visitor: Visitor, host: str) -> None:
+    assert (await visitor.get("/", {"host": host})).status == 400
 
 
-async def test_host_may_not_be_markup(anybody: Visitor) -> None:
-    answer = await anybody.get("/", headers={"host": "<script>alert(1)<b>"})
+async def test_host_may_not_be_markup(visitor: Visitor) -> None:
+    answer = await visitor.get("/", headers={"host": "<script>alert(1)<b>"})
     assert (answer.status, "<script>alert" in answer.text) == (421, False)
 
 
@@ -161,24 +161,24 @@ async def test_host_may_not_be_markup(anybody: Visitor) -> None:
     ],
     ids=["json", "large", "not text", "many fields"],
 )
-async def test_body_that_is_no_form_of_ours_is_refused(
-    anybody: Visitor, body: bytes, headers: dict[str, str], status: int
+async def test_body_that_is_not_a_form_is_refused(
+    visitor: Visitor, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    assert (await anybody.post("/dispatch/pause", headers=headers, body=body)).status == status
+    assert (await visitor.post("/dispatch/pause", headers=headers, body=body)).status == status
 
 
-async def test_every_answer_carries_the_policies(anybody: Visitor) -> None:
+async def test_every_response_has_the_security_headers(visitor: Visitor) -> None:
     for path in ("/", "/nowhere", "/healthz", "/login", "/static/pulse.css"):
-        headers = (await anybody.get(path)).headers
+        headers = (await visitor.get(path)).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
 
 
-async def test_pages_are_kept_by_no_cache_and_files_are(anybody: Visitor) -> None:
-    assert (await anybody.get("/")).headers["cache-control"] == "no-store"
-    assert "immutable" in (await anybody.get("/static/pulse.css")).headers["cache-control"]
+async def test_files_are_cached_and_pages_are_not(visitor: Visitor) -> None:
+    assert (await visitor.get("/")).headers["cache-control"] == "no-store"
+    assert "immutable" in (await visitor.get("/static/pulse.css")).headers["cache-control"]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ async def test_pages_are_kept_by_no_cache_and_files_are(anybody: Visitor) -> Non
         "/jobs/",
     ],
 )
-async def test_what_is_not_there_is_not_found(anybody: Visitor, path: str) -> None:
-    assert (await anybody.get(path)).status == 404
+async def test_unknown_path_is_not_found(visitor: Visitor, path: str) -> None:
+    assert (await visitor.get(path)).status == 404
 
 
 async def test_form_that_does_not_arrive_is_not_waited_for(

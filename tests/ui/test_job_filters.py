@@ -154,7 +154,7 @@ def test_fields_of_a_form_mean_the_same_later_on() -> None:
     assert later.which == asked.which
 
 
-def test_filter_is_said_in_words() -> None:
+def test_filter_is_described_in_words() -> None:
     asked = read(("topic", "email"), ("status", "DEAD_LETTERED"), ("since", "2h"), ("metadata", "a=b"))
     assert in_words(asked.which, PARIS, number=1204) == (
         "1,204 dead-lettered jobs on email, submitted since 1 Jun 2030 12:00:00, with a=b in the metadata"

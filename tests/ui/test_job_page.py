@@ -55,7 +55,7 @@ async def test_job_is_canceled_retried_and_deleted(
     status = page.locator("main .status").first
     await page.goto(f"{dashboard.url}/jobs/{job_id}")
     await page.locator("#ask-cancel summary").click()
-    await page.get_by_label("Reason").fill("a wrong address")
+    await page.locator("#ask-cancel").get_by_label("Reason").fill("a wrong address")
     await page.get_by_role("button", name="Cancel the job").click()
     await expect(status).to_contain_text("Canceled")
     await expect(page.locator("main")).to_contain_text("a wrong address")
@@ -86,7 +86,7 @@ async def test_priority_is_changed(
         assert (await client.get_job(job_id)).priority == 42
 
 
-async def test_change_that_came_too_late_is_told_on_the_page(
+async def test_late_change_is_reported_on_the_page(
     server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     job_id = await server.submit("mail")
@@ -101,7 +101,7 @@ async def test_change_that_came_too_late_is_told_on_the_page(
     )
 
 
-async def test_job_that_is_not_there_is_said_to_be_so(
+async def test_unknown_job_is_not_found(
     page: Page, dashboard: DashboardUnderTest, complaints: Complaints
 ) -> None:
     complaints.expect("404")

@@ -49,7 +49,7 @@ async def test_filters_narrow_the_list(
         ("schedule=7", "schedule"),
     ],
 )
-async def test_filter_that_makes_no_sense_is_told_at_its_field(
+async def test_invalid_filter_is_reported_at_its_field(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest, query: str, field: str
 ) -> None:
     await server.submit("mail")
@@ -144,7 +144,7 @@ async def test_selected_job_is_deleted_or_goes_first(
     assert left == ([] if action == "delete" else [(job_id, status, 9)])
 
 
-async def test_job_that_cannot_take_the_action_is_told_before(
+async def test_job_that_the_action_does_not_apply_to_is_listed_before(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     waiting, canceled = await server.submit_many(2, "mail")

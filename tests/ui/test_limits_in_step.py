@@ -45,7 +45,7 @@ def test_every_outcome_has_its_word_and_mark() -> None:
     assert set(OUTCOMES) == {*Outcome, "completed", "running", "due", "waiting"}
 
 
-def test_actions_are_offered_for_the_jobs_that_pulsed_does_them_to() -> None:
+def test_actions_apply_to_the_same_statuses_as_in_pulsed() -> None:
     taken = {name: set(action.statuses) for name, action in ACTIONS.items()}
     assert taken == {
         "cancel": set(LIVE),

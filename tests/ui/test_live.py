@@ -1,4 +1,4 @@
-"""Open pages bring themselves up to date, and say so when they cannot."""
+"""Open pages refresh, and report when they cannot."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_refresh_takes_nothing_out_of_the_reader_s_hands(
     await expect(page.locator(f"#row-{first} input[type=checkbox]")).to_be_checked()
 
 
-async def test_page_says_that_pulsed_is_away_and_goes_on_when_it_is_back(
+async def test_page_reports_unavailable_pulsed_and_recovers(
     page: Page, database_dsn: str, complaints: Complaints
 ) -> None:
     complaints.expect("503")
@@ -77,7 +77,7 @@ async def test_page_says_that_pulsed_is_away_and_goes_on_when_it_is_back(
         dashboard = await running.__aenter__()
         await page.goto(f"{dashboard.url}/jobs")
         await expect(page.locator(f"#row-{job_id}")).to_be_visible()
-    await expect(page.locator("#connection-banner")).to_contain_text("pulsed does not answer")
+    await expect(page.locator("#connection-banner")).to_contain_text("pulsed is unavailable")
     await expect(page.locator(f"#row-{job_id}")).to_be_visible()
     async with server_under_test(database_dsn, grpc_address=address) as second:
         await expect(page.locator("#connection-banner")).to_be_hidden()
@@ -87,15 +87,13 @@ async def test_page_says_that_pulsed_is_away_and_goes_on_when_it_is_back(
         await running.__aexit__(None, None, None)
 
 
-async def test_page_that_finds_no_pulsed_waits_for_it(
-    page: Page, database_dsn: str, complaints: Complaints
-) -> None:
+async def test_page_without_pulsed_retries(page: Page, database_dsn: str, complaints: Complaints) -> None:
     complaints.expect("503")
     async with server_under_test(database_dsn) as first:
         address = first.address
     async with dashboard_under_test(address) as dashboard:
         await page.goto(f"{dashboard.url}/jobs")
-        await expect(page.get_by_role("heading", name="pulsed does not answer")).to_be_visible()
+        await expect(page.get_by_role("heading", name="pulsed is unavailable")).to_be_visible()
         async with server_under_test(database_dsn, grpc_address=address):
             await expect(page.get_by_role("heading", name="Jobs", level=1)).to_be_visible()
             await close_pages()
@@ -111,7 +109,7 @@ async def test_dashboard_that_was_restarted_asks_for_the_password_again(
         await log_in(page, first, "admin")
         await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     banner = page.locator("#connection-banner")
-    await expect(banner).to_contain_text("The dashboard does not answer")
+    await expect(banner).to_contain_text("The dashboard is unavailable")
     async with dashboard_under_test(guarded_server.address, port=port):
         await expect(banner).to_contain_text("Your session has ended")
         await close_pages()

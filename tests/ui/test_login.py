@@ -28,7 +28,7 @@ async def test_right_password_leads_to_the_overview(page: Page, guarded: Dashboa
     "target",
     ["//evil.example", "https://evil.example", "/\\evil.example", "/\tevil", "javascript:alert(1)", "evil"],
 )
-async def test_login_leads_to_no_other_site(guarded: DashboardUnderTest, target: str) -> None:
+async def test_login_does_not_redirect_to_another_site(guarded: DashboardUnderTest, target: str) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
     answer = await visitor.post("/login", [("user", "admin"), ("password", PASSWORD), ("next", target)])
@@ -93,7 +93,7 @@ async def test_key_of_a_session_that_was_logged_out_is_worth_nothing(guarded: Da
     assert (await visitor.get("/")).location == "/login"
 
 
-async def test_wrong_password_is_told_and_then_held_back(guarded: DashboardUnderTest) -> None:
+async def test_wrong_password_is_reported_and_then_throttled(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
     answers = [
@@ -104,7 +104,7 @@ async def test_wrong_password_is_told_and_then_held_back(guarded: DashboardUnder
     assert not any("wrong-horse" in answer.text for answer in answers)
 
 
-async def test_wrong_passwords_that_come_at_once_are_held_back_as_well(guarded: DashboardUnderTest) -> None:
+async def test_concurrent_wrong_passwords_are_throttled_too(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
     # Each for another user: pulsed holds back by user too, and later.

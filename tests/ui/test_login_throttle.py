@@ -21,7 +21,7 @@ def test_try_that_is_given_back_does_not_count() -> None:
         throttle.give_back("192.0.2.1")
 
 
-def test_one_stranger_leaves_everyone_else_behind_the_dashboard_their_tries() -> None:
+def test_one_visitor_does_not_use_up_the_logins_of_the_others() -> None:
     """To pulsed all visitors of a dashboard are one address."""
     now = 0.0
     dashboard, pulsed = LoginThrottle(clock=lambda: now), Throttle(clock=lambda: now)

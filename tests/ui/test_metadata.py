@@ -8,7 +8,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
-def test_what_the_sdk_added_for_a_trace_is_told_apart() -> None:
+def test_trace_entries_are_separated() -> None:
     view = metadata_view(
         {"tenant": "acme", "traceparent": PARENT, "x-vendor": "1", "pulse.trace": "traceparent x-vendor"}
     )

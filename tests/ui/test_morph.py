@@ -1,4 +1,4 @@
-"""A page is brought up to date without taking anything out of its reader's hands."""
+"""A refresh keeps the state of the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def expect_the_missing_page(complaints: Any) -> None:
 
 
 async def morph(page: Page, before: str, after: str, *, act: str = "", ask: str, asked: bool = False) -> Any:
-    """Return what `ask` says after `act` and the morph. `asked`: somebody went to the page on purpose."""
+    """Return the result of `ask` after `act` and the morph. `asked`: the page was requested by the user."""
     return await page.evaluate(_MORPH, [before, after, act, ask, asked])
 
 
@@ -69,7 +69,7 @@ async def test_rows_move_and_are_not_rebuilt(blank: Page) -> None:
     )
 
 
-async def test_text_that_somebody_types_is_theirs(blank: Page) -> None:
+async def test_typed_text_is_kept(blank: Page) -> None:
     assert (
         await morph(
             blank,
@@ -82,7 +82,7 @@ async def test_text_that_somebody_types_is_theirs(blank: Page) -> None:
     )
 
 
-async def test_control_that_nobody_touched_follows_the_server(blank: Page) -> None:
+async def test_untouched_control_follows_the_server(blank: Page) -> None:
     assert (
         await morph(
             blank,
@@ -161,7 +161,7 @@ async def test_selected_text_stays_selected(blank: Page) -> None:
     )
 
 
-async def test_message_that_was_told_once_stays_until_the_next_page(blank: Page) -> None:
+async def test_message_stays_until_the_next_page(blank: Page) -> None:
     assert (
         await morph(
             blank,
@@ -208,7 +208,7 @@ async def test_page_that_was_asked_for_is_as_it_was_sent(blank: Page) -> None:
     assert shown == ["", False, False, "b"]
 
 
-async def test_choice_that_nobody_made_follows_the_server(blank: Page) -> None:
+async def test_untouched_selection_follows_the_server(blank: Page) -> None:
     assert (
         await morph(
             blank,

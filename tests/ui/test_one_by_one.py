@@ -17,33 +17,33 @@ async def test_refusal_of_one_leaves_the_others_their_turn() -> None:
 
     outcome = await act_on_each(["1", "2", "3"], settle)
     assert not outcome.is_good
-    assert outcome.sentence("canceled") == "2 jobs were canceled. 1 could not be: Job 2 is COMPLETED."
+    assert outcome.sentence("canceled") == "2 jobs were canceled. 1 were refused: Job 2 is COMPLETED."
 
 
-async def test_many_refusals_are_told_in_short() -> None:
+async def test_many_refusals_are_summarized() -> None:
     async def settle(job_id: str) -> None:
         raise pulse.NotFound(f"There is no job {job_id}.")
 
     outcome = await act_on_each(["1", "2", "3", "4"], settle)
     assert outcome.sentence("deleted") == (
-        "0 jobs were deleted. 4 could not be: There is no job 1. There is no job 2. And 2 more."
+        "0 jobs were deleted. 4 were refused: There is no job 1. There is no job 2. And 2 more."
     )
 
 
-async def test_server_that_goes_away_ends_it_and_what_was_done_is_told() -> None:
+async def test_unavailable_server_ends_it_and_progress_is_reported() -> None:
     tried = []
 
     async def settle(job_id: str) -> None:
         tried.append(job_id)
         await asyncio.sleep(0)
         if job_id != "0":
-            raise pulse.Unavailable("Nobody answers.")
+            raise pulse.Unavailable("No answer.")
 
     outcome = await act_on_each([str(number) for number in range(50)], settle)
     assert outcome.done == 1
     assert outcome.untried == 49
     assert len(tried) < 50
-    assert "Nobody answers." in outcome.sentence("retried")
+    assert "No answer." in outcome.sentence("retried")
 
 
 async def test_failure_before_anything_was_done_is_raised() -> None:

@@ -1,4 +1,4 @@
-"""A dashboard that others can reach does not serve a pulsed that asks nobody, unless that is asked for."""
+"""A dashboard on the network does not serve a pulsed without users, unless configured to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERYWHERE = "0.0.0.0"
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/dispatch"])
-async def test_passer_by_is_no_admin(server: ServerUnderTest, path: str) -> None:
+async def test_visitor_from_the_network_is_refused(server: ServerUnderTest, path: str) -> None:
     async with dashboard_under_test(server.address, host=EVERYWHERE) as dashboard:
         answer = await Visitor(dashboard.url).get(path, {"host": "127.0.0.1"})
     assert answer.status == 403
@@ -50,7 +50,7 @@ async def test_command_refuses_to_start_and_says_what_to_do(server: ServerUnderT
     arguments = ("--addr", f"{EVERYWHERE}:0", "--server", server.address)
     answer = await asyncio.to_thread(run, *arguments)
     assert answer.returncode == 1
-    assert "pulsed asks for no password" in answer.stderr
+    assert "pulsed has no users" in answer.stderr
     assert "--insecure-open-to-network" in answer.stderr
     assert "Traceback" not in answer.stderr
 

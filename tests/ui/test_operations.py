@@ -26,10 +26,10 @@ async def counting(*numbers: int) -> AsyncGenerator[int, None]:
 
 async def test_operation_ends_with_how_many_it_were() -> None:
     operation = await ended(begin(Operations(), counting(1, 2)))
-    assert (operation.state, operation.done, operation.passed_over) == ("done", 2, 1)
+    assert (operation.state, operation.done, operation.skipped) == ("done", 2, 1)
 
 
-async def test_stop_waits_for_the_batch_under_way_and_takes_no_other() -> None:
+async def test_stop_takes_effect_after_the_current_batch() -> None:
     batch, under_way, batches = asyncio.Event(), asyncio.Event(), []
 
     async def steps() -> AsyncGenerator[int, None]:
@@ -61,14 +61,14 @@ async def test_refusal_ends_the_operation_with_its_sentence() -> None:
 async def test_lost_answer_leaves_one_batch_uncertain() -> None:
     async def steps() -> AsyncGenerator[int, None]:
         yield 1
-        raise pulse.Unavailable("Nobody answers.")
+        raise pulse.Unavailable("No answer.")
 
     operation = await ended(begin(Operations(), steps()))
     assert operation.state == "failed"
     assert operation.is_uncertain
 
 
-async def test_unexpected_failure_is_told_without_its_details() -> None:
+async def test_unexpected_failure_is_reported_without_details() -> None:
     async def steps() -> AsyncGenerator[int, None]:
         yield 1
         raise ZeroDivisionError("secret")
@@ -111,6 +111,6 @@ async def test_rest_is_estimated_from_the_rate_so_far() -> None:
     assert (operation.rate, operation.seconds_left) == (10.0, 20.0)
 
 
-async def test_uncounted_operation_tells_no_rest() -> None:
+async def test_uncounted_operation_has_no_rest() -> None:
     operation = await ended(begin(Operations(), counting(7), total=None))
-    assert (operation.seconds_left, operation.passed_over) == (None, 0)
+    assert (operation.seconds_left, operation.skipped) == (None, 0)

@@ -29,7 +29,7 @@ async def test_topic_without_a_worker_needs_attention_until_one_comes(
         await worker.complete(job)
 
 
-async def test_pause_is_told_on_every_page_and_ends_there(
+async def test_pause_is_shown_on_every_page_and_can_be_resumed(
     page: Page, server: ServerUnderTest, dashboard: DashboardUnderTest
 ) -> None:
     async with dashboard.client() as client:
@@ -80,7 +80,7 @@ async def test_everything_can_be_reached_with_the_keyboard(
     assert wanted - reached == set()
 
 
-async def test_producer_is_told_what_they_may_not_see(page: Page, guarded: DashboardUnderTest) -> None:
+async def test_producer_sees_why_the_overview_is_closed(page: Page, guarded: DashboardUnderTest) -> None:
     await log_in(page, guarded, "producer")
     await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
     await expect(page.locator("#nav a", has_text="Workers")).to_have_count(0)

@@ -41,7 +41,7 @@ def test_the_pace_of_nothing_is_nothing() -> None:
     assert pace_of([]).failure_rate is None
 
 
-def test_the_crew_of_a_topic_is_who_asks_for_it() -> None:
+def test_the_workers_of_a_topic_are_those_that_serve_it() -> None:
     workers = [
         connected_worker("a", "email", capacity=5, held=2),
         connected_worker("b", "report"),
@@ -113,7 +113,7 @@ def test_a_choice_keeps_the_others() -> None:
     assert choice.topic_path(None) == "/?minutes=360&sort=ready&all=1"
 
 
-def test_what_nobody_chose_is_not_in_the_address() -> None:
+def test_defaults_are_not_in_the_url() -> None:
     assert OverviewQuery().span_path(60) == "/"
 
 

@@ -1,4 +1,4 @@
-"""A payload is anybody's: it is shown as text, within bounds, and never as markup."""
+"""A payload is untrusted: it is shown as text, within bounds, and never as markup."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_json_is_laid_out_with_one_value_on_each_line() -> None:
     )
 
 
-def test_names_strings_numbers_and_words_are_told_apart() -> None:
+def test_names_strings_numbers_and_words_are_distinguished() -> None:
     markup = payload_view(b'{"name":"text","n":1,"w":null}').markup
 
     assert (
@@ -88,7 +88,7 @@ def test_bytes_are_shown_in_hexadecimal_beside_their_letters() -> None:
     assert view.markup.endswith(" ..&lt;b&gt;")
 
 
-def test_an_empty_payload_is_told_as_such() -> None:
+def test_an_empty_payload_is_marked_empty() -> None:
     assert payload_view(b"").kind == "empty"
 
 

@@ -106,31 +106,31 @@ def test_fields_that_may_be_empty_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        ("topic", " ", "Name the topic"),
-        ("cron", "", "Write an expression"),
-        ("time_zone", "", "Name a time zone"),
-        ("payload", "{'to': 1}", "This is no JSON: object keys must be strings, at line 1, column 2."),
+        ("topic", " ", "Enter the topic"),
+        ("cron", "", "Enter an expression"),
+        ("time_zone", "", "Enter a time zone"),
+        ("payload", "{'to': 1}", "Not valid JSON: object keys must be strings, at line 1, column 2."),
         ("payload", '{"a": 1,\n "b": }', "at line 2, column 7"),
         ("payload", '{"a": ', "it ends too early"),
         ("payload", "[1,\n1e400]", "number out of range"),
-        ("payload", "NaN", "This is no JSON"),
+        ("payload", "NaN", "Not valid JSON"),
         ("payload", "[" * 100_000, "nested too deeply"),
-        ("priority", "high", "no whole number"),
-        ("priority", "99999999999", "no whole number"),
-        ("max_attempts", "1.5", "no whole number"),
+        ("priority", "high", "not a valid whole number"),
+        ("priority", "99999999999", "not a valid whole number"),
+        ("max_attempts", "1.5", "not a valid whole number"),
         ("catch_up", "sometimes", "Choose one"),
         ("metadata", "team=billing\nnonsense", "Line 2 is not of the form name=value."),
         ("metadata", "=value", "Line 1"),
-        ("metadata", "a=1\na=2", "Line 2 names a a second time."),
+        ("metadata", "a=1\na=2", "Line 2 repeats a."),
     ],
 )
-def test_mistake_is_told_at_its_field(field: str, text: str, words: str) -> None:
+def test_mistake_is_reported_at_its_field(field: str, text: str, words: str) -> None:
     problems = problem_of(**{field: text})
     assert list(problems) == [field]
     assert words in problems[field]
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     assert set(problem_of(topic="", cron="", payload="{", metadata="x")) == {
         "topic",
         "cron",
@@ -162,10 +162,10 @@ def test_span_is_read(text: str, span: timedelta) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "5 parsecs", "-5m", "1,5h", "٥m", "999999999w999999999w"])
-def test_what_is_no_span_is_told(text: str) -> None:
-    with pytest.raises(InvalidField) as told:
+def test_invalid_duration_is_reported(text: str) -> None:
+    with pytest.raises(InvalidField) as caught:
         read_span(text)
-    assert told.value.field == "every"
+    assert caught.value.field == "every"
 
 
 @given(st.timedeltas(timedelta(milliseconds=1), timedelta(days=3650)))
@@ -182,19 +182,19 @@ def test_moment_is_read_in_its_zone() -> None:
 @pytest.mark.parametrize(
     ("at", "time_zone", "field", "words"),
     [
-        ("", "UTC", "at", "Choose a day"),
-        ("tomorrow", "UTC", "at", "is no moment"),
-        ("9999-12-31T23:59", "America/New_York", "at", "is no moment"),
+        ("", "UTC", "at", "Choose a date"),
+        ("tomorrow", "UTC", "at", "is not a time"),
+        ("9999-12-31T23:59", "America/New_York", "at", "is not a time"),
         ("2026-02-28T12:00", "UTC", "at", "has passed"),
         ("2026-03-29T02:30", "Europe/Paris", "at", "does not exist in Europe/Paris"),
-        ("2026-07-14T09:00", "Europe/Atlantis", "time_zone", "is not known"),
+        ("2026-07-14T09:00", "Europe/Atlantis", "time_zone", "is not a time zone"),
     ],
 )
-def test_moment_that_cannot_be_is_told(at: str, time_zone: str, field: str, words: str) -> None:
-    with pytest.raises(InvalidField) as told:
+def test_impossible_moment_is_reported(at: str, time_zone: str, field: str, words: str) -> None:
+    with pytest.raises(InvalidField) as caught:
         read_spec(ScheduleForm(kind="once", at=at, time_zone=time_zone), NOW)
-    assert told.value.field == field
-    assert words in told.value.sentence
+    assert caught.value.field == field
+    assert words in caught.value.sentence
 
 
 def test_expression_that_names_its_zone_means_that_one() -> None:
@@ -224,7 +224,7 @@ def test_untouched_form_changes_nothing(known: pulse.ScheduleInfo) -> None:
     assert read_changes(form, form, NOW) == ({}, {})
 
 
-def test_only_what_was_typed_anew_is_said() -> None:
+def test_only_changed_fields_are_sent() -> None:
     before = form_of_schedule(OF_EACH_KIND[1], PARIS)
     assert read_changes(before.typed({"priority": "9"}), before, NOW) == ({"priority": 9}, {})
     assert read_changes(before.typed({"every": "5m"}), before, NOW) == (
@@ -239,7 +239,7 @@ def test_new_zone_is_a_new_spec() -> None:
     assert said == {"spec": pulse.Cron("0 9 * * 1-5", "UTC")}
 
 
-def test_emptied_payload_is_said() -> None:
+def test_emptied_payload_is_sent() -> None:
     before = form_of_schedule(OF_EACH_KIND[0], PARIS)
     assert read_changes(before.typed({"payload": " ", "metadata": ""}), before, NOW) == (
         {"args": None, "metadata": {}},
@@ -260,7 +260,7 @@ def test_payload_is_laid_out_without_touching_its_values() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"\x00\xff", b"plain text", b'"' + b"x" * EDITED_PAYLOAD + b'"'])
-def test_payload_that_no_form_can_hold_stays_out_of_it(payload: bytes) -> None:
+def test_payload_that_does_not_fit_a_form_is_left_out(payload: bytes) -> None:
     assert payload_text(payload) is None
 
 
@@ -279,10 +279,10 @@ def test_servers_sentence_goes_to_the_field_it_names() -> None:
     assert refused(error) == ("max_attempts", "The number of attempts is 0: it must be from 1 to 1000.")
 
 
-def test_taken_name_is_told_at_the_name() -> None:
+def test_taken_name_is_reported_at_the_name() -> None:
     assert refused(pulse.AlreadyExists("The name 'x' belongs to schedule y."))[0] == "name"
 
 
-def test_sentence_about_no_field_is_told_above_the_form() -> None:
+def test_error_without_a_field_is_shown_above_the_form() -> None:
     error = pulse.InvalidArgument("Something else is wrong.")
     assert refused(error) == ("", "Something else is wrong.")

@@ -34,9 +34,7 @@ async def test_schedule_is_made_after_a_look_at_its_next_fires(
     )
 
 
-async def test_expression_that_makes_no_sense_is_told_while_it_is_typed(
-    page: Page, dashboard: DashboardUnderTest
-) -> None:
+async def test_invalid_expression_is_reported_while_typing(page: Page, dashboard: DashboardUnderTest) -> None:
     await page.goto(f"{dashboard.url}/schedules/new")
     await page.get_by_label("Expression", exact=True).fill("61 9 * * *")
     await expect(page.locator("#preview-problem")).to_be_visible()

@@ -65,7 +65,7 @@ async def test_session_ends_after_half_a_day_however_busy(guarded: DashboardUnde
     assert (await visitor.get("/")).location == "/login"
 
 
-async def test_change_after_the_end_happens_not_and_says_so(guarded: DashboardUnderTest) -> None:
+async def test_change_after_the_session_ended_is_refused(guarded: DashboardUnderTest) -> None:
     visitor = await logged_in(guarded)
     pass_time(guarded, tuning.SESSION_IDLE * 2)
     answer = await visitor.post(
@@ -119,7 +119,7 @@ async def read_users_again(server: ServerUnderTest) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_open_page_says_that_the_session_ended_and_keeps_what_was_typed(
+async def test_open_page_reports_the_end_of_the_session_and_keeps_typed_text(
     page: Page, guarded: DashboardUnderTest, complaints: Complaints
 ) -> None:
     complaints.expect("401")

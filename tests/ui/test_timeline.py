@@ -55,7 +55,7 @@ def test_a_job_that_was_canceled_before_it_ran_has_no_attempts() -> None:
     assert timeline(job("CANCELED", finished_at=at(5)), now=at(9)).attempts == ()
 
 
-def test_attempts_go_on_after_somebody_brought_the_job_back() -> None:
+def test_attempts_continue_after_a_retry() -> None:
     history = (past(1, 1, 2, "discarded"), past(2, 50, 51, "canceled"))
     line = timeline(job("PENDING", attempts=2, history=history, next_run_at=at(90)), now=at(95))
 
@@ -63,7 +63,7 @@ def test_attempts_go_on_after_somebody_brought_the_job_back() -> None:
     assert [attempt.was_retried for attempt in line.attempts] == [False, True, True]
 
 
-def test_early_attempts_that_are_no_longer_kept_are_told() -> None:
+def test_early_attempts_that_are_no_longer_stored_are_counted() -> None:
     history = tuple(past(number, number * 10, number * 10 + 1) for number in range(6, 26))
     line = timeline(job("DEAD_LETTERED", attempts=25, max_attempts=25, history=history), now=at(999))
 

@@ -33,7 +33,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
         (-5, "-5.0 s"),
     ],
 )
-def test_span_is_said_in_two_units_at_the_most(seconds: float, said: str) -> None:
+def test_duration_has_at_most_two_units(seconds: float, said: str) -> None:
     assert words.span(seconds) == said
 
 
@@ -49,7 +49,7 @@ def test_span_is_said_in_two_units_at_the_most(seconds: float, said: str) -> Non
         (2.5e9, "2.5G"),
     ],
 )
-def test_large_number_is_cut_short(number: float, said: str) -> None:
+def test_large_number_is_shortened(number: float, said: str) -> None:
     assert words.short_count(number) == said
 
 
@@ -58,20 +58,20 @@ def test_noun_follows_its_number(number: int, said: str) -> None:
     assert words.plural(number, "job") == said
 
 
-def test_moment_is_told_in_the_zone_of_the_visitor() -> None:
+def test_moment_is_in_the_zone_of_the_visitor() -> None:
     assert words.stamp(NOW, zone_named("Asia/Tokyo"), NOW) == "1 Mar 21:00:00"
     assert words.stamp(NOW - timedelta(days=365), zone_named("UTC"), NOW) == "1 Mar 2025 12:00:00"
 
 
 @pytest.mark.parametrize("name", ["", "Nowhere/Land", "../../etc/passwd", "x" * 200, "Europe/Paris\n"])
-def test_zone_that_is_none_is_utc(name: str) -> None:
+def test_unknown_zone_is_utc(name: str) -> None:
     assert zone_named(name).key == "UTC"
 
 
 AGES = [0, 0.4, 1, 5.5, 59.9, 60, 61, 599, 600, 3_599, 3_600, 7_260, 36_000, 86_400, 172_801, 999_999]
 
 
-async def test_browser_and_server_say_the_same(page: Page, dashboard: DashboardUnderTest) -> None:
+async def test_browser_and_server_write_times_alike(page: Page, dashboard: DashboardUnderTest) -> None:
     """Else every refresh would flicker."""
     await page.goto(dashboard.url)
     now = datetime.now(UTC)

@@ -54,7 +54,7 @@ def test_with_many_workers_fewer_held_jobs_of_each_are_shown() -> None:
     assert {len(member.held) for member in crowd.members} == {tuning.HELD_SHOWN_AT_LEAST}
 
 
-def test_more_jobs_than_places_fill_the_bar_and_no_more() -> None:
+def test_more_jobs_than_slots_fill_the_bar() -> None:
     (member,) = workers_view([worker("a", "mail", held=15)]).members
     assert member.percent_used == 100
     assert workers_view([]).percent_used == 0

@@ -47,7 +47,7 @@ class Visitor:
         token: str | None = None,
         body: bytes | None = None,
     ) -> Answer:
-        """Send a form as our own pages do: with their origin and token, unless told otherwise."""
+        """Send a form as our own pages do: with their origin and token, unless given."""
         form = [("csrf", self.token if token is None else token), *fields]
         sent = {"origin": self.url, "content-type": "application/x-www-form-urlencoded"} | dict(headers or {})
         kept = {name: value for name, value in sent.items() if value is not None}

@@ -1,1 +1,1 @@
-"""One module per page: what it asks of pulsed, and what it shows."""
+"""The pages: calls to pulsed, then a view in a template."""

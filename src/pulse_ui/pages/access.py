@@ -1,4 +1,4 @@
-"""Logging in and out, and the colors."""
+"""Login, logout, and the color theme."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pulse_ui.web.throttle import LoginThrottle
 from pulse_ui.web.visits import Visit
 
 _THEME_SECONDS = 365 * 86_400
-_ENDED = "Your session had ended, so nothing was changed. Log in and repeat it."
-_INCOMPLETE = "Give both a user and a password."
-_WRONG = "pulsed does not know this user with this password."
-_BUSY = "pulsed takes no more logins from this machine for a while. Wait a few seconds, then try again."
+_ENDED = "Your session has ended and nothing was changed. Log in and try again."
+_INCOMPLETE = "Enter a user and a password."
+_WRONG = "Wrong user or password."
+_BUSY = "pulsed throttles logins from this machine. Wait a few seconds, then try again."
 
 
 class LoginPages:
-    def __init__(self, doors: Endpoints) -> None:
-        self._endpoints = doors
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
         self._throttle = LoginThrottle()
 
     async def show_login(self, request: Request, session: Session) -> Response:

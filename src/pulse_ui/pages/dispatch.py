@@ -1,4 +1,4 @@
-"""The pause switch: what is held back, since when and why; pausing and resuming."""
+"""The dispatch page: what is paused, since when and why; pause and resume."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def show(visit: Visit) -> Response:
         title="Dispatch",
         live="jobs",
         state=status,
-        board=dispatch_view(status, topics.topics, topics.sum),
+        view=dispatch_view(status, topics.topics, topics.sum),
     )
 
 
@@ -30,7 +30,7 @@ async def pause(visit: Visit, form: Form) -> Response:
     topic = _topic(form)
     await visit.client.pause(reason=form.text("reason"), topic=topic)
     what = f"the topic {topic}" if topic else "everything"
-    return visit.back(form, f"Paused {what}. Jobs that run finish; new ones wait.", otherwise="/dispatch")
+    return visit.back(form, f"Paused {what}. Running jobs finish; ready jobs wait.", otherwise="/dispatch")
 
 
 async def resume(visit: Visit, form: Form) -> Response:
@@ -39,19 +39,19 @@ async def resume(visit: Visit, form: Form) -> Response:
     sentence = f"Resumed {f'the topic {topic}' if topic else 'everything'}."
     status = await visit.client.dispatch_status()
     if status.paused:
-        sentence += " But everything is paused, so its jobs still wait."
+        sentence += " But everything is still paused, so its jobs wait."
     elif status.topics:
         sentence += f" Still paused by name: {', '.join(sorted(status.topics))}."
     return visit.back(form, sentence, otherwise="/dispatch")
 
 
 def _topic(form: Form) -> str | None:
-    """Return the topic that a form names, or None if it means everything.
+    """Return the topic of a form, or None for everything.
 
-    Everything has to be said: a form that names no topic because its field was left empty must not stop it.
+    Everything must be explicit: a form with an empty topic must not pause the whole queue.
     """
     if form.text("scope") == "everything":
         return None
     if not (topic := form.text("topic")):
-        raise pulse.InvalidArgument("Name the topic that is meant.")
+        raise pulse.InvalidArgument("Enter a topic.")
     return topic

@@ -1,4 +1,4 @@
-"""The stream that tells an open page when to bring itself up to date."""
+"""The event stream on which an open page learns of changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Events:
         self._sessions = sessions
 
     async def stream(self, visit: Visit) -> Response:
-        """Server-sent events: `changed` when jobs did, `ended` when the session has."""
+        """Server-sent events: `changed` when jobs changed, `ended` when the session ended."""
         return StreamingResponse(
             self._events(visit, visit.query.text("job") or None),
             media_type="text/event-stream",

@@ -29,10 +29,10 @@ _SINCE_CHOICES = ("15m", "1h", "24h", "7d")
 
 
 async def show_list(visit: Visit) -> Response:
-    """The jobs that match, newest first, a page at a time."""
+    """Show the jobs that match, newest first, one page at a time."""
     query = visit.query
     if LIVE_HEADER not in visit.request.headers and any(not value.strip() for _, value in query.items()):
-        # A form sends its empty fields too: without them the address can be read, and passed on.
+        # A form sends its empty fields too. Drop them for a readable URL.
         return visit.go(jobs_path([(name, value) for name, value in query.items() if value.strip()]))
     now = datetime.now(UTC)
     cursor = query.text("cursor") or None
@@ -45,7 +45,7 @@ async def show_list(visit: Visit) -> Response:
     return await visit.page(
         "jobs.html",
         title="Jobs",
-        # Later pages stand still, so that nothing moves under whoever reads them.
+        # Later pages do not refresh, so that rows do not move while they are read.
         live="jobs" if cursor is None and not refusal else None,
         asked=asked,
         chips=asked.chips(visit.zone),
@@ -57,7 +57,7 @@ async def show_list(visit: Visit) -> Response:
         tabs=status_tabs(counted, topic=topic, is_counted=asked.is_known_by_topic),
         since_choices=_SINCE_CHOICES,
         actions=[one for one in actions if asked.status is None or asked.status in one.statuses],
-        # Not with a field that was not understood: more would match than its user thinks.
+        # Not with an invalid field: it would match more than the user expects.
         actions_on_all=[one for one in actions if one.takes(asked.status)]
         if is_certain and not asked.is_any
         else [],
@@ -68,31 +68,31 @@ async def show_list(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit, cursor: str | None, which: pulse.JobFilter) -> tuple[pulse.Page, str]:
-    """Return the page, and why there is none if pulsed refuses the question."""
+    """Return the page, or an empty one and the reason if pulsed refuses the filter."""
     nothing = pulse.Page((), None)
     try:
         return await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **which), ""
     except pulse.InvalidArgument as error:
         if cursor is not None and "page_token" in str(error):
-            return nothing, "This address leads to no page of the list: begin with the newest."
+            return nothing, "There is no such page of the list. Start with the newest."
         return nothing, str(error)
     except pulse.DeadlineExceeded:
         if not which:
             raise
-        # Errors and metadata are searched job by job. Whether pulsed is there at all, the other call tells.
+        # Errors and metadata are searched job by job. The other call shows whether pulsed is available.
         return nothing, "This search takes too long: narrow it by topic, status or time."
 
 
 async def find(visit: Visit) -> Response:
-    """Go to the job whose id begins like this, or show those that it could be."""
+    """Redirect to the job with this id prefix, or list the candidates."""
     typed = visit.query.text("id")
     digits = re.sub(r"[\s-]", "", typed).lower()
     if not _ID.fullmatch(digits):
-        problem = "" if not typed else f"“{typed[:60]}” is not the beginning of a job id."
+        problem = "" if not typed else f"“{typed[:60]}” is not a prefix of a job id."
         return await _found(visit, typed, problem, [], status=400 if typed else 200)
     match await visit.client.find_jobs(digits):
         case []:
-            problem = f"There is no job whose id begins with “{typed[:60]}”."
+            problem = f"There is no job whose id starts with “{typed[:60]}”."
             return await _found(visit, typed, problem, [], status=404)
         case [job_id]:
             return visit.go(f"/jobs/{job_id}")
@@ -128,7 +128,7 @@ async def show_one(visit: Visit) -> Response:
     return await visit.page(
         "job.html",
         title=f"{printable.one_line(job.topic)} …{job.id[-12:]}",
-        # A large payload is not sent again every few seconds.
+        # A large payload is not sent again at every refresh.
         live=None if wants_all else f"job:{job.id}",
         job=job,
         topic_name=printable.one_line(job.topic),
@@ -146,7 +146,7 @@ async def show_one(visit: Visit) -> Response:
 
 
 async def payload(visit: Visit) -> Response:
-    """The payload as a file. Never shown by the browser: it may be anybody's page."""
+    """Return the payload as a download. A browser must not render it: it may be any content."""
     job = await visit.client.get_job(_id_of(visit))
     return Response(
         job.payload,
@@ -163,7 +163,7 @@ async def cancel(visit: Visit, form: Form) -> Response:
 async def retry(visit: Visit, form: Form) -> Response:
     job = await visit.client.retry(_id_of(visit), whole_number(form, "attempts", "Further attempts"))
     left = job.max_attempts - job.attempts
-    return visit.back(form, f"The job runs again, with up to {words.plural(left, 'further attempt')}.")
+    return visit.back(form, f"The job was retried, with up to {words.plural(left, 'further attempt')}.")
 
 
 async def delete(visit: Visit, form: Form) -> Response:
@@ -175,7 +175,7 @@ async def delete(visit: Visit, form: Form) -> Response:
 async def prioritize(visit: Visit, form: Form) -> Response:
     priority = required_number(form, "priority", "Priority")
     job = await visit.client.prioritize(_id_of(visit), priority, form.text("reason"))
-    return visit.back(form, f"The priority is {job.priority} now.")
+    return visit.back(form, f"The priority is now {job.priority}.")
 
 
 def _id_of(visit: Visit) -> str:

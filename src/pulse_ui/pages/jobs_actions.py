@@ -26,16 +26,16 @@ _NO_JOBS_BEFORE = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 async def confirm(visit: Visit) -> Response:
-    """Show what would happen to which jobs. Changes nothing."""
+    """Show the jobs of an action and its consequence. Changes nothing."""
     query = visit.query
     action = ACTIONS.get(query.text("action"))
     if action is None:
-        raise Refused(400, f"Nothing like that can be done to jobs: {', '.join(ACTIONS)} can.")
+        raise Refused(400, f"Unknown action. The actions are {', '.join(ACTIONS)}.")
     visit.require(action.needs)
     asked = read_filter(query.items(), now=datetime.now(UTC), zone=visit.zone)
     if query.text("all"):
         return await _confirm_all(visit, action, asked)
-    return await _confirm_ticked(visit, action, asked, ticked(query))
+    return await _confirm_selected(visit, action, asked, selected(query))
 
 
 async def _confirm_all(visit: Visit, action: JobAction, asked: JobQuery) -> Response:
@@ -70,8 +70,8 @@ async def _confirm_all(visit: Visit, action: JobAction, asked: JobQuery) -> Resp
     )
 
 
-async def _confirm_ticked(visit: Visit, action: JobAction, asked: JobQuery, ids: list[str]) -> Response:
-    jobs, gone = await _look_at(visit, ids, asked, visit.query.text("cursor") or None)
+async def _confirm_selected(visit: Visit, action: JobAction, asked: JobQuery, ids: list[str]) -> Response:
+    jobs, gone = await _fetch(visit, ids, asked, visit.query.text("cursor") or None)
     able = [job for job in jobs if job.status in action.statuses]
     now = datetime.now(UTC)
     return await visit.page(
@@ -92,9 +92,9 @@ async def _confirm_ticked(visit: Visit, action: JobAction, asked: JobQuery, ids:
 
 
 async def _count(visit: Visit, asked: JobQuery) -> tuple[int | None, datetime]:
-    """Return how many match and when that was, by the clock of the database. Completed are not counted."""
+    """Return the count and its time by the clock of the database. Completed jobs are not counted."""
     if asked.status is pulse.JobStatus.COMPLETED:
-        # Counts nothing, and tells the time: what is submitted from here on is not part of it.
+        # Counts nothing and returns the time: jobs submitted later are not part of the action.
         counted = await visit.client.count_jobs(status=pulse.JobStatus.CANCELED, before=_NO_JOBS_BEFORE)
         return None, counted.counted_at or datetime.now(UTC)
     counted = await visit.client.count_jobs(**asked.which)
@@ -102,7 +102,7 @@ async def _count(visit: Visit, asked: JobQuery) -> tuple[int | None, datetime]:
 
 
 async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> list[pulse.JobInfo]:
-    """Return the newest few that match. Without a status: of each that the action takes."""
+    """Return the newest jobs that match. Without a status: of each status that the action applies to."""
     statuses = [which["status"]] if which.get("status") else action.statuses
     filters = [pulse.JobFilter(**{**which, "status": status}) for status in statuses]
     pages = await asyncio.gather(
@@ -113,13 +113,13 @@ async def _sample(visit: Visit, action: JobAction, which: pulse.JobFilter) -> li
     return found[: tuning.JOBS_CONFIRMED]
 
 
-async def _look_at(
+async def _fetch(
     visit: Visit, ids: list[str], asked: JobQuery, cursor: str | None
 ) -> tuple[list[pulse.JobInfo], list[str]]:
-    """Return the jobs with these ids, and the ids of those that are gone."""
+    """Return the jobs with these ids, and the ids that no longer exist."""
     known: dict[str, pulse.JobInfo] = {}
     if len(ids) > 1 and not asked.problems:
-        # The page that they were ticked on still has most of them, in one answer and without payloads.
+        # The page they were selected on still has most of them, in one call and without payloads.
         try:
             page = await visit.client.list_jobs(limit=tuning.PAGE_SIZE, cursor=cursor, **asked.which)
         except pulse.InvalidArgument:
@@ -186,14 +186,14 @@ async def prioritize(visit: Visit, form: Form) -> Response:
     )
 
 
-async def _act(visit: Visit, form: Form, action: JobAction, settle: Act, steps: Steps) -> Response:
+async def _act(visit: Visit, form: Form, action: JobAction, act: Act, steps: Steps) -> Response:
     list_path = form.raw("list")
     if form.text("all"):
         return await _act_on_all(visit, form, action, steps)
-    ids = ticked(form)
+    ids = selected(form)
     if not ids:
-        return visit.go(list_path, "No job was selected, so nothing happened.", kind="bad")
-    outcome = await act_on_each(ids, settle)
+        return visit.go(list_path, "No job was selected.", kind="bad")
+    outcome = await act_on_each(ids, act)
     return visit.go(list_path, outcome.sentence(action.done), kind="good" if outcome.is_good else "bad")
 
 
@@ -204,11 +204,11 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
     try:
         counted_at = past_moment(form.text("counted_at"), now=now, zone=visit.zone)
     except ValueError:
-        raise pulse.InvalidArgument("The form does not say when was counted: begin again.") from None
+        raise pulse.InvalidArgument("The form has no time of the count. Start again from the list.") from None
     total = whole_number(form, "total", "The count")
     title = action.sentence(in_words(asked.which, visit.zone, number=total))
     which = asked.which
-    # What is submitted after the count was not shown, and is not what was agreed to.
+    # Jobs submitted after the count were not part of the confirmation.
     which["before"] = min(which.get("before") or counted_at, counted_at)
     return await jobs_operations.begin(
         visit,
@@ -221,27 +221,25 @@ async def _act_on_all(visit: Visit, form: Form, action: JobAction, steps: Steps)
     )
 
 
-# ------------------------------------------------------------ what was sent
+# ------------------------------------------------------------ form fields
 
 
-def ticked(form: Form) -> list[str]:
-    """Return the ids of the jobs that were ticked. Raises Refused if they are too many."""
+def selected(form: Form) -> list[str]:
+    """Return the ids of the selected jobs. Raises Refused for too many."""
     ids = [job_id for job_id in form.texts("id") if job_id]
     if len(ids) > tuning.SELECTED_JOBS:
         raise Refused(
             400,
-            f"{count(tuning.SELECTED_JOBS)} jobs at once are the most. Filter, and act on all that match.",
+            f"{count(tuning.SELECTED_JOBS)} jobs at once are the limit. Use a filter to act on more.",
         )
     return ids
 
 
 def check_filter(action: JobAction, asked: JobQuery) -> None:
-    """Refuse what would act on other jobs than its user has in mind. Raises InvalidArgument."""
+    """Refuse a filter that may match more than the user expects. Raises InvalidArgument."""
     if asked.problems:
         raise pulse.InvalidArgument(f"Nothing was changed: {next(iter(asked.problems.values()))}")
     if asked.is_any:
-        raise pulse.InvalidArgument("That would be every job there is: filter by topic, status and so on.")
+        raise pulse.InvalidArgument("This would affect every job. Filter by topic, status or time first.")
     if not action.takes(asked.status):
-        raise pulse.InvalidArgument(
-            f"Choose one status of which all jobs can be {action.done}: only {action.able} jobs can."
-        )
+        raise pulse.InvalidArgument(f"Choose a status. Only {action.able} jobs can be {action.done}.")

@@ -1,4 +1,4 @@
-"""An action on many jobs while it goes on, and how it ended."""
+"""The page of an action on many jobs: its progress and its result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def begin(
     back: str,
     again: str,
 ) -> Response:
-    """Begin an operation and go to its page, which starts with the end of one that is done in no time."""
+    """Start an operation and redirect to its page, after a short wait for its result."""
     operation = visit.account.operations.begin(
         steps, title=title, done_word=done_word, total=total, back=back, again=again
     )
@@ -57,7 +57,7 @@ def _wanted(visit: Visit) -> Operation:
     if operation is None:
         raise Refused(
             404,
-            f"There is no operation {number[:20]}: it ended long ago, or the dashboard was restarted since. "
-            "The list of jobs tells how things are.",
+            f"There is no operation {number[:20]}: it ended long ago, or the dashboard was restarted. "
+            "See the list of jobs for their current state.",
         )
     return operation

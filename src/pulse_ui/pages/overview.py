@@ -49,7 +49,7 @@ async def show(visit: Visit) -> Response:
     topics = page.topics
     found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC))
     buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
-    # As the charts: two numbers for one thing on one page would be one too many.
+    # The same minutes as the charts, so that their numbers agree.
     shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
     by_name = await _by_name(visit, choice, page)
     chosen = (page.sum,) if choice.topic is None else (await visit.topics(names=[choice.topic])).topics
@@ -87,7 +87,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> TopicPage | None:
-    """Return a page of the topics by name, where all were asked for and are too many for one."""
+    """Return a page of all topics by name, if they were requested and do not fit on one page."""
     if not choice.shows_all or busiest.total <= len(busiest):
         return None
     return await visit.topics(
@@ -107,8 +107,8 @@ async def show_workers(visit: Visit) -> Response:
         live="jobs",
         servers=servers,
         has_workers=bool(workers),
-        force=workers_view(workers, topic),
+        view=workers_view(workers, topic),
         topic=topic,
-        # A topic that a link names is chosen even while nobody asks for it.
+        # A topic named in the URL is selected even if no worker serves it.
         topics=topics if topic in topics or not topic else sorted([*topics, topic]),
     )

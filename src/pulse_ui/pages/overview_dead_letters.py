@@ -1,4 +1,4 @@
-"""The jobs that failed for the last time, in groups that died alike, and what to do with them."""
+"""Dead letters grouped by error, and the actions on a group."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def retry_one(visit: Visit, form: Form) -> Response:
     job = await _retry_some(visit, form)
     return visit.go(
         local_path(form.raw("back"), _PATH),
-        f"One dead letter of {printable.one_line(job.topic)} runs again.",
-        link=(f"/jobs/{job.id}", "Watch it"),
+        f"One dead letter of {printable.one_line(job.topic)} was retried.",
+        link=(f"/jobs/{job.id}", "Follow it"),
     )
 
 
@@ -56,7 +56,7 @@ async def delete_all(visit: Visit, form: Form) -> Response:
 
 
 async def _retry_some(visit: Visit, form: Form) -> pulse.JobInfo:
-    """Retry the one that the page showed or, if that is no longer there, another of its group."""
+    """Retry the job shown on the page or, if it is gone, another one of its group."""
     try:
         return await visit.client.retry(form.text("job"))
     except (pulse.InvalidTransition, pulse.NotFound):
@@ -68,9 +68,9 @@ async def _retry_some(visit: Visit, form: Form) -> pulse.JobInfo:
 
 
 def _group_of(form: Form) -> pulse.JobFilter:
-    """Return the filter that the form names. Raises InvalidArgument unless it is one group with its count.
+    """Return the filter of the form. Raises InvalidArgument unless it names one group and its count.
 
-    Half a filter would match more than what was asked about.
+    An incomplete filter would match more jobs than were confirmed.
     """
     topic, group, counted_at = form.raw("topic"), form.text("error_group"), form.text("before")
     try:
@@ -78,8 +78,8 @@ def _group_of(form: Form) -> pulse.JobFilter:
     except ValueError:
         before = None
     if not topic or not group or before is None or before.utcoffset() is None:
-        raise pulse.InvalidArgument("The form does not say which dead letters, so nothing was changed.")
-    # What is submitted after the count was not asked about.
+        raise pulse.InvalidArgument("The form does not name a group of dead letters. Nothing was changed.")
+    # Jobs submitted after the count were not part of the confirmation.
     return {"topic": topic, "status": "DEAD_LETTERED", "error_group": group, "before": before}
 
 

@@ -75,14 +75,14 @@ async def show(visit: Visit) -> Response:
 async def pause(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.pause(schedule)
-    sentence = f"Paused {called(schedule)}: it fires no more until it is resumed."
+    sentence = f"Paused {called(schedule)}. It does not fire until it is resumed."
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
 
 async def resume(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.resume(schedule)
-    missed = "" if schedule.kind == "once" else " What it missed while paused stays missed."
+    missed = "" if schedule.kind == "once" else " Fires missed during the pause are not made up."
     sentence = f"Resumed {called(schedule)}.{missed}"
     return visit.back(form, sentence, otherwise=f"/schedules/{schedule.id}")
 
@@ -92,20 +92,20 @@ async def fire(visit: Visit, form: Form) -> Response:
     handle = await visit.client.schedules.fire(schedule)
     return visit.go(
         form.raw("back") or f"/schedules/{schedule.id}",
-        f"Fired {called(schedule)}: a job was stored on {handle.topic}. Its timetable goes on as before.",
-        link=(f"/jobs/{handle.id}", "Look at the job"),
+        f"Fired {called(schedule)}: a job was submitted on {handle.topic}. Its timetable does not change.",
+        link=(f"/jobs/{handle.id}", "Show the job"),
     )
 
 
 async def delete(visit: Visit, form: Form) -> Response:
     schedule = await visit.client.schedules.get(_named(visit))
     await visit.client.schedules.delete(schedule)
-    sentence = f"Deleted the schedule {called(schedule)}. The jobs that it made stay."
+    sentence = f"Deleted the schedule {called(schedule)}. Its jobs are kept."
     return visit.back(form, sentence, otherwise="/schedules")
 
 
 async def _show_gone(visit: Visit, sentence: str) -> Response:
-    """Say that the schedule is not there any more. Its jobs outlive it, and can still be found."""
+    """Show that the schedule does not exist, with the jobs that it left."""
     named = _named(visit)
     fires = await _fires(visit, named, tuning.FIRES_SHOWN) if _ID.fullmatch(named) else ()
     return await visit.page(
@@ -131,18 +131,18 @@ def _named(visit: Visit) -> str:
     return named
 
 
-# What an expression comes to is the same for everybody who asks before its next fire.
+# The fires of an expression are the same for all users until its next fire.
 _previews: dict[tuple[str, str, int], list[datetime]] = {}
 
 
 async def upcoming(visit: Visit, schedule: pulse.ScheduleInfo, count: int) -> list[datetime]:
-    """Return the next fires of a schedule, the first one first; none while it is paused."""
+    """Return the next fires of a schedule in order; none while it is paused."""
     first = schedule.next_run_at
     if schedule.paused or first is None:
         return []
     match schedule.spec:
         case pulse.Every(interval):
-            # Where it stands, not where one made now would.
+            # From its own next fire: a preview would start now.
             return [first + number * interval for number in range(count)]
         case pulse.Cron(expression=expression) if every := read_interval(expression):
             return [first + number * every for number in range(count)]
@@ -160,7 +160,7 @@ async def _preview(client: pulse.Pulse, cron: pulse.Cron, count: int) -> list[da
     try:
         fires = await client.schedules.preview(cron, count)
     except pulse.InvalidArgument:
-        return []  # it was stored when the server still knew its zone; the rest of the page stands
+        return []  # the server no longer knows its zone; show the rest of the page
     while len(_previews) >= tuning.PREVIEWS:
         del _previews[next(iter(_previews))]
     _previews[key] = fires

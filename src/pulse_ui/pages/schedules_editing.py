@@ -1,4 +1,4 @@
-"""Making and editing schedules: one form, which comes back with what was typed when something is wrong."""
+"""The form that creates and edits schedules. An invalid form is shown again with its values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pulse_ui.views.schedules.fields import InvalidField, metadata_text, payload
 from pulse_ui.views.schedules.forms import (
     ScheduleForm,
     form_of_schedule,
+    has_timetable,
     read_changes,
     read_form,
     read_spec,
     refused,
-    says_when,
 )
 from pulse_ui.views.schedules.words import called, spec_words
 from pulse_ui.views.words import brief
@@ -25,23 +25,23 @@ from pulse_ui.views.zones import zone_named, zone_names
 from pulse_ui.web.forms import Form
 from pulse_ui.web.visits import Visit
 
-# What the server says about the form, and not about itself.
+# Errors of the form, as opposed to errors of the server.
 _ABOUT_THE_FORM = (pulse.InvalidArgument, pulse.AlreadyExists)
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """When the schedule would fire, or why it would not."""
+    """The next fires of a form, or why there are none."""
 
     words: str = ""
     problem: str = ""
     fires: tuple[tuple[datetime, str], ...] = ()
-    """Each with its time in the schedule's own zone, which is empty where that is the visitor's."""
+    """Each with its time in the schedule's own zone; empty if that is the visitor's zone."""
     time_zone: str = ""
 
 
 async def show_new(visit: Visit) -> Response:
-    # A link may fill the form in: /schedules/new?topic=send-email
+    # A link may prefill the form: /schedules/new?topic=send-email
     form = ScheduleForm(time_zone=visit.zone.key).typed(dict(visit.query.items()))
     return await _page(visit, form)
 
@@ -76,25 +76,25 @@ async def create(visit: Visit, form: Form) -> Response:
         )
     except _ABOUT_THE_FORM as error:
         return await _page(visit, typed, problems=dict([refused(error)]))
-    return visit.go(f"/schedules/{made.id}", f"The schedule {called(made)} is stored.")
+    return visit.go(f"/schedules/{made.id}", f"Created the schedule {called(made)}.")
 
 
 async def update(visit: Visit, form: Form) -> Response:
     schedule = await _schedule(visit)
     before = form_of_schedule(schedule, visit.zone)
-    # Neither changes: the form shows them, and what a browser sends for them means nothing.
+    # Neither can change: what a browser sends for them is ignored.
     fixed = {"name": before.name, "kind": before.kind}
     typed = before.typed(dict(form.items()) | fixed)
     if "preview" in form:
         return await _page(visit, typed, schedule)
-    said, problems = read_changes(typed, before, datetime.now(UTC))
+    changes, problems = read_changes(typed, before, datetime.now(UTC))
     if problems:
         return await _page(visit, typed, schedule, problems=problems)
-    if not said:
-        sentence = "Nothing was changed: the form said what was there already."
+    if not changes:
+        sentence = "Nothing was changed: the form had the same values."
         return visit.go(f"/schedules/{schedule.id}", sentence)
     try:
-        changed = await visit.client.schedules.update(schedule, **said)
+        changed = await visit.client.schedules.update(schedule, **changes)
     except _ABOUT_THE_FORM as error:
         return await _page(visit, typed, schedule, problems=dict([refused(error)]))
     return visit.go(f"/schedules/{changed.id}", f"Changed the schedule {called(changed)}.")
@@ -119,14 +119,14 @@ async def _page(
         preview=await _preview(visit, form),
         zone_names=zone_names(),
         topics=await _topics(visit),
-        # What a text field cannot hold stays as it is.
+        # A value that a text field cannot hold is kept.
         keeps_payload=schedule is not None and payload_text(schedule.payload) is None,
         keeps_metadata=schedule is not None and metadata_text(schedule.metadata) is None,
     )
 
 
 async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
-    if not visit.may("PreviewSchedule") or not says_when(form):
+    if not visit.may("PreviewSchedule") or not has_timetable(form):
         return Preview()
     try:
         spec = read_spec(form, datetime.now(UTC))
@@ -136,12 +136,12 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
     except _ABOUT_THE_FORM as error:
         return Preview(problem=refused(error)[1])
     except pulse.PulseError as error:
-        # The form stands whatever happens to its preview: nothing that was typed may be lost.
+        # A failed preview must not lose the typed values.
         return Preview(problem=str(error))
     words, _, _, _ = spec_words(spec)
     time_zone = "" if form.kind == "interval" else form.time_zone.strip()
     zone = zone_named(time_zone)
-    # A zone that only the server knows is not shown beside the visitor's.
+    # A zone that only the server knows is not shown.
     is_apart = time_zone == zone.key != visit.zone.key
     return Preview(
         words=words or "once",
@@ -153,7 +153,7 @@ async def _preview(visit: Visit, form: ScheduleForm) -> Preview:
 
 
 async def _topics(visit: Visit) -> list[str]:
-    """Return the topics that there are, to choose from; any other may be typed."""
+    """Return the existing topics as suggestions."""
     return [topic.topic for topic in (await visit.topics()).topics[: tuning.TOPICS_SUGGESTED]]
 
 

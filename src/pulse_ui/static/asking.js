@@ -1,4 +1,4 @@
-// Small forms behind a button: the first field has the focus when one opens, Escape and a click elsewhere close it.
+// Small forms behind a button: opening focuses the first field; Escape or a click outside closes it.
 "use strict";
 
 (() => {

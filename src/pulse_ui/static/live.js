@@ -1,11 +1,11 @@
-// Keeps an open page up to date: at once when pulsed tells of changes, and every few seconds anyway. If the stream
-// does not come through, the seconds are enough. Says so when nobody answers, and goes on when somebody does.
+// Refreshes an open page: at once after a change event, and every few seconds without one. Shows a banner while
+// the dashboard or pulsed is unavailable, and keeps trying.
 "use strict";
 
 (() => {
   const SHORTEST = 1000;
   const STREAM_PAUSE = 15000;
-  // pulsed counts topics at most once a second: what changed just now is in the next count, not in this one.
+  // pulsed counts topics at most once a second: a change is in the next count, not in this one.
   const SECOND_LOOK = 1500;
   let stream = null;
   let watched = null;
@@ -19,7 +19,7 @@
   const page = () => document.getElementById("page");
   const isBusy = () => document.body.classList.contains("htmx-request") || document.querySelector(".htmx-request") !== null;
 
-  function say(words, link) {
+  function showBanner(words, link) {
     const banner = document.getElementById("connection-banner");
     if (!banner) return;
     banner.hidden = !words;
@@ -34,7 +34,7 @@
     page()?.classList.toggle("stale", Boolean(words));
   }
 
-  const since = () => `What you see is from ${good.toLocaleTimeString([], { hour12: false })}.`;
+  const since = () => `This page is from ${good.toLocaleTimeString([], { hour12: false })}.`;
 
   async function refresh() {
     if (refreshing) { again = true; return; }
@@ -50,18 +50,18 @@
       if (response.status === 401 || response.type === "opaqueredirect") return ended();
       const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("page");
       if (response.ok && fresh) {
-        say("");
+        showBanner("");
         good = new Date();
         window.pulseMorph(page(), fresh);
         window.htmx?.process(page());
       } else if (response.status === 503) {
-        say(`pulsed does not answer. ${since()} Trying again.`);
+        showBanner(`pulsed is unavailable. ${since()} Retrying.`);
       } else {
         const heading = fresh?.querySelector("h1")?.textContent ?? `The answer was ${response.status}`;
-        say(`${heading}: ${fresh?.querySelector(".failure p")?.textContent ?? ""} ${since()}`);
+        showBanner(`${heading}: ${fresh?.querySelector(".failure p")?.textContent ?? ""} ${since()}`);
       }
     } catch {
-      say(`The dashboard does not answer. ${since()} Trying again.`);
+      showBanner(`The dashboard is unavailable. ${since()} Retrying.`);
     } finally {
       refreshing = false;
       last = Date.now();
@@ -73,7 +73,7 @@
     stop();
     clearInterval(timer);
     timer = null;
-    say("Your session has ended; what you see no longer changes.", [`/login?next=${encodeURIComponent(location.pathname + location.search)}`, "Log in again"]);
+    showBanner("Your session has ended. This page no longer updates.", [`/login?next=${encodeURIComponent(location.pathname + location.search)}`, "Log in again"]);
   }
 
   let planned = null;
@@ -103,7 +103,7 @@
     stream = new EventSource(live.startsWith("job:") ? `/events?job=${encodeURIComponent(live.slice(4))}` : "/events");
     stream.addEventListener("changed", changed);
     stream.addEventListener("ended", ended);
-    // It connects again by itself, unless it was refused: then the page does without for a while.
+    // It reconnects by itself, unless it was refused: then the page polls for a while.
     stream.addEventListener("error", () => {
       if (stream?.readyState !== EventSource.CLOSED) return;
       streamAgainAt = Date.now() + STREAM_PAUSE;
@@ -117,7 +117,7 @@
     if (Date.now() - last >= Number(page().dataset.refresh) * 1000) soon();
   }
 
-  // A page that only says that nobody answers asks again until somebody does.
+  // The page of an unavailable server reloads until it answers.
   function tryAgain() {
     if (!document.querySelector("[data-try-again]")) return;
     setTimeout(() => location.reload(), 3000);
@@ -127,12 +127,12 @@
     follow();
     tryAgain();
     timer = setInterval(tick, 1000);
-    // Another page than before: begin at its top, and let those who cannot see hear its name.
+    // A new page: scroll to its top, and let screen readers announce it.
     let path = location.pathname;
     document.body.addEventListener("htmx:afterSettle", () => {
       good = new Date();
       last = Date.now();
-      say("");
+      showBanner("");
       if (location.pathname !== path) {
         path = location.pathname;
         window.scrollTo(0, 0);
@@ -141,8 +141,8 @@
       follow();
       tryAgain();
     });
-    document.body.addEventListener("htmx:sendError", () => say(`The dashboard does not answer, so nothing was changed. ${since()}`));
-    document.body.addEventListener("htmx:timeout", () => say("The dashboard took too long to answer: look before you repeat it."));
+    document.body.addEventListener("htmx:sendError", () => showBanner(`The dashboard is unavailable. Nothing was changed. ${since()}`));
+    document.body.addEventListener("htmx:timeout", () => showBanner("The dashboard did not respond in time. Check before you repeat it."));
   });
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) stop();

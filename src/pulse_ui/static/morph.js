@@ -1,13 +1,13 @@
-// Turns the page that is shown into the one that was fetched, and leaves alone whatever did not change.
+// Morphs the shown page into the fetched one, and leaves unchanged nodes alone.
 //
-// A page that brings itself up to date keeps what is its reader's: scroll, focus, text selection, open details,
-// ticked rows and what somebody is typing. A page that somebody asked for, by a link or a form, is as it was sent.
+// An automatic refresh keeps the state of the user: scroll, focus, text selection, open details, selected rows
+// and typed text. A page requested by a link or a form is shown as it was sent.
 //
-// A node is kept when its counterpart has the same id, or, without ids, the same kind and place.
+// A node is kept if its counterpart has the same id or, without ids, the same kind and position.
 "use strict";
 
 (() => {
-  // As an attribute: the property of a form with a field that is called "id" is that field.
+  // The attribute: the property `id` of a form with a field named "id" is that field.
   const key = (node) => (node.nodeType === Node.ELEMENT_NODE && node.getAttribute("id")) || null;
 
   const isSameKind = (old, fresh) =>
@@ -15,7 +15,7 @@
 
   let isAsked = false;
 
-  // What a person has changed in a control is theirs until they send it, or go elsewhere.
+  // The value that a user has changed is kept until the form is sent or the page is left.
   const isTouched = (control) => {
     if (isAsked) return false;
     if (control === document.activeElement) return true;
@@ -24,7 +24,7 @@
     return "defaultValue" in control && control.value !== control.defaultValue;
   };
 
-  // Where no option is marked the first one is shown.
+  // Without a selected option the first one is shown.
   const defaultIndex = (select) => Math.max(0, [...select.options].findIndex((option) => option.defaultSelected));
 
   const isControl = (node) => ["INPUT", "TEXTAREA", "SELECT"].includes(node.tagName);
@@ -62,12 +62,12 @@
     }
     if (isControl(old)) return morphControl(old, fresh);
     morphAttributes(old, fresh);
-    // Messages that were not taken away stay until the next page.
+    // Messages stay until the next page.
     if (!isAsked && old.hasAttribute("data-keep") && !fresh.firstElementChild) return;
     morphChildren(old, fresh);
   }
 
-  // While somebody selects rows, rows neither come nor go: those that are there are brought up to date.
+  // While rows are selected, rows are neither added nor removed: the existing ones are updated.
   function morphHeldRows(old, fresh) {
     const byId = new Map([...fresh.children].filter(key).map((row) => [row.id, row]));
     for (const row of old.children) if (byId.has(row.id)) morphNode(row, byId.get(row.id));
@@ -85,7 +85,7 @@
       let match = id ? keyed.get(id) : null;
       if (match && match.nodeName !== next.nodeName) match = null;
       if (!match && !id) {
-        // Step over what another one will claim by its id, then take what stands here if it is of the same kind.
+        // Skip nodes that are matched by their id, then take the next one if it is of the same kind.
         let candidate = place;
         while (candidate && keyed.has(key(candidate))) candidate = candidate.nextSibling;
         if (candidate && isSameKind(candidate, next)) match = candidate;

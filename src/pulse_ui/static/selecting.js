@@ -1,5 +1,5 @@
-// Selecting rows: all of a page at once, a range with shift, how many are selected, and buttons that work only when
-// they can do something for one of them.
+// Row selection: all of a page, a range with shift, the number of selected rows, and buttons that are enabled only
+// if they apply to one of them.
 "use strict";
 
 (() => {
@@ -16,7 +16,7 @@
       master.indeterminate = chosen.length > 0 && chosen.length < all.length;
     }
     for (const element of form.querySelectorAll("[data-selected-count]")) element.textContent = chosen.length ? `${chosen.length} selected` : "None selected";
-    // Of the row, which is kept up to date: a box that somebody ticked is left as it is.
+    // From the row, which is updated: a checked box is not.
     const statuses = new Set(chosen.map((box) => box.closest("[data-status]")?.dataset.status));
     for (const button of form.querySelectorAll("[data-needs-selection]")) {
       const taken = button.dataset.takes?.split(" ");
@@ -33,7 +33,7 @@
     if (event.target.matches("[data-select-all]")) boxes(form).forEach((box) => (box.checked = event.target.checked));
     show(form);
   });
-  // With shift, everything between this row and the last one that was ticked becomes as this one.
+  // With shift, all rows between this one and the last clicked one get its state.
   document.addEventListener("click", (event) => {
     if (!event.target.matches?.("input[type=checkbox][name=id]")) return;
     const form = event.target.closest("form[data-selecting]");

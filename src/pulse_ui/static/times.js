@@ -1,5 +1,5 @@
-// Shows times as the visitor's clock has them, and keeps "3 min ago" true. The server does the same from the
-// next page on, because it is told the time zone.
+// Shows times in the visitor's zone, and updates relative times. The server does the same from the next page on,
+// by the cookie with the zone.
 "use strict";
 
 (() => {

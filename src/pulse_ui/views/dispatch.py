@@ -1,4 +1,4 @@
-"""The pause switches as a page shows them: one for everything, and one for each topic."""
+"""What is paused, as the page shows it: everything, and each topic."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pulse_text import printable
 
 @dataclass(frozen=True, slots=True)
 class TopicDispatch:
-    """One topic's switch."""
+    """One topic."""
 
     topic: str
     is_paused: bool
-    """By its own name; it may also be held back with everything."""
+    """By its own name; it may also be paused with everything."""
     paused_at: datetime | None
     paused_by: str
-    """The user who paused; empty if the server asks for none."""
+    """The user who paused it; empty if the server has no users."""
     reason: str
     ready: int
-    """So many jobs wait behind it, or will be handed out next."""
+    """Its ready jobs."""
     oldest_ready_at: datetime | None
     workers: int
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchView:
-    """All switches, those that are off before the others."""
+    """All topics, paused ones first."""
 
     topics: tuple[TopicDispatch, ...]
     paused_by: str
@@ -38,18 +38,18 @@ class DispatchView:
     """Why everything is paused."""
     ready: int
     held_back: int
-    """So many jobs could be handed out if nothing were paused."""
+    """The ready jobs that wait for a resume."""
 
 
 def dispatch_view(
     status: pulse.DispatchStatus, topics: Sequence[pulse.TopicInfo], total: pulse.TopicInfo | None = None
 ) -> DispatchView:
-    """Return the switches of these topics, and of those that are paused and not among them.
+    """Return the state of these topics, and of all paused ones.
 
-    `total` stands for all topics, where these are only some of them.
+    `total` is the sum of all topics, where these are only some of them.
     """
     known = {topic.topic: topic for topic in topics}
-    rows = [_switch(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
+    rows = [_topic(name, status.topics.get(name), known.get(name)) for name in {*known, *status.topics}]
     rows.sort(key=lambda row: (not row.is_paused, row.topic))
     ready = sum(row.ready for row in rows) if total is None else total.ready
     return DispatchView(
@@ -61,7 +61,7 @@ def dispatch_view(
     )
 
 
-def _switch(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | None) -> TopicDispatch:
+def _topic(name: str, pause: pulse.TopicPause | None, topic: pulse.TopicInfo | None) -> TopicDispatch:
     return TopicDispatch(
         topic=name,
         is_paused=pause is not None,

@@ -1,4 +1,4 @@
-"""What pulsed takes and keeps, so that a page can say so at the field. A test holds it in step."""
+"""Limits of pulsed, repeated so that pages can show them. A test compares them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 WITHOUT_GROUP = "none"
-"""What the group of those is called that died before there were groups."""
+"""The group of dead letters from before groups existed."""
 ERROR_GROUP = re.compile(rf"[0-9a-f]{{12}}|{WITHOUT_GROUP}")
 LONGEST_SEARCH = 200
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
@@ -15,6 +15,6 @@ LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)
 PRIORITIES = (-(2**31), 2**31 - 1)
 FURTHER_ATTEMPTS = (1, 1_000)
 HISTORY_KEPT = 20
-"""So many attempts are remembered of a job. ADR-0013"""
+"""How many attempts of a job are stored. ADR-0013"""
 ERROR_KEPT = 1_000
-"""So many characters of each one's error; of the last error more is remembered."""
+"""How many characters of each error are stored; of the last error more."""

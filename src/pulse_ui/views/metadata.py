@@ -1,4 +1,4 @@
-"""A job's metadata: what its producer put there, apart from the trace that travels along."""
+"""A job's metadata: the entries of its producer, and the trace context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pulse_text import printable
 
 _TRACE_ENTRIES = "pulse.trace"
-"""Where the SDK names the entries that it added."""
+"""The entry in which the SDK lists the ones it added."""
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
@@ -18,13 +18,13 @@ class MetadataView:
     given: tuple[tuple[str, str], ...]
     """The producer's own entries, by name."""
     trace: tuple[tuple[str, str], ...]
-    """The entries that carry the context of a trace."""
+    """The entries of the trace context."""
     trace_id: str
-    """Empty: there is none, or it cannot be read."""
+    """Empty if there is none, or it is invalid."""
 
 
 def metadata_view(metadata: Mapping[str, str]) -> MetadataView:
-    """Return the metadata in its two parts, fit to be read."""
+    """Return the metadata in its two parts, as printable text."""
     carrying = {"traceparent", "tracestate", *metadata.get(_TRACE_ENTRIES, "").split()}
     entries = sorted((name, value) for name, value in metadata.items() if name != _TRACE_ENTRIES)
     parent = _TRACE_PARENT.fullmatch(metadata.get("traceparent", ""))

@@ -1,6 +1,6 @@
-"""A job's payload as people read it: JSON laid out and lightly colored, text as text, bytes in hexadecimal.
+"""A job's payload as markup: JSON indented and colored, text unchanged, bytes in hexadecimal.
 
-Payloads are anybody's: what they hold becomes escaped text, and of a large one only the beginning is shown.
+Payloads are untrusted: they are escaped, and only the beginning of a large one is shown.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from markupsafe import Markup, escape
 from pulse_text import printable
 
 SHOWN_AT_FIRST = 16 * 1024
-"""Bytes of the payload. An open page is brought up to date every few seconds, payload and all."""
+"""Bytes of the payload. An open page refreshes every few seconds, payload included."""
 SHOWN_AT_MOST = 64 * 1024
-"""Laid out within a tenth of a second here, and by the browser. Who wants more takes the file."""
+"""Formatted within a tenth of a second, here and in the browser. More is available as a download."""
 _BYTES_AT_FIRST = 1024
 _BYTES_AT_MOST = 16 * 1024
 _BYTES_PER_LINE = 16
 _DEEPEST = 24
-"""Beyond it lines are not indented further: a megabyte of brackets would become a terabyte of blanks."""
+"""The deepest indentation: a megabyte of brackets would become a terabyte of spaces."""
 
-# The text is JSON for certain when this reads it, so each part is found by how it begins. A string that was
-# cut off has no end.
+# Applied to valid JSON only, so each token is recognized by its first character. A string that was cut off
+# has no end.
 _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]++|\\.)*+"?)|(?P<mark>[][{}:,])|(?P<word>[^\s"\][{}:,]++)|\s++', re.DOTALL
 )
-# Reads JSON without making anything of it, so a number of any size is one.
+# Validates JSON without decoding it, so numbers of any size are accepted.
 _CHECK = msgspec.json.Decoder(msgspec.Raw)
 _OPENING = frozenset("[{")
 _CLOSING = frozenset("]}")
@@ -36,7 +36,7 @@ _CLOSING = frozenset("]}")
 
 @dataclass(frozen=True, slots=True)
 class PayloadView:
-    """What is shown of a payload."""
+    """The shown part of a payload."""
 
     kind: str
     """empty, JSON, text or binary."""
@@ -44,7 +44,7 @@ class PayloadView:
     """Of the whole payload, in bytes."""
     markup: Markup
     shown: int
-    """So many bytes are shown."""
+    """How many bytes are shown."""
 
     @property
     def is_cut(self) -> bool:
@@ -52,7 +52,7 @@ class PayloadView:
 
 
 def payload_view(payload: bytes, *, whole: bool = False) -> PayloadView:
-    """Return the payload to be shown; `whole`: as much of it as a page can take."""
+    """Return the view of a payload; `whole`: up to the limit of a page."""
     size = len(payload)
     if not payload:
         return PayloadView("empty", 0, Markup(), 0)
@@ -62,7 +62,7 @@ def payload_view(payload: bytes, *, whole: bool = False) -> PayloadView:
     head = payload[: SHOWN_AT_MOST if whole else SHOWN_AT_FIRST].decode(errors="ignore")
     shown_size = len(head.encode())
     if _is_json(payload):
-        return PayloadView("JSON", size, _laid_out(printable.in_json(head)), shown_size)
+        return PayloadView("JSON", size, _formatted(printable.in_json(head)), shown_size)
     return PayloadView("text", size, escape(printable.lines(head)), shown_size)
 
 
@@ -78,13 +78,13 @@ def _is_json(payload: bytes) -> bool:
     try:
         _CHECK.decode(payload)
     except (msgspec.DecodeError, RecursionError):
-        # What is nested too deeply to be read is text: nobody reads it as anything else.
+        # JSON that is nested too deeply is shown as text.
         return False
     return True
 
 
-def _laid_out(document: str) -> Markup:
-    """Return JSON, or its beginning, with one value on each line. Numbers and strings stay as written."""
+def _formatted(document: str) -> Markup:
+    """Return JSON, or its beginning, with one value per line. Numbers and strings are unchanged."""
     parts: list[str] = []
     tokens = [(found.lastgroup, found[0]) for found in _TOKEN.finditer(document) if found.lastgroup]
     depth = 0

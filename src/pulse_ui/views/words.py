@@ -1,4 +1,4 @@
-"""Numbers, spans and moments as people read them."""
+"""Numbers, durations and moments as pages show them; static/times.js does the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def count(number: int | float) -> str:
-    """Return a number with its thousands apart: 12,345."""
+    """Return a number with thousands separators: 12,345."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def short_count(number: int | float) -> str:
-    """Return a number in three digits or so: 12.3k."""
+    """Return a number in about three digits: 12.3k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(number) >= size:
             scaled = number / (1e3 if letter == "k" else size)
@@ -24,14 +24,14 @@ def short_count(number: int | float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share as people read it: 0.4%, 12%; a little is never nothing."""
+    """Return a share in percent: 0.4%, 12%; never 0% for a share above 0."""
     if share is None:
         return NOTHING
     if 0 < share < 0.001:
         return "< 0.1%"
     if share < 0.0995:
         return f"{share * 100:.1f}".removesuffix(".0") + "%"
-    # 99.6% is not all of them.
+    # 99.6% is not 100%.
     return f"{min(99, round(share * 100)) if share < 1 else 100}%"
 
 
@@ -52,7 +52,7 @@ def span(seconds: float) -> str:
         if whole >= size:
             number, rest = divmod(whole, size)
             rest //= smaller
-            # Beyond ten of a unit nobody reads the next smaller one.
+            # Beyond ten of a unit the next smaller one does not matter.
             return f"{number} {unit} {rest} {smaller_unit}" if rest and number < 10 else f"{number} {unit}"
     raise AssertionError(seconds)
 
@@ -69,7 +69,7 @@ def interval_words(interval: timedelta) -> str:
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """Return how long ago it was, or in how long it will be."""
+    """Return the time relative to now: 5 min ago, in 2 h."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     if abs(seconds) < 1:
         return "now"
@@ -84,7 +84,7 @@ def clock(moment: datetime, zone: ZoneInfo) -> str:
 
 
 def stamp(moment: datetime, zone: ZoneInfo, now: datetime | None = None) -> str:
-    """Return date and time; without the year if it is this one."""
+    """Return date and time; without the year if it is the current one."""
     there = moment.astimezone(zone)
     today = (now or datetime.now(UTC)).astimezone(zone)
     day = f"{there.day} {there:%b}"

@@ -1,4 +1,4 @@
-"""Time zones, as far as this machine knows them."""
+"""Time zones that this machine knows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Between the browser and the pages: who visits, what is allowed, and how an answer is made."""
+"""Between the browser and the pages: sessions, checks, forms and rendering."""

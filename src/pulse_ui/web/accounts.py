@@ -1,4 +1,4 @@
-"""Connects to pulsed under somebody's name."""
+"""Connections to pulsed as a user."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pulse_ui.web.sessions import Account
 
 
 async def connect(server: str | None, user: str = "", password: str = "") -> Account:
-    """Return the account, once pulsed has let it in. Raises what the SDK raises, and leaves nothing open."""
-    # Not None: that would take name and password from the environment, and every visitor would be that user.
+    """Log in to pulsed and return the account. Raises the SDK's errors, and leaves nothing open."""
+    # Not None: the SDK would read user and password from the environment, for every visitor.
     client = pulse.Pulse(server, user=user, password=password, timeout=tuning.CALL_TIMEOUT)
     try:
         identity = await client.whoami()
@@ -25,16 +25,16 @@ async def connect(server: str | None, user: str = "", password: str = "") -> Acc
 
 
 async def refresh_identity(account: Account) -> None:
-    """Ask again who this is, if the last answer is old. Raises Unauthenticated when pulsed forgot them."""
+    """Refresh the identity if it is old. Raises Unauthenticated if the user no longer exists."""
     if time.monotonic() - account.identity_checked_at > tuning.IDENTITY_AGE.total_seconds():
         account.identity = await account.client.whoami()
         account.identity_checked_at = time.monotonic()
 
 
 class OpenAccount:
-    """The account that everybody shares on a pulsed that asks nobody, if it is such a one.
+    """The account that all visitors share on a pulsed without users.
 
-    Whether it is may change with a restart of pulsed, so it is asked again as identities are.
+    A restart of pulsed may change that, so it is checked as often as identities are.
     """
 
     def __init__(self, server: str | None) -> None:
@@ -44,11 +44,11 @@ class OpenAccount:
         self._asking: asyncio.Task[Account | None] | None = None
 
     async def get(self) -> Account | None:
-        """Return it, or None when pulsed wants a login. Raises what the SDK raises when nobody answers."""
+        """Return the account, or None if pulsed requires a login. Raises the SDK's errors."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
-        # One answer for all who come at once: of two accounts one would be lost, with the sessions on it.
-        # Shielded: whoever leaves takes it from nobody.
+        # Concurrent callers share one task: a second account would be lost, with its sessions.
+        # Shielded: a canceled caller must not cancel it for the others.
         return await asyncio.shield(self._asking)
 
     async def _ask(self) -> Account | None:

@@ -1,4 +1,4 @@
-"""The files that pages need: ours, and htmx from the package that ships it. Read once, kept in memory."""
+"""Static files: ours, and htmx from its package. Read once, kept in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.resources import files
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-# The address changes with the content (see rendering.asset_path), so a browser may keep them for good.
+# The URL changes with the content (see rendering.asset_path), so a browser may cache it forever.
 _HEADERS = {"cache-control": "public, max-age=31536000, immutable"}
 
 

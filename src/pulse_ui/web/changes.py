@@ -1,4 +1,4 @@
-"""Tells open pages that jobs have changed: one watch of pulsed for all pages of one user."""
+"""Change events for open pages: one watch of pulsed for all pages of a user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulse_ui import tuning
 
 
 class Listener:
-    """One open page. It learns that something changed, not what: it asks again for what it shows."""
+    """One open page. It is notified that something changed, and fetches itself again."""
 
     def __init__(self, job_id: str | None) -> None:
         self._job_id = job_id
@@ -33,7 +33,7 @@ class Listener:
         self._changed.set()
 
     async def changes(self) -> AsyncIterator[bool]:
-        """Yield True when something changed, at most once a second, and False when it is quiet for long."""
+        """Yield True for a change, at most once a second, and False as a heartbeat."""
         while not self.is_over:
             heartbeat = tuning.STREAM_HEARTBEAT.total_seconds()
             try:
@@ -50,7 +50,7 @@ class Listener:
 
 
 class ChangeFeed:
-    """Watches as long as anybody listens."""
+    """Watches pulsed while at least one page listens."""
 
     def __init__(self, client: pulse.Pulse) -> None:
         self._client = client
@@ -80,7 +80,7 @@ class ChangeFeed:
             await asyncio.gather(self._watch, return_exceptions=True)
 
     async def _follow(self) -> None:
-        # Whoever may not watch, or finds no server, goes without news: pages refresh by themselves as well.
+        # Without permission or server there are no events: pages also refresh by themselves.
         while True:
             with contextlib.suppress(pulse.PulseError):
                 async for news in self._client.watch(timeout=tuning.CALL_TIMEOUT):

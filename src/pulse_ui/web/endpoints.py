@@ -1,6 +1,6 @@
-"""The doors that every page is behind: nothing is served that did not come through one of these.
+"""Every page and action is wrapped here: host, session, origin, token and permission are checked first.
 
-`shown` is for pages, `changed` for what changes something, `stranger` for the few that need no login.
+`page` is for pages, `change` for actions, `public` for what needs no login.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pulse_ui.web.visits import CHANGES, Visit
 
 log = logging.getLogger(__name__)
 
-# The change was not possible, and the page that asked for it is the place to say so.
+# The change was refused: show the reason on the page of its form.
 _SHOWN_ON_THE_PAGE = (pulse.InvalidTransition, pulse.NotFound, pulse.InvalidArgument, pulse.AlreadyExists)
 
 LIVE_HEADER = "pulse-live"
-"""A page that brings itself up to date sends it: its user did nothing, so the session is not kept alive."""
+"""Sent by the automatic refresh of a page, which does not count as activity of the user."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Page = Callable[[Visit], Awaitable[Response]]
@@ -46,7 +46,7 @@ class Endpoints:
     open_account: OpenAccount
 
     def page(self, page: Page, *, needs: str | None = None) -> Endpoint:
-        """A page, for visitors who may make the call that it needs."""
+        """Wrap a page. The user must be permitted to make the call `needs`."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -60,16 +60,16 @@ class Endpoints:
         return endpoint
 
     def change(self, change: Change, *, needs: str | None) -> Endpoint:
-        """Something that changes the queue: from our own page, with this session's token, if it is allowed.
+        """Wrap an action: same origin, the token of the session, and permission are required.
 
-        Without `needs` it changes only what the visitor's own browser or session has.
+        Without `needs` it changes the session or the browser only.
         """
         if needs is not None and needs not in CHANGES:
             raise ValueError(f"{needs} is not among the calls that change something")
 
         async def endpoint(request: Request) -> Response:
             try:
-                # Before anything is read: a form of another site is not even looked at.
+                # Before the form is read: a form of another site is refused.
                 check_origin(request, self.settings)
                 visit, _ = await self._admit(request)
                 form = await form_of(request)
@@ -85,7 +85,7 @@ class Endpoints:
         return endpoint
 
     def public(self, page: PublicPage, *, is_change: bool = False) -> Endpoint:
-        """A page that needs no login. Its form is guarded like any other."""
+        """Wrap a page without login. Its form is checked like any other."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -96,7 +96,7 @@ class Endpoints:
                 if session is None:
                     if is_change:
                         raise Refused(
-                            403, "The form is too old, so nothing happened. Go back, reload, and repeat."
+                            403, "The form is too old. Nothing was changed. Go back, reload, and try again."
                         )
                     key, session = self.sessions.open()
                 response = await page(request, session)
@@ -106,10 +106,10 @@ class Endpoints:
 
         return endpoint
 
-    # ------------------------------------------------------------ who it is
+    # ------------------------------------------------------------ sessions
 
     async def _admit(self, request: Request) -> tuple[Visit, str | None]:
-        """Return the visit, and the key of its session if that is new. Raises LoginNeeded."""
+        """Return the visit, and the key of its session if it is new. Raises LoginNeeded."""
         is_live = LIVE_HEADER in request.headers
         key, session = None, self._session(request, touch=not is_live)
         account = session.account if session is not None and session.owns_account else None
@@ -123,13 +123,13 @@ class Endpoints:
         if session is None or (session.account is not account and not session.owns_account):
             if request.method == "POST":
                 raise Refused(
-                    403, "The session has ended, so nothing was changed. Reload the page and repeat."
+                    403, "The session has ended. Nothing was changed. Reload the page and try again."
                 )
             key, session = self.sessions.open(account)
-        await self._still_known(session, account)
+        await self._check_identity(session, account)
         return Visit(request, self.settings, self.rendering, session, account), key
 
-    async def _still_known(self, session: Session, account: Account) -> None:
+    async def _check_identity(self, session: Session, account: Account) -> None:
         try:
             await refresh_identity(account)
         except pulse.Unauthenticated:
@@ -140,7 +140,7 @@ class Endpoints:
         return self.sessions.find(request.cookies.get(cookie_name(request, self.settings)), touch=touch)
 
     def log_in(self, request: Request, response: Response, old: Session, account: Account) -> None:
-        """Begin the user's session under a new key, so that nobody who knew the old one is in as well."""
+        """Start the user's session with a new key, so that the old key is worthless."""
         self.sessions.end(old)
         key, _ = self.sessions.open(account, owns_account=True)
         self._with_cookie(request, response, key)
@@ -161,7 +161,7 @@ class Endpoints:
             )
         return response
 
-    # ------------------------------------------------------------ when it fails
+    # ------------------------------------------------------------ errors
 
     def _failed(self, request: Request, error: Exception, *, is_change: bool = False) -> Response:
         if isinstance(error, LoginNeeded | pulse.Unauthenticated):
@@ -172,7 +172,7 @@ class Endpoints:
 def cookie_name(request: Request, settings: Settings) -> str:
     """Return the name of the session's cookie.
 
-    Cookies know no ports: without ours in the name, two dashboards on one machine would log each other out.
+    Cookies ignore ports: without ours in the name, two dashboards on one machine would log each other out.
     """
     if is_secure(request, settings):
         return "__Host-pulse-session"
@@ -181,9 +181,9 @@ def cookie_name(request: Request, settings: Settings) -> str:
 
 def _to_login(request: Request, *, was_change: bool) -> Response:
     if LIVE_HEADER in request.headers or "text/event-stream" in request.headers.get("accept", ""):
-        return Response(status_code=401)  # the page says so by itself, and keeps what its user was typing
+        return Response(status_code=401)  # the script of the page reports it, and keeps what was typed
     if was_change:
-        # Back to the page, not to the address of the change, which shows nothing.
+        # Back to the page of the form: the URL of the action shows nothing.
         target = local_path(
             request.headers.get("referer", "").removeprefix(str(request.base_url).rstrip("/"))
         )

@@ -12,7 +12,7 @@ from pulse_ui.web.rendering import Rendering
 
 
 class Refused(Exception):
-    """The request is not served: an HTTP status, and a sentence that says why and what to do."""
+    """The request is refused: an HTTP status, and a sentence with the reason and the next step."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 class LoginNeeded(Exception):
-    """Nobody is logged in, or the session has ended."""
+    """There is no login, or the session has ended."""
 
 
 log = logging.getLogger(__name__)
@@ -33,36 +33,36 @@ _STATUS_OF: dict[type[pulse.PulseError], int] = {
     pulse.ResourceExhausted: 429,
     pulse.Unavailable: 503,
     pulse.DeadlineExceeded: 503,
-    pulse.ClientClosed: 503,  # the dashboard stops
+    pulse.ClientClosed: 503,  # the dashboard is stopping
     pulse.InvalidTransition: 409,
     pulse.AlreadyExists: 409,
 }
 _HEADING = {
-    400: "That cannot be asked for",
-    403: "Not allowed",
+    400: "Bad request",
+    403: "Not permitted",
     404: "Not found",
     408: "Too slow",
-    409: "Not possible any more",
+    409: "No longer possible",
     413: "Too large",
     415: "Not a form",
     421: "Unknown host",
-    429: "Too much at once",
-    503: "pulsed does not answer",
+    429: "Too many requests",
+    503: "pulsed is unavailable",
 }
 
 
 def answer(rendering: Rendering, request: Request, error: Exception, *, was_change: bool = False) -> Response:
-    """Return the page that tells an error."""
+    """Return the page for an error."""
     if isinstance(error, Refused):
         status, sentence = error.status, error.sentence
     elif isinstance(error, pulse.PulseError):
         status, sentence = _STATUS_OF.get(type(error), 502), str(error)
     else:
         log.error("a page failed: %s", request.url.path, exc_info=error)
-        status, sentence = 500, "The dashboard itself failed. Its log says how; try again, or report it."
+        status, sentence = 500, "Internal error of the dashboard. See its log; try again, or report it."
     heading = _HEADING.get(status, "Something went wrong")
     if was_change and status == 503:
-        sentence += " Whether the change happened is not known: look before you repeat it."
+        sentence += " The change may or may not have happened. Check before you repeat it."
     return rendering.page(
         "failure.html",
         {"title": heading, "heading": heading, "sentence": sentence, "status": status},

@@ -16,7 +16,7 @@ from pulse_ui.web.failures import Refused
 
 
 class Form:
-    """The fields of a form, or of a query. What is missing is empty."""
+    """The fields of a form or a query. A missing field is empty."""
 
     def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
         self._fields = fields
@@ -30,7 +30,7 @@ class Form:
         return next((value for key, value in reversed(self._fields) if key == name), "")
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field, in order, without doubles."""
+        """Return all values of a field, in order, without duplicates."""
         return list(dict.fromkeys(value for key, value in self._fields if key == name))
 
     def __contains__(self, name: str) -> bool:
@@ -41,22 +41,22 @@ class Form:
 
 
 def query_of(request: Request) -> Form:
-    """Return what stands behind the question mark."""
+    """Return the query of the URL."""
     return Form(request.query_params.multi_items())
 
 
 async def form_of(request: Request) -> Form:
-    """Read the form that was posted. Raises Refused if it is none, or too large."""
+    """Read the posted form. Raises Refused if it is not a form, or too large."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Refused(415, "This address takes forms only.")
+        raise Refused(415, "This URL accepts forms only.")
     try:
         async with asyncio.timeout(tuning.FORM_TIMEOUT.total_seconds()):
             body = await _body_of(request)
     except TimeoutError:
-        raise Refused(408, "The form took too long to arrive, so nothing was changed. Try again.") from None
+        raise Refused(408, "The form took too long to arrive. Nothing was changed. Try again.") from None
     except ClientDisconnect:
-        raise Refused(400, "The form ended before its end.") from None
+        raise Refused(400, "The form is incomplete.") from None
     try:
         fields = parse_qsl(
             body.decode(), keep_blank_values=True, max_num_fields=tuning.FORM_FIELDS, errors="strict"
@@ -71,24 +71,24 @@ async def _body_of(request: Request) -> bytearray:
     async for chunk in request.stream():
         body += chunk
         if len(body) > tuning.FORM_BYTES:
-            raise Refused(413, "The form is too large: 2 MiB is the most.")
+            raise Refused(413, "The form is too large: the limit is 2 MiB.")
     return body
 
 
 def local_path(path: str, otherwise: str = "/") -> str:
-    """Return the path if it leads to a page of this dashboard, and to no other site."""
+    """Return the path if it is a page of this dashboard, and not of another site."""
     is_local = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_local and path.isprintable() and "\\" not in path else otherwise
 
 
-# What can be sent at all.
+# What fits the wire.
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
 
 
 def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] | None = None) -> int | None:
-    """Return the number of a field; None if it is empty. Raises InvalidArgument for what is no number.
+    """Return the number of a field; None if it is empty. Raises InvalidArgument if it is not a number.
 
-    `between` is for actions that go on in the background: pulsed would refuse it when nobody looks any more.
+    `between` is for actions that run in the background, where a refusal of pulsed would come too late.
     """
     text = form.text(field)
     if not text:
@@ -97,18 +97,18 @@ def whole_number(form: Form, field: str, name: str, *, between: tuple[int, int] 
         raise pulse.InvalidArgument(f"{name}: {text[:40]!r} is not a whole number.")
     number = int(text)
     if between is not None and not between[0] <= number <= between[1]:
-        raise pulse.InvalidArgument(f"{name} has to be a whole number from {between[0]} to {between[1]}.")
+        raise pulse.InvalidArgument(f"{name} must be a whole number from {between[0]} to {between[1]}.")
     return number
 
 
 def further_attempts(form: Form) -> int | None:
-    """Return how many attempts a retry is to add; None: as many as pulsed gives."""
+    """Return how many attempts a retry adds; None: the default of pulsed."""
     return whole_number(form, "attempts", "Further attempts", between=limits.FURTHER_ATTEMPTS)
 
 
 def required_number(form: Form, field: str, name: str, *, between: tuple[int, int] | None = None) -> int:
-    """Return the number of a field. Raises InvalidArgument for what is no number, or empty."""
+    """Return the number of a field. Raises InvalidArgument if it is not a number, or empty."""
     number = whole_number(form, field, name, between=between)
     if number is None:
-        raise pulse.InvalidArgument(f"{name} is empty: give a whole number.")
+        raise pulse.InvalidArgument(f"{name} is empty: enter a whole number.")
     return number

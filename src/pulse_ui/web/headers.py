@@ -1,4 +1,4 @@
-"""What every answer carries so that a browser trusts as little as it can."""
+"""Security headers of every response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALWAYS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # same-origin, not no-referrer: that would take the Origin header off our own forms.
+    # same-origin, not no-referrer, which would remove the Origin header from our own forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -36,7 +36,7 @@ class SecurityHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in _ALWAYS.items():
                     headers[name] = value
-                # Pages show what a queue holds: no cache between here and the browser keeps them.
+                # Pages show the content of the queue: no cache may store them.
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 

@@ -1,4 +1,4 @@
-"""Acts on single jobs, a few at a time: a refusal of one does not keep the others from their turn."""
+"""Acts on single jobs, a few at a time. A refusal does not stop the rest."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Act = Callable[[str], Awaitable[object]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of an action on single jobs."""
+    """The result of an action on single jobs."""
 
     done: int = 0
     refused: list[str] = field(default_factory=list)
-    """Why, for each that could not."""
+    """The reason of each refusal."""
     failure: pulse.PulseError | None = None
-    """It ended early."""
+    """Why it ended early."""
     untried: int = 0
 
     @property
@@ -31,28 +31,28 @@ class Outcome:
         return not self.refused and self.failure is None
 
     def sentence(self, done_word: str) -> str:
-        """Say how many did, how many could not and why."""
+        """Return the result as sentences."""
         said = [f"{plural(self.done, 'job')} {'was' if self.done == 1 else 'were'} {done_word}."]
         if self.refused:
             shown = self.refused[:_REASONS_SHOWN]
             more = len(self.refused) - len(shown)
-            said.append(f"{count(len(self.refused))} could not be: {' '.join(shown)}")
+            said.append(f"{count(len(self.refused))} were refused: {' '.join(shown)}")
             said += [f"And {count(more)} more."] if more else []
         if self.failure is not None:
-            said.append(f"Then: {self.failure} {count(self.untried)} were not tried, or without an answer.")
+            said.append(f"Then: {self.failure} {count(self.untried)} were not tried, or got no response.")
         return " ".join(said)
 
 
-async def act_on_each(ids: Sequence[str], settle: Act) -> Outcome:
-    """Act on each. Raises what ended it early, unless something has been done by then."""
+async def act_on_each(ids: Sequence[str], act: Act) -> Outcome:
+    """Act on each. Raises the error that ended it early, unless a job was changed before."""
     outcome = Outcome()
 
-    async def settle_one(job_id: str) -> None:
+    async def act_on_one(job_id: str) -> None:
         if outcome.failure is not None:
             outcome.untried += 1
             return
         try:
-            await settle(job_id)
+            await act(job_id)
             outcome.done += 1
         except (pulse.InvalidTransition, pulse.NotFound) as error:
             outcome.refused.append(str(error))
@@ -60,7 +60,7 @@ async def act_on_each(ids: Sequence[str], settle: Act) -> Outcome:
             outcome.failure = error
             outcome.untried += 1
 
-    await each(ids, settle_one)
+    await each(ids, act_on_one)
     if outcome.failure is not None and not outcome.done and not outcome.refused:
         raise outcome.failure
     return outcome

@@ -1,4 +1,4 @@
-"""Actions on many jobs that go on while their user looks at something else."""
+"""Actions on many jobs that run in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One action on all jobs that match. Stopped half-way it leaves the rest as it is."""
+    """One action on all jobs that match. If stopped, it leaves the rest unchanged."""
 
     number: int
     title: str
@@ -25,18 +25,18 @@ class Operation:
     done_word: str
     """Such as "retried"."""
     total: int | None
-    """How many were counted when it began; None: they were not."""
+    """How many were counted at the start; None: not counted."""
     back: str
-    """The page it began on."""
+    """The page it was started from."""
     again: str = ""
-    """The page that asks for the same once more, for what is left when it did not come to its end."""
+    """The page that confirms the same action for the rest, if it ended early."""
     done: int = 0
     state: str = "running"
     """running, done, stopped or failed."""
     is_stopping: bool = False
-    """It was asked to stop, and will after the batch that is under way."""
+    """It stops after the current batch."""
     is_uncertain: bool = False
-    """It failed without an answer: one more batch may have happened."""
+    """It failed without a response: one more batch may have been committed."""
     error: str = ""
     task: asyncio.Task[None] | None = None
     clock: Callable[[], float] = time.monotonic
@@ -52,33 +52,33 @@ class Operation:
 
     @property
     def elapsed_seconds(self) -> float:
-        """How long it has gone on, or did."""
+        """How long it has been running, or ran."""
         return (self.clock() if self._ended is None else self._ended) - self._began
 
     @property
     def rate(self) -> float | None:
-        """Jobs a second; None as long as that says nothing."""
+        """Jobs per second; None while there are none."""
         return self.done / self.elapsed_seconds if self.done and self.elapsed_seconds > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest takes at this rate, if that can be told."""
+        """The estimated time for the rest, if known."""
         if not self.is_running or self.total is None or self.rate is None:
             return None
         return max(0, self.total - self.done) / self.rate
 
     @property
-    def passed_over(self) -> int:
-        """How many had moved on by their turn, once it is done."""
+    def skipped(self) -> int:
+        """How many were skipped because they had changed, once it is done."""
         return max(0, self.total - self.done) if self.state == "done" and self.total is not None else 0
 
     def stop(self) -> None:
-        """Take no further batch. The one under way is waited for, so that the number is right."""
+        """Stop after the current batch, so that the count is exact."""
         if self.is_running:
             self.is_stopping = True
 
     async def settle(self, seconds: float) -> None:
-        """Wait for its end, but no longer than that."""
+        """Wait for its end, at most this long."""
         if self.task is not None:
             await asyncio.wait({self.task}, timeout=seconds)
 
@@ -88,7 +88,7 @@ class Operation:
 
 
 class Operations:
-    """The operations of one user: those that run, and the last that ended."""
+    """The operations of one user: running ones, and the last that ended."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -104,10 +104,10 @@ class Operations:
         back: str,
         again: str = "",
     ) -> Operation:
-        """Run the steps in the background; each yields how many jobs it were so far."""
+        """Run the steps in the background; each yields the running total of jobs."""
         operation = Operation(next(self._numbers), title, done_word, total, back, again)
         self._operations[operation.number] = operation
-        operation.task = asyncio.create_task(_carry_out(operation, steps))
+        operation.task = asyncio.create_task(_run(operation, steps))
         finished = [number for number, old in self._operations.items() if not old.is_running]
         for number in finished[: max(0, len(self._operations) - tuning.OPERATIONS_KEPT)]:
             del self._operations[number]
@@ -120,14 +120,14 @@ class Operations:
         return [operation for operation in reversed(self._operations.values()) if operation.is_running]
 
     async def close(self) -> None:
-        """Stop what is under way, without waiting for answers."""
+        """Cancel running operations, without waiting for responses."""
         tasks = [operation.task for operation in self.running() if operation.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _carry_out(operation: Operation, steps: AsyncGenerator[int, None]) -> None:
+async def _run(operation: Operation, steps: AsyncGenerator[int, None]) -> None:
     try:
         async for done in steps:
             operation.done = done
@@ -143,6 +143,6 @@ async def _carry_out(operation: Operation, steps: AsyncGenerator[int, None]) -> 
         operation.end("failed", str(error))
     except Exception:
         log.exception("an operation on many jobs failed")
-        operation.end("failed", "The dashboard itself failed; its log says how.")
+        operation.end("failed", "Internal error of the dashboard. See its log.")
     finally:
         await steps.aclose()

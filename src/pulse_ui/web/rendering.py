@@ -1,4 +1,4 @@
-"""Makes pages from templates. Everything that is put into one is escaped unless a view made it as markup."""
+"""Renders templates. Every value is escaped unless a view made it as markup."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Rendering:
     def page(
         self, template: str, context: Mapping[str, Any], *, request: Request, status: int = 200
     ) -> HTMLResponse:
-        """Return the template as an answer, with the visitor's clock and colors."""
+        """Return the rendered template, in the visitor's zone and theme."""
         theme = request.cookies.get("pulse_theme", "")
         text = self._environment.get_template(template).render(
             {
@@ -47,7 +47,7 @@ class Rendering:
 
 @cache
 def _environment(**facts: object) -> Environment:
-    """Where every template finds these facts. One for all who know the same: each compiles what it shows."""
+    """Return the environment with these globals. Cached: each one compiles its own templates."""
     environment = Environment(
         loader=PackageLoader("pulse_ui"),
         autoescape=True,
@@ -68,21 +68,21 @@ def _environment(**facts: object) -> Environment:
         status_name=statuses.NAMES.__getitem__,
         status_mark=statuses.MARKS.__getitem__,
     )
-    # `live` is what only some pages are.
+    # Only some pages set `live`.
     environment.globals.update(asset=asset_path, limits=limits, live=None, **facts)
     return environment
 
 
 @lru_cache(maxsize=64)
 def asset_path(name: str) -> str:
-    """Return where a file of `static` is served, under a name that changes with its content."""
+    """Return the URL of a static file, which changes with its content."""
     content = (files("pulse_ui") / "static" / name).read_bytes()
     return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
 
 
 @pass_context
 def _ago(context: Context, moment: datetime | None) -> Markup | str:
-    """How long ago, kept up to date by the browser, with the exact time on hover."""
+    """Relative time, updated by the browser, with the exact time on hover."""
     return _time(context, moment, "ago", words.ago)
 
 
@@ -94,7 +94,7 @@ def _stamp(context: Context, moment: datetime | None) -> Markup | str:
 
 @pass_context
 def _brief(context: Context, moment: datetime | None) -> Markup | str:
-    """Date and time in the visitor's zone, for what happens at full minutes."""
+    """Date and time in the visitor's zone, without seconds if there are none."""
     return _time(context, moment, "brief", lambda when: words.brief(when, context["zone"]))
 
 

@@ -1,7 +1,7 @@
-"""Who is logged in: sessions in the memory of this process, each with the connection of its user.
+"""Sessions, kept in memory, each with the connection of its user to pulsed.
 
-The password goes into that connection and nowhere else, so pulsed itself decides what each user may do. A
-restart of the dashboard logs everyone out.
+The password is used for that connection only, so pulsed decides what each user may do. A restart of the
+dashboard logs all users out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulse_ui.web.operations import Operations
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell once, at the top of the next page."""
+    """A message shown once, at the top of the next page."""
 
     text: str
     kind: str = "good"
@@ -33,7 +33,7 @@ class Notice:
 
 @dataclass(slots=True)
 class Account:
-    """A connection to pulsed under one name, and what pulsed says about that name."""
+    """A connection to pulsed as one user, and the identity of that user."""
 
     client: pulse.Pulse
     identity: pulse.Identity
@@ -49,14 +49,14 @@ class Account:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One browser. Without an account it is a stranger's, who may log in."""
+    """One browser. Without an account it is not logged in."""
 
     created_at: float
     seen_at: float
     csrf_token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     account: Account | None = None
     owns_account: bool = False
-    """False: on an open pulsed everybody shares one."""
+    """False: without users in pulsed all sessions share one."""
     notices: list[Notice] = field(default_factory=list)
 
     def add_notice(self, notice: Notice) -> None:
@@ -68,7 +68,7 @@ class Session:
 
 
 class Sessions:
-    """Finds sessions by the key in the visitor's cookie; only the key's hash is kept."""
+    """Sessions by the key in the cookie; only the hash of the key is stored."""
 
     def __init__(self, idle: timedelta, clock: Callable[[], float] = time.monotonic) -> None:
         self._idle = idle.total_seconds()
@@ -77,7 +77,7 @@ class Sessions:
         self._closing: set[asyncio.Task[None]] = set()
 
     def find(self, key: str | None, *, touch: bool) -> Session | None:
-        """Return the session of this key unless it has ended. `touch`: its user just did something."""
+        """Return the session of this key unless it has ended. `touch`: count it as activity."""
         if not key:
             return None
         session = self._sessions.get(_hash(key))
@@ -90,8 +90,8 @@ class Sessions:
         return session
 
     def open(self, account: Account | None = None, *, owns_account: bool = False) -> tuple[str, Session]:
-        """Begin a session. Returns the key for the cookie."""
-        self._make_room()
+        """Start a session. Returns the key for the cookie."""
+        self._evict()
         key = secrets.token_urlsafe(32)
         now = self._clock()
         session = Session(now, now, account=account, owns_account=owns_account)
@@ -99,11 +99,11 @@ class Sessions:
         return key, session
 
     def is_open(self, session: Session) -> bool:
-        """True unless it has ended meanwhile."""
+        """True unless it has ended."""
         return session in self._sessions.values() and not self._has_ended(session)
 
     def end(self, session: Session) -> None:
-        """End it: its cookie is worth nothing from here on, and its connection closes."""
+        """End a session: its cookie becomes invalid, and its connection closes."""
         self._sessions = {key: other for key, other in self._sessions.items() if other is not session}
         if session.owns_account and session.account is not None:
             task = asyncio.get_running_loop().create_task(session.account.close())
@@ -122,13 +122,13 @@ class Sessions:
             or now - session.created_at > tuning.SESSION_LONGEST.total_seconds()
         )
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         if len(self._sessions) < tuning.SESSIONS:
             return
         for session in [session for session in self._sessions.values() if self._has_ended(session)]:
             self.end(session)
         if len(self._sessions) >= tuning.SESSIONS:
-            # Strangers first, then whoever was away the longest.
+            # Those without a login first, then the longest idle.
             self.end(min(self._sessions.values(), key=lambda one: (one.account is not None, one.seen_at)))
 
 

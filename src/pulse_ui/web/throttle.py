@@ -1,4 +1,4 @@
-"""Holds back whoever tries many passwords: a few at once, then one every now and then, from each address."""
+"""Throttles logins per address: a few at once, then one at intervals."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pulse_ui import tuning
 
 
 class LoginThrottle:
-    """A bucket of tries for each address, refilled as time goes by. Whoever gets in pays nothing."""
+    """A token bucket per address. A successful login costs nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, address: str) -> float:
-        """Take one try. Returns 0, or how many seconds this address has to wait if it has none left.
+        """Take one token. Returns 0, or the seconds to wait if there is none left.
 
-        Taken before the password is looked at: many that come at once would otherwise all find a full bucket.
+        Taken before the password is checked: concurrent logins would otherwise all find a full bucket.
         """
         network = _network_of(address)
         tries = self._tries(network)
@@ -30,7 +30,7 @@ class LoginThrottle:
         return 0.0
 
     def give_back(self, address: str) -> None:
-        """The password was right, or nobody looked at it: the try does not count."""
+        """Return a token: the password was right, or was not checked."""
         network = _network_of(address)
         self._set(network, self._tries(network) + 1.0)
 
@@ -47,7 +47,7 @@ class LoginThrottle:
 
 
 def _network_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the /64, which one customer has all of."""
+    """Return the address to throttle: for IPv6 the /64, which belongs to one customer."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One request of a visitor: who it is, what they may do, and how they are answered."""
+"""One authenticated request: its user, permissions, and the response."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_TOPICS = pulse.TopicPage(
 _Answer = TypeVar("_Answer")
 _Otherwise = TypeVar("_Otherwise")
 
-# The calls that change something. A read-only dashboard makes none of them, whatever pulsed would allow.
+# The calls that change something. A read-only dashboard makes none of them, even if pulsed permits them.
 CHANGES = frozenset(
     {
         "SubmitJob",
@@ -67,7 +67,7 @@ class Visit:
 
     @property
     def client(self) -> pulse.Pulse:
-        """pulsed, as this visitor may see it."""
+        """The client of this visitor."""
         return self.account.client
 
     @property
@@ -76,34 +76,36 @@ class Visit:
 
     @property
     def path(self) -> str:
-        """The page and its query, to come back to."""
+        """The path and query of this page, to return to."""
         url = self.request.url
         return url.path + (f"?{url.query}" if url.query else "")
 
     @property
     def zone(self) -> ZoneInfo:
-        """The visitor's time zone, as far as their browser told."""
+        """The time zone that the browser reported, else UTC."""
         return zone_named(self.request.cookies.get("pulse_zone", ""))
 
     def may(self, method: str) -> bool:
-        """True if this visitor may have this call of the contract made, such as RetryJobs."""
+        """True if this visitor may make this call, such as RetryJobs."""
         if self.settings.read_only and method in CHANGES:
             return False
         return self.account.identity.may(method)
 
     def require(self, method: str | None) -> None:
-        """Raise Refused unless this visitor may have the call made. None needs no permission."""
+        """Raise Refused unless this visitor may make the call. None needs no permission."""
         if method is None or self.may(method):
             return
         if self.settings.read_only and method in CHANGES:
-            raise Refused(403, "This dashboard is read-only: it changes nothing. Nothing was changed.")
+            raise Refused(403, "This dashboard is read-only. Nothing was changed.")
         role = self.account.identity.role
-        raise Refused(403, f"The role {role} may not do this ({method}): ask for a user with another one.")
+        raise Refused(
+            403, f"The role {role} is not permitted to do this ({method}). Use a user with another role."
+        )
 
     async def ask(
         self, method: str, question: Callable[[], Awaitable[_Answer]], otherwise: _Otherwise
     ) -> _Answer | _Otherwise:
-        """Ask pulsed what the page shows besides; `otherwise` where this visitor may not have it."""
+        """Call pulsed if this visitor is permitted to, else return `otherwise`."""
         return await question() if self.may(method) else otherwise
 
     async def topics(
@@ -115,9 +117,9 @@ class Visit:
         limit: int = tuning.TOPICS_ASKED,
         cursor: str = "",
     ) -> pulse.TopicPage:
-        """Return the busiest topics, or others, and the sum over all.
+        """Return topics, the busiest by default, and the sum of all.
 
-        None where this visitor may not list them, or an address names what can be no topic.
+        Empty if this visitor may not list them, or the URL has an invalid topic.
         """
         try:
             return await self.ask(
@@ -131,7 +133,7 @@ class Visit:
             return NO_TOPICS
 
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
-        """Return a page, within the frame that all of them share."""
+        """Return a page within the shared frame."""
         dispatch = await self.ask("GetDispatchStatus", self.client.dispatch_status, None)
         return self.rendering.page(
             template,
@@ -151,7 +153,7 @@ class Visit:
         )
 
     def fragment(self, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-        """Return a piece of a page."""
+        """Return a fragment of a page."""
         return self.rendering.page(
             template,
             {**context, "visit": self, "may": self.may, "csrf": self.session.csrf_token},
@@ -162,12 +164,12 @@ class Visit:
     def go(
         self, path: str, notice: str = "", *, kind: str = "good", link: tuple[str, str] | None = None
     ) -> Response:
-        """Send the browser to a page, which will show the notice. `link` is (path, text)."""
+        """Redirect to a page that shows the notice. `link` is (path, text)."""
         if notice:
             self.session.add_notice(Notice(notice, kind, *(link or ())))
         # 303: the browser gets the page, and a reload does not repeat the change.
         return RedirectResponse(local_path(path), status_code=303)
 
     def back(self, form: Form, notice: str = "", *, kind: str = "good", otherwise: str = "/") -> Response:
-        """Send the browser back to the page that its form names in `back`."""
+        """Redirect to the page in the form's field `back`."""
         return self.go(local_path(form.raw("back"), otherwise), notice, kind=kind)

@@ -1,4 +1,4 @@
-"""What can be done to jobs, to which, and how it is said."""
+"""The actions on jobs: the statuses they apply to, and their words."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pulse_ui.views.words import plural
 @dataclass(frozen=True, slots=True)
 class JobAction:
     verb: str
-    """As in its address."""
+    """As in its URL."""
     label: str
-    """On the button that leads to it."""
+    """On its button."""
     done: str
-    """What its jobs have been afterwards."""
+    """The past participle, such as canceled."""
     needs: str
-    """The call of the contract."""
+    """The RPC."""
     statuses: tuple[str, ...]
-    """The jobs that it can be done to."""
+    """The statuses it applies to."""
     consequence: str
-    """What it does, for somebody who is about to."""
+    """Its effect, shown before the confirmation."""
     needs_status: bool = False
-    """pulsed does it to many only if it is told which status."""
+    """pulsed requires a status for an action on many."""
     is_grave: bool = False
 
     def takes(self, status: JobStatus | None) -> bool:
-        """True if jobs of this status, or of any, can have it done to all of them."""
+        """True if it applies to all jobs of this status; None: of any status."""
         return not self.needs_status if status is None else status in self.statuses
 
     def sentence(self, jobs: str) -> str:
-        """Say it of some jobs: "Cancel 3 jobs"."""
+        """Return the action in words: "Cancel 3 jobs"."""
         return f"Change the priority of {jobs}" if self.verb == "prioritize" else f"{self.label} {jobs}"
 
     def question(self, number: int) -> str:
@@ -54,8 +54,8 @@ ACTIONS = {
             "canceled",
             "CancelJobs",
             statuses.LIVE,
-            "Those that wait will not run. Those that run lose their worker: it is told to stop. "
-            "Canceled jobs can be brought back with a retry.",
+            "Waiting jobs will not run. The handlers of running jobs are asked to stop. "
+            "Canceled jobs can be retried.",
             is_grave=True,
         ),
         JobAction(
@@ -64,7 +64,7 @@ ACTIONS = {
             "retried",
             "RetryJobs",
             statuses.RETRYABLE,
-            "They become pending at once, with further attempts ahead.",
+            "They become pending at once, with further attempts.",
             needs_status=True,
         ),
         JobAction(
@@ -73,7 +73,7 @@ ACTIONS = {
             "changed",
             "PrioritizeJobs",
             statuses.LIVE,
-            "Workers take jobs of higher priority first. Those that run keep running.",
+            "Jobs with a higher priority run first. Running jobs are not interrupted.",
         ),
         JobAction(
             "delete",
@@ -81,7 +81,7 @@ ACTIONS = {
             "deleted",
             "DeleteJobs",
             statuses.TERMINAL,
-            "They are gone for good, with their payloads, histories and idempotency keys.",
+            "They are deleted with their payloads, histories and idempotency keys. This cannot be undone.",
             needs_status=True,
             is_grave=True,
         ),

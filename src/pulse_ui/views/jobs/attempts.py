@@ -1,4 +1,4 @@
-"""The attempts of a job, made, running or to come: how each ended, how long it waited and ran."""
+"""The attempts of a job, past, running or upcoming: outcome, wait and run time."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ OUTCOMES = {
     "completed": ("✓", "Completed"),
     "running": ("▶", "Running"),
     "due": ("↻", "Due"),
-    "waiting": ("○", "Waits"),
+    "waiting": ("○", "Waiting"),
 }
-"""The mark and the word of each: those that the history tells, and those that are not part of it."""
-# By hand, since nothing else leads on from there.
+"""The mark and the word of each: the outcomes of the history, and those outside of it."""
+# After these only a retry by an operator makes another attempt.
 _LAST_OUTCOMES = frozenset({"discarded", "canceled"})
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One attempt, or the one to come."""
+    """One attempt, past, running or upcoming."""
 
     anchor: str
     """The id of its element."""
     number: int
     outcome: str
-    """One of OUTCOMES, or what a later pulsed calls it; due or waiting if it is yet to come."""
+    """One of OUTCOMES, or a name of a later pulsed; due or waiting if it is upcoming."""
     worker_id: str
     started_at: datetime | None
     ended_at: datetime | None
     error: str
-    """Fit to be read, and escaped by whoever shows it."""
+    """Printable text, not escaped for HTML."""
     error_is_cut: bool = False
     waited: float | None = None
-    """Seconds between what was before and its start."""
+    """Seconds between the previous end and its start."""
     ran: float | None = None
     was_retried: bool = False
-    """Somebody retried the job before it."""
+    """An operator retried the job before it."""
     wait_left: float = 0.0
     wait_width: float = 0.0
     """In percent of the line."""
@@ -75,12 +75,12 @@ class AttemptView:
 
 
 def attempts_of(job: pulse.JobInfo, now: datetime) -> tuple[list[AttemptView], int]:
-    """Return the attempts, oldest first, and how many early ones are no longer remembered."""
+    """Return the attempts, oldest first, and how many early ones are no longer stored."""
     attempts = _named([*map(_past, job.history), *_current(job), *_to_come(job, now)])
     attempts = _with_last_error(attempts, job.last_error or "")
     has_gap = len(job.history) >= limits.HISTORY_KEPT
     left_out = max(0, job.history[0].attempt - 1) if has_gap else 0
-    # Without the early attempts nobody knows what filled the time before the first that is left.
+    # Without the early attempts, the wait before the first stored one is unknown.
     before = None if left_out else job.submitted_at
     is_pending = job.status == pulse.JobStatus.PENDING
     return list(_measured(attempts, before, now, is_pending=is_pending)), left_out
@@ -100,7 +100,7 @@ def _past(attempt: pulse.Attempt) -> AttemptView:
 
 
 def _current(job: pulse.JobInfo) -> Iterable[AttemptView]:
-    """The attempt that is not part of the history: one that runs, or that was the success."""
+    """Yield the attempt outside of the history: running or completed."""
     outcome = {pulse.JobStatus.RUNNING: "running", pulse.JobStatus.COMPLETED: "completed"}.get(job.status)
     if outcome:
         yield AttemptView(
@@ -129,7 +129,7 @@ def _to_come(job: pulse.JobInfo, now: datetime) -> Iterable[AttemptView]:
 
 
 def _named(attempts: Iterable[AttemptView]) -> list[AttemptView]:
-    """An attempt that never reached its worker is not counted, so its number may come again."""
+    """Set the anchors. An attempt that never reached its worker is not counted, so numbers may repeat."""
     seen: Counter[int] = Counter()
     named = []
     for attempt in attempts:
@@ -140,7 +140,7 @@ def _named(attempts: Iterable[AttemptView]) -> list[AttemptView]:
 
 
 def _with_last_error(attempts: list[AttemptView], last_error: str) -> list[AttemptView]:
-    """The last error is remembered at greater length than the one in the history."""
+    """Replace the cut error of the last failure: `last_error` is stored at greater length."""
     whole = printable.lines(last_error)
     for position in range(len(attempts) - 1, -1, -1):
         attempt = attempts[position]
@@ -172,7 +172,7 @@ def _measured(
 
 
 def end_of(attempt: AttemptView, now: datetime) -> datetime | None:
-    """Return when it ended; of one that goes on, now; of one that is due later, then."""
+    """Return its end: now if it runs or waits, its start if it is due later."""
     if attempt.outcome in ("running", "waiting"):
         return now
     return attempt.started_at if attempt.outcome == "due" else attempt.ended_at

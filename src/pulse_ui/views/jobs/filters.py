@@ -1,4 +1,4 @@
-"""Which jobs: from the query of an address to the filter that pulsed takes, and back."""
+"""The filter of jobs: from the query of a URL to the filter of the SDK, and back."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pulse_text.moments import iso, parse_past_moment
 from pulse_ui.views import limits, words
 
 NAMES = ("topic", "status", "since", "before", "schedule", "error", "error_group", "metadata")
-"""The fields, as they are called in addresses. All but metadata once."""
+"""The names of the fields in URLs. Only metadata may repeat."""
 
 _MOST_METADATA = 16
-"""Of the conditions: an address with more of them is too long for some that pass it on."""
+"""Conditions. A URL with more is too long for some proxies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One condition that holds, and the list without it."""
+    """One active condition, and the list without it."""
 
     name: str
     label: str
@@ -34,14 +34,14 @@ class Chip:
 
 @dataclass(slots=True)
 class JobQuery:
-    """What was asked for: as it was typed, as pulsed takes it, and what cannot be understood."""
+    """A filter: as typed, as the SDK takes it, and its invalid fields."""
 
     typed: dict[str, str] = field(default_factory=dict)
     metadata: list[str] = field(default_factory=list)
-    """Each key=value that could be read."""
+    """Each valid key=value."""
     which: pulse.JobFilter = field(default_factory=lambda: pulse.JobFilter())
     problems: dict[str, str] = field(default_factory=dict)
-    """A sentence for each field whose value is not used."""
+    """A sentence for each invalid field, whose value is ignored."""
 
     @property
     def status(self) -> pulse.JobStatus | None:
@@ -50,36 +50,36 @@ class JobQuery:
 
     @property
     def is_any(self) -> bool:
-        """True if no condition holds."""
+        """True if there is no condition."""
         return not self.which
 
     @property
     def is_known_by_topic(self) -> bool:
-        """True if nothing but topic and status is asked for, so the numbers of the topics are about these."""
+        """True if it filters by topic and status only, so that the counts of topics apply."""
         return not self.which.keys() - {"topic", "status"}
 
     @property
     def is_rare(self) -> bool:
-        """True if it uses what is asked for so rarely that it is folded away otherwise."""
+        """True if it uses a field that is folded away by default."""
         return not self.typed.keys().isdisjoint({"before", "schedule", "metadata"})
 
     def key(self, cursor: str | None = None) -> str:
-        """A short name of this list, or of one page of it: another one has another."""
+        """A short key that identifies this list, or one page of it."""
         return f"{zlib.crc32(self.path(cursor=cursor or '').encode()):08x}"
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The filter as it was typed, for an address or a form; what cannot be understood is left out."""
+        """The filter as typed, for a URL or a form, without invalid fields."""
         pairs = [(name, text) for name, text in self.typed.items() if name not in self.problems]
         return pairs + [("metadata", entry) for entry in self.metadata]
 
     def path(self, **changes: str) -> str:
-        """Return the address of the list with this filter, and with some fields changed; "" drops one."""
+        """Return the URL of the list with some fields changed; "" removes one."""
         kept = [(name, value) for name, value in self.pairs() if name not in changes]
         return jobs_path([*kept, *((name, value) for name, value in changes.items() if value)])
 
     def chips(self, zone: ZoneInfo) -> list[Chip]:
-        """The conditions that hold, each with the list without it."""
-        # A status that was not typed comes with the error group, and goes with it.
+        """The active conditions, each with the list without it."""
+        # A status that was not typed was implied by the error group, and goes with it.
         chips = [
             Chip(name, label, value, self.path(**{name: ""}))
             for name, label, value in _conditions(self.which, zone)
@@ -92,13 +92,13 @@ class JobQuery:
 
 
 def jobs_path(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return the address of the list with this query."""
+    """Return the URL of the list with this query."""
     query = urlencode(list(pairs))
     return f"/jobs?{query}" if query else "/jobs"
 
 
 def read_filter(fields: Iterable[tuple[str, str]], *, now: datetime, zone: ZoneInfo) -> JobQuery:
-    """Read the filter. A value that cannot be understood becomes a sentence: it is not guessed, nor used."""
+    """Read the filter. An invalid value becomes a sentence and is ignored."""
     asked = JobQuery()
     for name, value in fields:
         text = value.strip()
@@ -111,7 +111,7 @@ def read_filter(fields: Iterable[tuple[str, str]], *, now: datetime, zone: ZoneI
             _read(asked.which, name, text, now, zone)
         except ValueError as error:
             asked.problems[name] = str(error)
-    _check_together(asked)
+    _check_combination(asked)
     return asked
 
 
@@ -124,7 +124,7 @@ def past_moment(text: str, *, now: datetime, zone: ZoneInfo) -> datetime:
 
 
 def fields_of(which: pulse.JobFilter) -> list[tuple[str, str]]:
-    """Return the filter as fields of a form, with moments instead of spans: it means the same later on."""
+    """Return the filter as form fields, with moments instead of durations, so that it stays the same."""
     names = {"schedule_id": "schedule", "error_contains": "error"}
     fields = []
     for name, value in which.items():
@@ -138,17 +138,17 @@ def fields_of(which: pulse.JobFilter) -> list[tuple[str, str]]:
 
 
 def in_words(which: pulse.JobFilter, zone: ZoneInfo, *, number: int | None = None) -> str:
-    """Say which jobs an action is about: "1,204 dead-lettered jobs on email, submitted since …"."""
+    """Return the filter in words: "1,204 dead-lettered jobs on email, submitted since …"."""
     status, topic = which.get("status"), which.get("topic")
     count = "" if number is None else words.count(number)
-    # Where no status is named, pulsed counts and acts on what is not finished.
+    # Without a status, pulsed counts and acts on unfinished jobs.
     kind = statuses.IN_SENTENCES[status] if status else "unfinished"
     noun = "job" if number == 1 else "jobs"
     parts = [" ".join(filter(None, [count, kind, noun, f"on {topic}" if topic else ""]))]
     shown = {name: value for name, _, value in _conditions(which, zone)}
     parts += [f"submitted since {shown['since']}"] if "since" in shown else []
     parts += [f"submitted before {shown['before']}"] if "before" in shown else []
-    parts += [f"made by the schedule {shown['schedule']}"] if "schedule" in shown else []
+    parts += [f"of the schedule {shown['schedule']}"] if "schedule" in shown else []
     parts += [f"with “{shown['error']}” in the error"] if "error" in shown else []
     parts += [f"of the error group {shown['error_group']}"] if "error_group" in shown else []
     metadata = which.get("metadata") or {}
@@ -157,7 +157,7 @@ def in_words(which: pulse.JobFilter, zone: ZoneInfo, *, number: int | None = Non
 
 
 def _conditions(which: pulse.JobFilter, zone: ZoneInfo) -> list[tuple[str, str, str]]:
-    """Name, label and value of each condition but metadata."""
+    """Return name, label and value of each condition except metadata."""
     found: list[tuple[str, str, str]] = []
     if topic := which.get("topic"):
         found.append(("topic", "Topic", topic))
@@ -181,13 +181,13 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
         case "topic":
             if not limits.TOPIC.fullmatch(text):
                 raise ValueError(
-                    f"“{text[:40]}” is no topic: it has letters, digits and . _ - : / and begins with "
+                    f"“{text[:40]}” is not a topic: use letters, digits and . _ - : / and start with "
                     "a letter or digit."
                 )
             which["topic"] = text
         case "status":
             if text.upper() not in pulse.JobStatus.__members__:
-                raise ValueError(f"“{text[:40]}” is no status: choose one of the list.")
+                raise ValueError(f"“{text[:40]}” is not a status: choose one from the list.")
             which["status"] = pulse.JobStatus(text.upper())
         case "since":
             which["since"] = past_moment(text, now=now, zone=zone)
@@ -197,16 +197,18 @@ def _read(which: pulse.JobFilter, name: str, text: str, now: datetime, zone: Zon
             try:
                 which["schedule_id"] = str(UUID(text))
             except ValueError:
-                raise ValueError(f"“{text[:40]}” is no schedule’s id: copy it from its page.") from None
+                raise ValueError(
+                    f"“{text[:40]}” is not the id of a schedule: copy it from its page."
+                ) from None
         case "error":
             if len(text) > limits.LONGEST_SEARCH or "\0" in text:
-                raise ValueError(
-                    f"This is too long to look for: {limits.LONGEST_SEARCH} characters are the most."
-                )
+                raise ValueError(f"Too long: the limit is {limits.LONGEST_SEARCH} characters.")
             which["error_contains"] = text
         case "error_group":
             if not limits.ERROR_GROUP.fullmatch(text):
-                raise ValueError(f"“{text[:40]}” is no error group: choose one on the page of dead letters.")
+                raise ValueError(
+                    f"“{text[:40]}” is not an error group: choose one on the page of dead letters."
+                )
             which["error_group"] = text
 
 
@@ -219,7 +221,7 @@ def _read_metadata(asked: JobQuery, text: str) -> None:
     elif found.get(key, value) != value:
         problem = f"{key[:40]} cannot be both {found[key][:40]} and {value[:40]}: remove one."
     elif len(found) >= _MOST_METADATA:
-        problem = f"{_MOST_METADATA} entries are the most."
+        problem = f"Too many entries: the limit is {_MOST_METADATA}."
     if problem:
         asked.problems["metadata"] = problem
         asked.typed["metadata"] = text
@@ -229,13 +231,13 @@ def _read_metadata(asked: JobQuery, text: str) -> None:
     asked.which["metadata"] = found | {key: value}
 
 
-def _check_together(asked: JobQuery) -> None:
+def _check_combination(asked: JobQuery) -> None:
     which = asked.which
     since, before = which.get("since"), which.get("before")
     if since is not None and before is not None and before <= since:
-        asked.problems["before"] = "This is not later than “since”, so nothing can match."
+        asked.problems["before"] = "Must be later than “since”."
         del which["before"]
     dead = pulse.JobStatus.DEAD_LETTERED
     if "error_group" in which and which.setdefault("status", dead) != dead:
-        asked.problems["error_group"] = "An error group has dead letters only: choose that status."
+        asked.problems["error_group"] = "An error group has dead letters only: choose the status Dead."
         del which["error_group"]

@@ -14,7 +14,7 @@ _LONGEST_REASON = 300
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A sentence, perhaps with a moment in its middle that the browser keeps up to date."""
+    """A sentence, optionally with a moment that the browser keeps up to date."""
 
     before: str
     moment: datetime | None = None
@@ -23,7 +23,7 @@ class Outlook:
     """info, good, warn or bad."""
 
     def text(self, now: datetime) -> str:
-        """Return the whole sentence as it reads now."""
+        """Return the whole sentence."""
         middle = "" if self.moment is None else f" {words.ago(self.moment, now)}"
         return f"{self.before}{middle}{self.after}"
 
@@ -34,14 +34,14 @@ def outlook(
     dispatch: pulse.DispatchStatus | None,
     now: datetime,
 ) -> Outlook:
-    """Say what happens next. `topic` and `dispatch` are None where the visitor may not see them."""
+    """Return what happens next. `topic` and `dispatch` are None if the visitor may not see them."""
     match job.status:
         case pulse.JobStatus.PENDING | pulse.JobStatus.RETRYING:
             return _of_waiting(job, topic, dispatch, now)
         case pulse.JobStatus.RUNNING:
             return _of_running(job, now)
         case pulse.JobStatus.COMPLETED:
-            return Outlook(f"Finished by attempt {job.attempts}. Nothing happens any more.", tone="good")
+            return Outlook(f"Completed by attempt {job.attempts}.", tone="good")
         case pulse.JobStatus.CANCELED:
             return _of_canceled(job)
         case _:
@@ -66,18 +66,18 @@ def _of_waiting(
     if dispatch is not None and dispatch.is_paused(job.topic):
         return _of_paused(job.topic, dispatch)
     if topic is None:
-        return Outlook(f"Waits for a worker to take it. {_next_attempt(job)} starts then.")
+        return Outlook(f"Waiting for a worker to run {_next_attempt(job).lower()}.")
     if not topic.workers:
-        return Outlook("Waits for a worker: none is connected for this topic.", tone="warn")
+        return Outlook("Waiting for a worker: none is connected for this topic.", tone="warn")
     connected = f"{words.plural(topic.workers, 'worker')} {'is' if topic.workers == 1 else 'are'} connected"
     if topic.ready > 1:
         line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
-        return Outlook(f"Waits for a free worker: {line}")
-    return Outlook(f"Waits for a free worker: {connected} for this topic.")
+        return Outlook(f"Waiting for a free slot: {line}")
+    return Outlook(f"Waiting for a free slot: {connected} for this topic.")
 
 
 def _of_paused(topic: str, dispatch: pulse.DispatchStatus) -> Outlook:
-    after = ". It waits until somebody resumes it."
+    after = ". The job waits until it is resumed."
     if dispatch.paused:
         return Outlook("Paused: all dispatch was paused", dispatch.paused_at, after, "warn")
     return Outlook("Paused: this topic was paused", dispatch.topics[topic].paused_at, after, "warn")
@@ -87,28 +87,28 @@ def _of_running(job: pulse.JobInfo, now: datetime) -> Outlook:
     is_last = job.attempts >= job.max_attempts
     then = "it is dead-lettered" if is_last else f"attempt {job.attempts + 1} of {job.max_attempts} follows"
     if job.lease_until is not None and job.lease_until < now:
-        silent = "Its worker has gone silent: the lease ended"
+        silent = "Its worker sends no heartbeats: the lease expired"
         return Outlook(silent, job.lease_until, f", so {then} soon.", "warn")
-    return Outlook(f"Runs. If it fails, {then}{': this is the last attempt' if is_last else ''}.")
+    return Outlook(f"Running. If it fails, {then}{': this is the last attempt' if is_last else ''}.")
 
 
 def _of_canceled(job: pulse.JobInfo) -> Outlook:
     last = job.history[-1] if job.history else None
     reason = job.last_error or ""
     if last is not None and last.outcome != "canceled" and reason.startswith(last.error):
-        reason = ""  # it is the error of the attempt before
+        reason = ""  # the error of the previous attempt
     elif last is not None and last.outcome == "canceled":
         reason = last.error
     given = f" “{printable.one_line(reason)[:_LONGEST_REASON]}”." if reason else ""
-    return Outlook(f"Canceled{':' if given else '.'}{given} It does not run unless somebody retries it.")
+    return Outlook(f"Canceled{':' if given else '.'}{given} It does not run unless it is retried.")
 
 
 def _of_dead(job: pulse.JobInfo) -> Outlook:
     if job.history and job.history[-1].outcome == "discarded":
-        why = "its handler gave it up"
+        why = "its handler discarded it"
     else:
         why = "its only attempt failed" if job.attempts == 1 else f"all {job.attempts} attempts failed"
-    return Outlook(f"Dead: {why}. It does not run again unless somebody retries it.", tone="bad")
+    return Outlook(f"Dead-lettered: {why}. It does not run again unless it is retried.", tone="bad")
 
 
 def _next_attempt(job: pulse.JobInfo) -> str:

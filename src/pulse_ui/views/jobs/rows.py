@@ -9,9 +9,9 @@ from datetime import datetime
 from pulse import JobInfo, JobStatus, TopicInfo
 from pulse_text import printable, statuses
 
-_RAN_TO_ITS_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
+_RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
-"""The others are counted by nobody: pending and retrying only together, as ready or waiting."""
+"""The other statuses are not counted: pending and retrying only together, as ready or waiting."""
 _LONGEST_LINE = 300
 
 
@@ -21,11 +21,11 @@ class JobRow:
     what: str
     """due, ready, started or ended."""
     when: datetime | None
-    """The moment that `what` is about; None: it needs none."""
+    """The moment of `what`, if it has one."""
     took: float | None
-    """How many seconds the last attempt ran; None: it still does, or did not run to its end."""
+    """The run time of the last attempt in seconds; None if it did not end."""
     error: str
-    """The line of the last error that says most, unless the job succeeded after all."""
+    """The summary of the last error, unless the job completed."""
     worker: str
 
 
@@ -42,7 +42,7 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
     else:
         what, when = "ended", job.finished_at
     took = None
-    if job.status in _RAN_TO_ITS_END and job.started_at is not None and job.finished_at is not None:
+    if job.status in _RAN_TO_THE_END and job.started_at is not None and job.finished_at is not None:
         took = max(0.0, (job.finished_at - job.started_at).total_seconds())
     error = (
         "" if job.status is JobStatus.COMPLETED else printable.summary(job.last_error or "")[:_LONGEST_LINE]
@@ -52,11 +52,11 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One status to look at, with how many jobs have it where that is known."""
+    """One status, with its count if known."""
 
     name: str
     status: str
-    """Empty: all of them."""
+    """Empty: all statuses."""
     count: int | None = None
 
 
@@ -64,13 +64,13 @@ class Tab:
 class Tabs:
     tabs: tuple[Tab, ...]
     ready: int | None
-    """Pending or retrying, and due. Which of both they are, nobody counts."""
+    """Pending or retrying, and due. They are counted together."""
     waiting: int | None
     """Pending or retrying, and not due yet."""
 
 
 def status_tabs(topics: Iterable[TopicInfo], *, topic: str | None, is_counted: bool) -> Tabs:
-    """Return a tab for each status, with the numbers of one topic or of all."""
+    """Return a tab for each status, with the counts of one topic or of all."""
     of_these = [one for one in topics if topic is None or one.topic == topic]
 
     def total(name: str) -> int | None:

@@ -1,7 +1,7 @@
-"""The attempts of a job on one line of time: what it waited for, and what it ran.
+"""The attempts of a job on a time line: its waits and runs.
 
-Drawn to scale, but for two things: what is short stays visible, and a wait that would leave no room for the
-rest is shortened, and marked.
+Drawn to scale with two exceptions: short ones stay visible, and a wait that would dwarf the rest is shortened
+and marked.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from pulse_ui.views.jobs.attempts import AttemptView, attempts_of, end_of
 
 _SHORTEST_ATTEMPT = 1.2
 _SHORTEST_WAIT = 0.2
-"""Of a hundred: what the shortest take of the width."""
+"""The minimum widths, in percent."""
 _OUT_OF_SCALE = 8.0
-"""A wait that is so many times as long as everything shorter is shortened."""
+"""A wait that is this many times longer than all shorter ones together is shortened."""
 _SHORTENED_TO = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
     attempts: tuple[AttemptView, ...]
-    """Oldest first; the one to come, if any, is the last."""
+    """Oldest first; an upcoming one is the last."""
     left_out: int
-    """So many early attempts are no longer remembered."""
+    """How many early attempts are no longer stored."""
     begins_at: datetime | None
     ends_at: datetime | None
 
     @property
     def made(self) -> tuple[AttemptView, ...]:
-        """The attempts that were made, newest first."""
+        """The attempts that have started, newest first."""
         return tuple(attempt for attempt in reversed(self.attempts) if not attempt.is_to_come)
 
     @property
@@ -41,12 +41,12 @@ class Timeline:
 
     @property
     def ran(self) -> float:
-        """Seconds of all attempts that are remembered."""
+        """The run time of all stored attempts in seconds."""
         return sum(attempt.ran or 0.0 for attempt in self.attempts)
 
 
 def timeline(job: pulse.JobInfo, now: datetime) -> Timeline:
-    """Return the attempts of a job, placed on the line of time."""
+    """Return the attempts of a job, placed on the time line."""
     attempts, left_out = attempts_of(job, now)
     begins_at = None if left_out else job.submitted_at
     if begins_at is None and attempts:
@@ -60,7 +60,7 @@ def _placed(attempts: Sequence[AttemptView]) -> Iterable[AttemptView]:
     runs = [attempt.ran or 0.0 for attempt in attempts]
     drawn = shortened(waits, sum(runs))
     total = sum(drawn) + sum(runs)
-    # Everything has its shortest width, and shares the rest by how long it took.
+    # Each has its minimum width, and a share of the rest by its duration.
     least = len(attempts) * (_SHORTEST_ATTEMPT + _SHORTEST_WAIT)
     each = (100.0 - least) / total if total > 0 else 0.0
     left = 0.0
@@ -79,7 +79,7 @@ def _placed(attempts: Sequence[AttemptView]) -> Iterable[AttemptView]:
 
 
 def shortened(waits: Sequence[float], ran: float) -> list[float]:
-    """Return how long each wait is drawn: one that is out of all proportion leaves room for the others."""
+    """Return the drawn length of each wait, with disproportionate ones shortened."""
     drawn = list(waits)
     positive = sorted(wait for wait in waits if wait > 0)
     if len(positive) < 2 and not ran:

@@ -1,4 +1,4 @@
-"""Looks for what needs somebody, most urgent first. From when on something does is settled here."""
+"""What needs attention, most urgent first, and the thresholds."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pulse_ui.views import words
 from pulse_ui.views.overview.findings import WORKERS, Finding, Severity, about_all, about_topic, about_worker
 
 OLD_READY = timedelta(minutes=2)
-"""A free worker takes a job within milliseconds. So long means that there are too few of them."""
+"""A free worker claims a job within milliseconds. A longer wait means too few workers."""
 VERY_OLD_READY = timedelta(minutes=15)
-"""No burst: at this pace the queue does not recover by itself."""
+"""More than a burst: the queue does not catch up."""
 WORKERS_AWAY = timedelta(seconds=15)
-"""A worker that was restarted or lost its connection is back within seconds; before, nothing is missing."""
+"""A restarted or disconnected worker is back within seconds."""
 FAILING = 0.10
-"""One attempt in ten. Retries hide less than that from everybody but the logs."""
+"""One attempt in ten."""
 MOSTLY_FAILING = 0.50
 ENOUGH_ATTEMPTS = 20
-"""In an hour. Of fewer, two unlucky ones would be an alarm."""
+"""Per hour. With fewer, two failures would raise an alarm."""
 SCHEDULER_LATE = timedelta(seconds=10)
-"""Due schedules are looked for every second, by every server: ten rounds in a row came to nothing."""
+"""Every server looks for due schedules each second: ten rounds were missed."""
 SCHEDULER_VERY_LATE = timedelta(minutes=1)
 
 _DISPATCH = ("/dispatch", "Details", "GetDispatchStatus")
-_SCHEDULES = ("/schedules", "See the schedules", "ListSchedules")
+_SCHEDULES = ("/schedules", "Show schedules", "ListSchedules")
 
 
 def findings(
@@ -37,8 +37,8 @@ def findings(
     scheduler: SchedulerStatus | None,
     now: datetime,
 ) -> list[Finding]:
-    """Return what needs somebody. What the visitor may not see is empty or None; nothing is said of it."""
-    # A pause explains what waits, and is a finding of its own.
+    """Return the findings. Arguments that the visitor may not see are empty or None."""
+    # A pause explains waiting jobs, and is a finding of its own.
     handed_out = [topic for topic in topics if not (topic.paused or (dispatch and dispatch.paused))]
     kinds = (
         _pauses(topics, dispatch, now),
@@ -53,7 +53,7 @@ def findings(
     return sorted(ordered, key=lambda finding: -finding.severity)
 
 
-# ------------------------------------------------------------ the whole
+# ------------------------------------------------------------ the queue
 
 
 def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: datetime) -> Iterator[Finding]:
@@ -61,11 +61,11 @@ def _pauses(topics: Sequence[TopicInfo], dispatch: DispatchStatus | None, now: d
         return
     ready = {topic.topic: topic.ready for topic in topics}
     if dispatch.paused:
-        sentence = f"Everything {_paused(dispatch.paused_at, now)}; {_held_back(sum(ready.values()))}."
+        sentence = f"Everything {_paused(dispatch.paused_at, now)}; {_waiting_jobs(sum(ready.values()))}."
         yield about_all("paused", Severity.PROBLEM, sentence, _DISPATCH, inf)
     for name, pause in dispatch.topics.items():
         held = ready.get(name, 0)
-        sentence = f"{_paused(pause.paused_at, now)}; {_held_back(held)}."
+        sentence = f"{_paused(pause.paused_at, now)}; {_waiting_jobs(held)}."
         yield about_topic("paused", name, Severity.WARNING, sentence, _DISPATCH, float(held))
 
 
@@ -75,10 +75,10 @@ def _paused(paused_at: datetime | None, now: datetime) -> str:
     return f"has been paused for {words.span(max(1, int((now - paused_at).total_seconds())))}"
 
 
-def _held_back(ready: int) -> str:
+def _waiting_jobs(ready: int) -> str:
     if not ready:
-        return "nothing waits behind it"
-    return f"{words.plural(ready, 'ready job waits', 'ready jobs wait')} behind it"
+        return "no ready jobs wait"
+    return f"{words.plural(ready, 'ready job waits', 'ready jobs wait')}"
 
 
 def _lateness(scheduler: SchedulerStatus | None) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def _lateness(scheduler: SchedulerStatus | None) -> Iterator[Finding]:
     yield about_all(
         "scheduler",
         Severity.PROBLEM if is_very_late else Severity.WARNING,
-        f"The scheduler is late: a schedule has been due for {late} and did not fire.",
+        f"The scheduler is late: a schedule has been due for {late}.",
         _SCHEDULES,
         scheduler.late_seconds,
     )
@@ -113,9 +113,9 @@ def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
             "old",
             topic.topic,
             Severity.PROBLEM if age >= VERY_OLD_READY else Severity.WARNING,
-            f"falls behind: its oldest ready job has waited {words.span(seconds)}, "
+            f"is falling behind: its oldest ready job has waited {words.span(seconds)}, "
             f"and {words.plural(topic.ready, 'job is', 'jobs are')} ready.",
-            (f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING", "See what waits", "ListJobs"),
+            (f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING", "Show waiting jobs", "ListJobs"),
             seconds,
         )
 
@@ -129,10 +129,10 @@ def _dead_letters(topic: TopicInfo) -> Iterator[Finding]:
     yield about_topic(
         "dead",
         topic.topic,
-        # In the last minute: it goes on while you read this.
+        # In the last minute: it is still happening.
         Severity.PROBLEM if minute else Severity.WARNING,
-        f"lost {words.plural(died, 'job')} to the dead letters in the last hour{lately}.",
-        (f"/dead-letters?topic={quote(topic.topic, safe='')}", "See why", "ListDeadLetterGroups"),
+        f"dead-lettered {words.plural(died, 'job')} in the last hour{lately}.",
+        (f"/dead-letters?topic={quote(topic.topic, safe='')}", "Show errors", "ListDeadLetterGroups"),
         float(died),
     )
 
@@ -149,7 +149,7 @@ def _failures(topic: TopicInfo) -> Iterator[Finding]:
         Severity.PROBLEM if rate >= MOSTLY_FAILING else Severity.WARNING,
         f"fails {words.percent(rate)} of its attempts: "
         f"{words.count(failed)} of {words.count(attempts)} in the last hour.",
-        (f"/jobs?topic={quote(topic.topic, safe='')}&status=RETRYING", "See what is retried", "ListJobs"),
+        (f"/jobs?topic={quote(topic.topic, safe='')}&status=RETRYING", "Show retrying jobs", "ListJobs"),
         rate * 100,
     )
 
@@ -163,22 +163,22 @@ def _gone_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Find
             continue
         until = max((job.lease_until for job in worker.held if job.lease_until), default=None)
         if until is None:
-            freed = "They are freed when their leases end"
+            freed = "They are reaped when their leases expire"
         elif until > now:
-            freed = f"They are freed within {words.span((until - now).total_seconds())}"
+            freed = f"They are reaped within {words.span((until - now).total_seconds())}"
         else:
-            freed = "Their leases are over, so they are freed at the next round of the watchdog"
+            freed = "Their leases have expired, so the watchdog reaps them next"
         held = words.plural(worker.held_count, "job")
-        sentence = f"holds {held} but is connected to no server. {freed}, unless it comes back."
+        sentence = f"holds {held} but is not connected. {freed}, unless it reconnects."
         yield about_worker("worker", worker.worker_id, Severity.WARNING, sentence, float(worker.held_count))
 
 
 def _silent_workers(workers: Sequence[WorkerInfo], now: datetime) -> Iterator[Finding]:
-    """Workers that are connected, and have not beaten what they hold: frozen, or cut off in one direction."""
+    """Yield connected workers whose heartbeats do not arrive: frozen, or cut off in one direction."""
     for worker in workers:
-        lapsed = sum(1 for job in worker.held if job.lease_until is not None and job.lease_until < now)
-        if worker.connected_at is None or not lapsed:
+        expired = sum(1 for job in worker.held if job.lease_until is not None and job.lease_until < now)
+        if worker.connected_at is None or not expired:
             continue
-        ended = words.plural(lapsed, "lease")
-        sentence = f"gives no sign of life: {ended} ended. Others will run what it held."
-        yield about_worker("silent", worker.worker_id, Severity.WARNING, sentence, float(lapsed))
+        ended = words.plural(expired, "lease")
+        sentence = f"sends no heartbeats: {ended} expired. Other workers will run its jobs."
+        yield about_worker("silent", worker.worker_id, Severity.WARNING, sentence, float(expired))

@@ -1,4 +1,4 @@
-"""Puts minutes together into as many columns as a chart can show."""
+"""Groups minutes into the columns of a chart."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from itertools import groupby
 from pulse import Latency, Minute
 
 MINUTES_TOGETHER = {60: 1, 360: 5, 1_440: 20}
-"""How many minutes are one column, for each span that can be chosen: about 60 to 72 columns each."""
+"""The minutes per column for each span: 60 to 72 columns."""
 NO_LATENCY = Latency(0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What happened in some minutes in a row."""
+    """The counts of consecutive minutes."""
 
     at: datetime
     minutes: int
     is_over: bool
-    """False: it is the current one, and more will happen in it."""
+    """False for the current one, which still changes."""
     submitted: int
     completed: int
     failed: int
     wait: Latency
-    """Of the slowest of the minutes: percentiles cannot be added up, and the worst is what matters."""
+    """Of the slowest minute: percentiles cannot be summed, and the worst matters."""
     run: Latency
 
     @property
@@ -44,9 +44,9 @@ class Bucket:
 
 
 def buckets_of(minutes: Sequence[Minute], together: int) -> list[Bucket]:
-    """Return the minutes in groups that begin at round times, oldest first.
+    """Return the minutes in groups that start at round times, oldest first.
 
-    A first group that the span cuts off is left out: it would look like a drop.
+    An incomplete first group is left out: it would look like a drop.
     """
     timed = [(minute.at, minute) for minute in minutes if minute.at is not None]
     groups = [

@@ -1,4 +1,4 @@
-"""The charts of the overview: throughput, failures, and how long jobs waited and ran."""
+"""The charts of the overview: throughput, failures, queue wait and run time."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _latency(
         title=title,
         note=f"{meaning}, log scale{slowest}",
         summary=(
-            f"{meaning}: half took {words.span(overall.p50)} at the most, "
+            f"{meaning}: half took at most {words.span(overall.p50)}, "
             f"95 of 100 {words.span(overall.p95)}, 99 of 100 {words.span(overall.p99)}."
             if overall.count
             else f"{meaning}: nothing was measured."
@@ -143,7 +143,7 @@ def _latency(
             for (label, style, _), total in zip(columns, latency_words(overall), strict=True)
         ),
         bars=(),
-        # The median last, so that it lies on top.
+        # The median last, so that it is on top.
         lines=tuple(drawing.line(style, values, scale) for _, style, values in reversed(columns)),
         value_marks=value_marks(scale),
         time_marks=drawing.time_marks,

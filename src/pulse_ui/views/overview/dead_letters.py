@@ -1,4 +1,4 @@
-"""Dead letters in groups that died alike, as the page shows them."""
+"""Groups of dead letters as the page shows them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pulse_ui.views import limits
 @dataclass(frozen=True, slots=True)
 class GroupView:
     anchor: str
-    """The id of its element: the same for as long as the group is there."""
+    """The id of its element, stable while the group exists."""
     topic: str
     error_group: str
     is_mixed: bool
-    """Its members died before there were groups, each of its own error."""
+    """Its jobs were dead-lettered before groups existed, with different errors."""
     count: int
     summary: str
     error: str
@@ -41,11 +41,11 @@ class DeadLettersView:
     groups: tuple[GroupView, ...]
     groups_left_out: int
     count: int
-    """Of all dead letters, as far as that is known."""
+    """Of all dead letters, as far as known."""
     is_at_least: bool
-    """There may be more than `count`, in the groups that were left out."""
+    """There may be more than `count`, in groups that are not listed."""
     topics: tuple[tuple[str, int], ...]
-    """The topics to choose from, with how many dead letters each has."""
+    """The topics to choose from, with their counts."""
     counted_at: datetime | None
 
     @property
@@ -60,9 +60,9 @@ class DeadLettersView:
 def dead_letters_view(
     letters: pulse.DeadLetters, topics: Sequence[pulse.TopicInfo], chosen: str | None, total: int = 0
 ) -> DeadLettersView:
-    """Return what is shown. `topics` is empty where the visitor may not list them; `chosen` is the filter.
+    """Return the view. `topics` is empty if the visitor may not list them; `chosen` is the filter.
 
-    `total` is how many dead letters all topics have.
+    `total` is the number of dead letters of all topics.
     """
     groups = tuple(_group_view(group) for group in letters)
     count = sum(group.count for group in groups)
@@ -93,7 +93,7 @@ def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
         error_group=group.error_group,
         is_mixed=group.error_group == limits.WITHOUT_GROUP,
         count=group.count,
-        summary=printable.summary(error) or "No error was told",
+        summary=printable.summary(error) or "No error message",
         error=error,
         has_more=printable.has_more(error),
         first_at=group.first_at,

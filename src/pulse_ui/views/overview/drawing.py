@@ -1,7 +1,7 @@
-"""How a chart is drawn: what stands where, as plain numbers. A template makes shapes of them.
+"""The geometry of a chart as plain numbers. A template draws the shapes.
 
-Places from left to right are in percent and those from top to bottom in pixels, so that a chart takes any
-width without its text being stretched. Lines alone are drawn in a box of LINE_WIDTH by HEIGHT that stretches.
+Horizontal positions are in percent and vertical ones in pixels, so that a chart takes any width without
+stretching its text. Only lines are drawn in a box of LINE_WIDTH by HEIGHT that stretches.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LINE_WIDTH = 1_000
 _BAR_SHARE = 0.76
 """Of its column; the rest is the gap between two."""
 _LEAST_BAR = 1.5
-"""Pixels: one failure among thousands is still seen."""
+"""Pixels: one failure among thousands stays visible."""
 _CLOCK_EVERY = {60: 10, 360: 60, 1_440: 240}
-"""Minutes between two written times, for each span: six or seven fit a telephone."""
+"""Minutes between two time labels for each span: six or seven fit a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One of the things that a chart shows."""
+    """One series of a chart."""
 
     name: str
     style: str
@@ -51,7 +51,7 @@ class Line:
     style: str
     path: str
     dots: str
-    """The path of the points that stand alone."""
+    """The path of isolated points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Chart:
     title: str
     note: str
     summary: str
-    """The chart in a sentence, for those who cannot see it."""
+    """The chart in a sentence, for screen readers."""
     series: tuple[Series, ...]
     bars: tuple[Bar, ...]
     lines: tuple[Line, ...]
@@ -86,12 +86,12 @@ class Chart:
     time_marks: tuple[Mark, ...]
     readings: tuple[Reading, ...]
     current: tuple[float, float]
-    """From where and how wide, in percent, the column is that is not over."""
+    """The left edge and width, in percent, of the current column."""
     is_empty: bool
 
 
 class Drawing:
-    """What the charts of one span have in common: their columns."""
+    """The columns that the charts of one span share."""
 
     def __init__(self, buckets: Sequence[Bucket], minutes: int, zone: ZoneInfo) -> None:
         self.buckets = buckets
@@ -107,7 +107,7 @@ class Drawing:
         return _round(100 - self._column), _round(self._column)
 
     def bars(self, style: str, values: Sequence[int], below: Sequence[int], scale: Scale) -> list[Bar]:
-        """Return a bar for each value that is not 0, on top of what is below it."""
+        """Return a bar for each value above 0, stacked on `below`."""
         bars = []
         for place, (value, under) in enumerate(zip(values, below, strict=True)):
             if value:
@@ -127,9 +127,9 @@ class Drawing:
         return bars
 
     def line(self, style: str, values: Sequence[float | None], scale: Scale) -> Line:
-        """Return a line through the values, broken where there is none.
+        """Return a line through the values, with gaps where there is none.
 
-        It ends before the column that is not over: what is there still changes, and stands alone.
+        It ends before the current column, whose value still changes and is drawn as a dot.
         """
         line, dots = "", ""
         for place, value in enumerate(values):
@@ -143,7 +143,7 @@ class Drawing:
             elif self._is_on_line(values, place) and self._is_on_line(values, place + 1):
                 line += f"M{x:g} {y:g}"
             else:
-                # A step of no length: its round ends make it a dot.
+                # A line of length 0 with round ends is a dot.
                 dots += f"M{x:g} {y:g}h0"
         return Line(style, line, dots)
 
@@ -161,11 +161,11 @@ def value_marks(scale: Scale) -> tuple[Mark, ...]:
 
 
 def moment(bucket: Bucket, zone: ZoneInfo) -> str:
-    """Return when it was: 14:03, or 14:00–14:05 if it is several minutes."""
+    """Return the time of a bucket: 14:03, or 14:00–14:05 for several minutes."""
     start = f"{bucket.at.astimezone(zone):%H:%M}"
     return start if bucket.minutes == 1 else f"{start}–{bucket.until.astimezone(zone):%H:%M}"
 
 
 def _round(number: float) -> float:
-    """Two places are less than a pixel on any screen, and keep the page small."""
+    """Round to two decimals: less than a pixel, and a smaller page."""
     return round(number, 2)

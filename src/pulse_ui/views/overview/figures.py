@@ -22,18 +22,18 @@ class Depth:
 
     @property
     def has_fresh_letters(self) -> bool:
-        """Whether jobs died lately and wait for somebody; once they were brought back all is well."""
+        """True if jobs were dead-lettered lately and have not been retried."""
         return self.died_last_hour > 0 and self.dead_lettered > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast jobs are worked off, in some span of time."""
+    """The throughput of a span of time."""
 
     last_minute: int
-    """Completed in the last minute that is over."""
+    """Completed in the last full minute."""
     per_minute: float
-    """Completed in each minute on average."""
+    """Completed per minute on average."""
     completed: int
     failed: int
 
@@ -46,11 +46,11 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTotals:
-    """Who works."""
+    """The workers, counted."""
 
     connected: int
     gone: int
-    """Hold jobs, but are connected to no server."""
+    """Workers that hold jobs without a connection."""
     capacity: int
     held: int
 
@@ -67,7 +67,7 @@ def depth_of(topics: Sequence[TopicInfo]) -> Depth:
 
 
 def pace_of(minutes: Sequence[Minute]) -> Pace:
-    """Return the pace of these minutes. The last one is not over, so it does not count for the average."""
+    """Return the pace of these minutes. The last one is not over, so the average excludes it."""
     over = minutes[:-1]
     return Pace(
         last_minute=over[-1].completed if over else 0,
@@ -78,7 +78,7 @@ def pace_of(minutes: Sequence[Minute]) -> Pace:
 
 
 def worker_totals(workers: Sequence[WorkerInfo], topic: str | None = None) -> WorkerTotals:
-    """Return who works, on one topic or on any. A worker that is connected twice is counted once."""
+    """Return the totals of one topic or of all. A worker with two connections is counted once."""
     concerned = [worker for worker in workers if topic is None or topic in worker.topics]
     connected = {worker.worker_id: worker for worker in concerned if worker.connected_at is not None}
     return WorkerTotals(

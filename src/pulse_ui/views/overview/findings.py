@@ -1,4 +1,4 @@
-"""Findings: what needs somebody, each as one sentence with a place to act, and many of a kind summed up."""
+"""Findings: one sentence each with a link to act, and a summary for many of a kind."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pulse_text import printable
 from pulse_ui.views import words
 
 MOST_OF_A_KIND = 4
-"""Of more, only the heaviest are told one by one: a hundred topics without a worker have one cause, and would
-hide everything else."""
+"""Of more, only the heaviest are listed: a hundred topics without a worker have one cause, and would hide
+the rest."""
 _MANY = {
     "paused": "more topics are paused.",
     "starving": "more topics have ready jobs and no worker.",
-    "old": "more topics fall behind.",
-    "dead": "more topics lost jobs to the dead letters in the last hour.",
-    "failing": "more topics fail often.",
-    "worker": "more workers hold jobs but are connected to no server.",
-    "silent": "more workers have gone silent.",
+    "old": "more topics are falling behind.",
+    "dead": "more topics dead-lettered jobs in the last hour.",
+    "failing": "more topics have many failures.",
+    "worker": "more workers hold jobs but are not connected.",
+    "silent": "more workers send no heartbeats.",
 }
 
 Place = tuple[str, str, str]
-"""Where to act: the path, the text of the link, and the call of the contract that the page needs."""
-TOPICS: Place = ("#topics", "See the topics", "ListTopics")
-WORKERS: Place = ("/workers", "See the workers", "ListWorkers")
+"""Where to act: the path, the text of the link, and the RPC that the page needs."""
+TOPICS: Place = ("#topics", "Show topics", "ListTopics")
+WORKERS: Place = ("/workers", "Show workers", "ListWorkers")
 
 
 class Severity(IntEnum):
@@ -42,16 +42,16 @@ class Severity(IntEnum):
 class Finding:
     kind: str
     about: str
-    """Tells it from the others of its kind, from one look to the next."""
+    """Identifies it among others of its kind, across refreshes."""
     severity: Severity
     subject: str
-    """The topic or the worker; empty if it is about all."""
+    """The topic or the worker; empty for the whole queue."""
     sentence: str
-    """What is said of the subject."""
+    """The rest of the sentence."""
     path: str
     path_text: str
     needs: str
-    """The call of the contract that the place to act needs."""
+    """The RPC that the linked page needs."""
     weight: float = 0.0
     """Among those of its kind, the heaviest comes first."""
     is_topic: bool = False
@@ -81,7 +81,7 @@ def about_worker(kind: str, worker_id: str, severity: Severity, sentence: str, w
 
 
 def summarized(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings; of a kind that has too many, the heaviest, and how many more there are."""
+    """Return the findings; of a kind with too many, the heaviest and a count of the rest."""
     shown: list[Finding] = []
     for kind, severity in dict.fromkeys((finding.kind, finding.severity) for finding in found):
         alike = [finding for finding in found if (finding.kind, finding.severity) == (kind, severity)]

@@ -1,4 +1,4 @@
-"""What a visitor chose to see of the overview, and the addresses of the other choices."""
+"""The query of the overview, and the URLs of other choices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from pulse_ui.views.overview.topics import TROUBLE
 
 SPANS = {60: "last hour", 360: "last 6 h", 1_440: "last 24 h"}
-"""Minutes that can be chosen, and what they are called."""
+"""The spans that can be chosen, in minutes, with their names."""
 _DEFAULT_SPAN = 60
 _LONGEST_SEARCH = 255
 
@@ -17,14 +17,14 @@ _LONGEST_SEARCH = 255
 class OverviewQuery:
     minutes: int = _DEFAULT_SPAN
     topic: str | None = None
-    """Only this one's figures and charts."""
+    """Restricts the figures and charts."""
     sort: str = TROUBLE
     shows_all: bool = False
     """All topics, page by page if there are many."""
     search: str = ""
     """Only topics whose name contains this."""
     cursor: str = ""
-    """Where the page of topics begins."""
+    """The cursor of the page of topics."""
 
     @property
     def span(self) -> str:
@@ -52,7 +52,7 @@ class OverviewQuery:
 
     @property
     def kept_fields(self) -> list[tuple[str, str]]:
-        """What a new search keeps of the address."""
+        """The fields that a new search keeps."""
         return [
             (name, value) for name, value in self._query().items() if name not in ("search", "cursor", "all")
         ]
@@ -81,7 +81,7 @@ class OverviewQuery:
 def read_overview_query(
     minutes: str, topic: str, sort: str, shows_all: bool, search: str = "", cursor: str = ""
 ) -> OverviewQuery:
-    """Read what stands in an address. What cannot be is taken as not said."""
+    """Read the query of a URL. Invalid values are ignored."""
     chosen = int(minutes) if minutes.isascii() and minutes.isdigit() and len(minutes) < 6 else _DEFAULT_SPAN
     span = chosen if chosen in SPANS else _DEFAULT_SPAN
     return OverviewQuery(span, topic or None, sort or TROUBLE, shows_all, search[:_LONGEST_SEARCH], cursor)

@@ -1,4 +1,4 @@
-"""Where values and moments stand in a chart, and the round ones that are written beside it."""
+"""Scales of a chart: positions of values and moments, and the labeled ticks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _MOST_TICKS = 4
-"""Above the bottom line. More would stand closer than a line of text is high."""
+"""Above the baseline. More would be closer than the height of a line of text."""
 
-# What people say instead of powers of ten.
+# The usual units instead of powers of ten.
 _DURATIONS = (
     (0.001, "1 ms"),
     (0.01, "10 ms"),
@@ -32,24 +32,24 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A round value and where it stands: 0 is the bottom or the left, 1 the top or the right."""
+    """A round value and its position: 0 is the bottom or the left, 1 the top or the right."""
 
     place: float
     label: str
     is_minor: bool = False
-    """Written only where there is room for it."""
+    """Labeled only if there is space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Turns values into places between 0 and 1."""
+    """Maps values to positions between 0 and 1."""
 
     ticks: tuple[Tick, ...]
     place: Callable[[float], float]
 
 
 def linear(largest: float, label: Callable[[float], str], *, whole: bool = True) -> Scale:
-    """Return a scale from 0 to a round value at or above the largest. `whole`: there are no halves of it."""
+    """Return a scale from 0 to a round value at or above the largest. `whole`: integer ticks only."""
     step = _round_step(largest / _MOST_TICKS)
     if whole:
         step = max(1.0, math.ceil(step))
@@ -60,11 +60,11 @@ def linear(largest: float, label: Callable[[float], str], *, whole: bool = True)
 
 
 def durations(shortest: float, longest: float) -> Scale:
-    """Return a logarithmic scale of seconds between two round durations. 0 stands at its bottom."""
+    """Return a logarithmic scale of seconds between two round durations. 0 is at its bottom."""
     last = len(_DURATIONS) - 1
     low = max((at for at, (seconds, _) in enumerate(_DURATIONS) if seconds <= shortest), default=0)
     high = min((at for at, (seconds, _) in enumerate(_DURATIONS) if seconds >= longest), default=last)
-    # At least two steps apart: a line that hardly changes should not look as if it leapt.
+    # At least two steps apart: small changes should not look like jumps.
     while high - low < 2:
         low, high = max(0, low - 1), min(last, high + 1)
     bottom = math.log(_DURATIONS[low][0])
@@ -80,9 +80,9 @@ def durations(shortest: float, longest: float) -> Scale:
 
 
 def clock_ticks(start: datetime, minutes: int, every: int, zone: ZoneInfo) -> tuple[Tick, ...]:
-    """Return the round times of day in a span, as the zone's clocks have them.
+    """Return the round times of day of a span, in the zone.
 
-    `every` is in minutes. Halfway between two of them stands a minor one.
+    `every` is in minutes. Halfway between two of them is a minor tick.
     """
     ticks = []
     for number in range(minutes):
@@ -94,7 +94,7 @@ def clock_ticks(start: datetime, minutes: int, every: int, zone: ZoneInfo) -> tu
 
 
 def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5, 10, 20, … that is not below this."""
+    """Return the smallest of 1, 2, 2.5, 5, 10, 20, … at or above this."""
     if least <= 0:
         return 1.0
     size = 10.0 ** math.floor(math.log10(least))

@@ -1,4 +1,4 @@
-"""The table of topics: which come first, and what their rows say."""
+"""The table of topics: its order and its rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 class Row:
     info: TopicInfo
     severity: Severity | None
-    """Of the worst that was found about it."""
+    """Of its worst finding."""
     failure_rate: float | None
     completed_share: float
-    """Of the bar that stands for the last hour: the busiest topic fills it, as percent."""
+    """Of the bar of the last hour, in percent: the busiest topic fills it."""
     failed_share: float
 
 
@@ -29,7 +29,7 @@ class Column:
     title: str
     is_number: bool = True
     is_ascending: bool = False
-    """Sorted by it, the least comes first."""
+    """Sorted by it, the smallest comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ COLUMNS = (
     Column("workers", "Workers", is_ascending=True),
 )
 TROUBLE = "trouble"
-"""The order unless another one is asked for."""
+"""The default order."""
 
-# Numbers from the largest on, ages from the oldest on, and workers from the fewest on, where it hurts.
+# Numbers descending, ages from the oldest, workers ascending.
 _ORDERS: Mapping[str, Callable[[TopicInfo], object]] = {
     "topic": lambda topic: topic.topic,
     "ready": lambda topic: -topic.ready,
@@ -75,9 +75,9 @@ _ORDERS: Mapping[str, Callable[[TopicInfo], object]] = {
 def topic_table(
     topics: Sequence[TopicInfo], found: Sequence[Finding], sort: str, most: int | None = None
 ) -> Table:
-    """Return the table in the order of that column, or, if there is none of that name, by trouble.
+    """Return the table sorted by that column, or by trouble if there is no such column.
 
-    Trouble is what was found, in its order; then come those with the most to do.
+    Trouble is the order of the findings, then the busiest topics.
     """
     places: dict[str, int] = {}
     severities: dict[str, Severity] = {}

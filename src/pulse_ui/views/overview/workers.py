@@ -1,4 +1,4 @@
-"""The workers as a page shows them: those that somebody should look at first, each with what it holds."""
+"""The workers as the page shows them, disconnected ones first, with the jobs they hold."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pulse_ui import tuning
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker's place on the page."""
+    """One worker on the page."""
 
     anchor: str
-    """The id of its element, to which other pages lead."""
+    """The id of its element, which other pages link to."""
     name: str
     worker: pulse.WorkerInfo
     held: tuple[pulse.HeldJob, ...]
@@ -25,7 +25,7 @@ class Member:
 
     @property
     def is_gone(self) -> bool:
-        """True if it holds jobs and is connected to no server."""
+        """True if it holds jobs without a connection."""
         return self.worker.connected_at is None
 
 
@@ -36,7 +36,7 @@ class WorkersView:
     connected: int
     capacity: int
     held: int
-    """By those that are connected."""
+    """By connected workers."""
     gone: int
     held_by_gone: int
 
@@ -46,15 +46,15 @@ class WorkersView:
 
 
 def workers_view(workers: Sequence[pulse.WorkerInfo], topic: str = "") -> WorkersView:
-    """Return the workers that ask for a topic or hold a job of it; without one, all of them."""
+    """Return the workers that serve a topic or hold a job of it; without a topic, all."""
     chosen = [worker for worker in workers if not topic or _concerns(worker, topic)]
     chosen.sort(key=lambda worker: worker.connected_at is not None)
     shown = chosen[: tuning.WORKERS_SHOWN]
-    # So that the page does not grow with workers times jobs: it is made anew every second.
+    # Bounds the page by workers times jobs: it refreshes every second.
     each = min(tuning.HELD_SHOWN, max(tuning.HELD_SHOWN_AT_LEAST, tuning.HELD_ROWS // max(1, len(shown))))
     connected = [worker for worker in chosen if worker.connected_at is not None]
     gone = [worker for worker in chosen if worker.connected_at is None]
-    # What a worker holds is told with each of its connections, and counts once.
+    # Each connection of a worker reports the jobs it holds: count them once.
     held_by = {worker.worker_id: worker.held_count for worker in connected}
     return WorkersView(
         members=tuple(_members(shown, each)),
@@ -68,7 +68,7 @@ def workers_view(workers: Sequence[pulse.WorkerInfo], topic: str = "") -> Worker
 
 
 def topics_of(workers: Sequence[pulse.WorkerInfo]) -> list[str]:
-    """Return what any of them asks for or holds, in order."""
+    """Return the topics that any of them serves or holds, sorted."""
     asked = {topic for worker in workers for topic in worker.topics}
     return sorted(asked | {job.topic for worker in workers for job in worker.held})
 

@@ -1,4 +1,4 @@
-"""The fields of a schedule's form, one by one: what each text stands for, or why it cannot be used."""
+"""The fields of the form of a schedule: each text as a value, or why it is invalid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINE_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 class InvalidField(Exception):
-    """A field that cannot be used, with a sentence to be shown at it."""
+    """An invalid field, with the sentence to show beside it."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -28,12 +28,12 @@ class InvalidField(Exception):
         self.sentence = sentence
 
 
-# ------------------------------------------------------------ when
+# ------------------------------------------------------------ timetable
 
 
 def read_span(text: str) -> timedelta:
     if not text.strip():
-        raise InvalidField("every", "Write how far apart, such as 90s, 5m, 2h or 1d.")
+        raise InvalidField("every", "Enter an interval, such as 90s, 5m, 2h or 1d.")
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -44,31 +44,30 @@ def read_moment(text: str, time_zone: str, now: datetime) -> datetime:
     zone = zone_named(time_zone)
     if zone.key != time_zone:
         raise InvalidField(
-            "time_zone", f"“{time_zone[:40]}” is not known: use an IANA name such as Europe/Paris, or UTC."
+            "time_zone",
+            f"“{time_zone[:40]}” is not a time zone: use an IANA name such as Europe/Paris, or UTC.",
         )
     if not text:
-        raise InvalidField("at", "Choose a day and a time.")
+        raise InvalidField("at", "Choose a date and a time.")
     try:
         written = datetime.fromisoformat(text)
         moment = written if written.tzinfo is not None else written.replace(tzinfo=zone)
         universal = moment.astimezone(UTC)
         is_real = universal.astimezone(moment.tzinfo).replace(tzinfo=None) == moment.replace(tzinfo=None)
     except (ValueError, OverflowError):
-        raise InvalidField("at", f"“{text[:40]}” is no moment: write it as 2030-01-31T09:00.") from None
+        raise InvalidField("at", f"“{text[:40]}” is not a time: write it as 2030-01-31T09:00.") from None
     if not is_real:
-        raise InvalidField(
-            "at", f"This time does not exist in {time_zone}: the clocks are put forward over it."
-        )
+        raise InvalidField("at", f"This time does not exist in {time_zone}: the clocks skip it.")
     if universal <= now:
-        raise InvalidField("at", "This moment has passed. Choose one to come.")
+        raise InvalidField("at", "This time has passed. Choose a later one.")
     return universal
 
 
-# ------------------------------------------------------------ what
+# ------------------------------------------------------------ jobs
 
 
 def payload_text(payload: bytes) -> str | None:
-    """Return the payload to be edited, laid out; None: it is no JSON, or too large for a form."""
+    """Return the payload as indented JSON; None: it is not JSON, or too large for a form."""
     if not payload:
         return ""
     try:
@@ -89,7 +88,7 @@ def metadata_text(metadata: Mapping[str, str]) -> str | None:
 
 def read_topic(text: str) -> str:
     if not text.strip():
-        raise InvalidField("topic", "Name the topic of its jobs, such as send-email.")
+        raise InvalidField("topic", "Enter the topic of its jobs, such as send-email.")
     return text.strip()
 
 
@@ -100,7 +99,7 @@ def read_payload(text: str) -> bytes | None:
     try:
         msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidField("payload", f"This is no JSON: {_problem(document, error)}.") from None
+        raise InvalidField("payload", f"Not valid JSON: {_problem(document, error)}.") from None
     return document
 
 
@@ -120,7 +119,7 @@ def read_number(field: str, text: str) -> int | None:
     if not number:
         return None
     if not _NUMBER.fullmatch(number):
-        raise InvalidField(field, f"“{number[:40]}” is no whole number that can be used.")
+        raise InvalidField(field, f"“{number[:40]}” is not a valid whole number.")
     return int(number)
 
 
@@ -128,7 +127,7 @@ def read_catch_up(text: str) -> pulse.CatchUp:
     for known in CATCH_UPS:
         if text == known:
             return known
-    raise InvalidField("catch_up", "Choose one of the three.")
+    raise InvalidField("catch_up", "Choose one of the options.")
 
 
 def read_metadata(text: str) -> dict[str, str]:
@@ -140,6 +139,6 @@ def read_metadata(text: str) -> dict[str, str]:
         if not equals or not name.strip():
             raise InvalidField("metadata", f"Line {number} is not of the form name=value.")
         if name.strip() in found:
-            raise InvalidField("metadata", f"Line {number} names {name.strip()[:40]} a second time.")
+            raise InvalidField("metadata", f"Line {number} repeats {name.strip()[:40]}.")
         found[name.strip()] = value.strip()
     return found

@@ -1,4 +1,4 @@
-"""The form of a schedule, and the schedule that it stands for. What was typed is kept as it was typed."""
+"""The form of a schedule, and the schedule it describes. Typed values are kept unchanged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pulse_ui.views.schedules.fields import (
 )
 
 KINDS = ("cron", "interval", "once")
-_SAYS_WHEN = {"cron": ("cron", "time_zone"), "interval": ("every",), "once": ("at", "time_zone")}
-# How the server names what is wrong, the field of the form, and how the form calls it.
+_TIMETABLE_FIELDS = {"cron": ("cron", "time_zone"), "interval": ("every",), "once": ("at", "time_zone")}
+# The field in the server's error, the field of the form, and its name in sentences.
 _FIELD_OF = {
     "name": ("name", "The name"),
     "topic": ("topic", "The topic"),
@@ -44,7 +44,7 @@ _FIELD_OF = {
 
 @dataclass(frozen=True, slots=True)
 class ScheduleForm:
-    """What the fields hold, as text."""
+    """The values of the fields, as text."""
 
     name: str = ""
     topic: str = ""
@@ -60,7 +60,7 @@ class ScheduleForm:
     metadata: str = ""
 
     def typed(self, given: Mapping[str, str]) -> ScheduleForm:
-        """Return the form with the fields that were sent; the others stay."""
+        """Return the form with the sent fields replaced."""
         names = {field.name for field in fields(self)}
         form = replace(self, **{name: text for name, text in given.items() if name in names})
         return form if form.kind in KINDS else replace(form, kind="cron")
@@ -68,22 +68,22 @@ class ScheduleForm:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The schedule that a form asks for."""
+    """The schedule described by a form."""
 
     name: str | None
     topic: str
     spec: pulse.Cron | pulse.Every | pulse.At
     args: bytes | None
-    """The JSON as it was typed; None: no arguments."""
+    """The JSON as typed; None: no arguments."""
     priority: int
     max_attempts: int | None
-    """None: what pulsed takes if nobody says."""
+    """None: the default of pulsed."""
     catch_up: pulse.CatchUp
     metadata: dict[str, str]
 
 
 def form_of_schedule(schedule: pulse.ScheduleInfo, zone: ZoneInfo) -> ScheduleForm:
-    """Return the form that shows this schedule; a moment is written in the visitor's zone."""
+    """Return the form of this schedule; a moment is in the visitor's zone."""
     form = ScheduleForm(
         name=schedule.name or "",
         topic=schedule.topic,
@@ -106,7 +106,7 @@ def form_of_schedule(schedule: pulse.ScheduleInfo, zone: ZoneInfo) -> ScheduleFo
 
 
 class _Reading:
-    """Reads field after field, and remembers what was wrong with each."""
+    """Reads the fields and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: dict[str, str] = {}
@@ -120,7 +120,7 @@ class _Reading:
 
 
 def read_form(form: ScheduleForm, now: datetime) -> tuple[Wanted | None, dict[str, str]]:
-    """Return the schedule, or else a sentence for each field that is wrong."""
+    """Return the schedule, or a sentence for each invalid field."""
     reading = _Reading()
     read = reading.read
     wanted = Wanted(
@@ -139,60 +139,62 @@ def read_form(form: ScheduleForm, now: datetime) -> tuple[Wanted | None, dict[st
 def read_changes(
     form: ScheduleForm, before: ScheduleForm, now: datetime
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what `schedules.update` has to be told, and a sentence for each field that is wrong.
+    """Return the arguments for `schedules.update`, and a sentence for each invalid field.
 
-    Only what was typed anew is read and said: a new spec counts from now, so one that nobody touched stays.
+    Only changed fields are included: a new timetable starts now, so an unchanged one must not be sent.
     """
     reading = _Reading()
-    said: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
 
-    def say(name: str, fields_read: tuple[str, ...], reader: Callable[..., Any], *arguments: object) -> None:
+    def change(
+        name: str, fields_read: tuple[str, ...], reader: Callable[..., Any], *arguments: object
+    ) -> None:
         if any(getattr(form, field).strip() != getattr(before, field).strip() for field in fields_read):
-            said[name] = reading.read(reader, *arguments)
+            changes[name] = reading.read(reader, *arguments)
 
-    say("spec", _SAYS_WHEN[before.kind], read_spec, form, now)
-    say("topic", ("topic",), read_topic, form.topic)
-    say("args", ("payload",), read_payload, form.payload)
-    say("priority", ("priority",), lambda: read_number("priority", form.priority) or 0)
-    say("max_attempts", ("max_attempts",), read_number, "max_attempts", form.max_attempts)
-    say("catch_up", ("catch_up",), read_catch_up, form.catch_up)
-    say("metadata", ("metadata",), read_metadata, form.metadata)
-    return said, reading.problems
+    change("spec", _TIMETABLE_FIELDS[before.kind], read_spec, form, now)
+    change("topic", ("topic",), read_topic, form.topic)
+    change("args", ("payload",), read_payload, form.payload)
+    change("priority", ("priority",), lambda: read_number("priority", form.priority) or 0)
+    change("max_attempts", ("max_attempts",), read_number, "max_attempts", form.max_attempts)
+    change("catch_up", ("catch_up",), read_catch_up, form.catch_up)
+    change("metadata", ("metadata",), read_metadata, form.metadata)
+    return changes, reading.problems
 
 
 def refused(error: pulse.PulseError) -> tuple[str, str]:
-    """Return the field that the server refused, and its sentence in the words of the form.
+    """Return the field that the server refused, and the sentence in the words of the form.
 
-    The field is empty when the sentence is about none of them.
+    The field is empty if the error is about none of them.
     """
     if isinstance(error, pulse.AlreadyExists):
-        return "name", "Another schedule has this name already. Choose another one, or edit that schedule."
+        return "name", "Another schedule already has this name. Choose another one, or edit that schedule."
     named, _, rest = str(error).partition(" ")
     if named not in _FIELD_OF:
         return "", str(error)
-    field, spoken = _FIELD_OF[named]
-    return field, f"{spoken} {rest}"
+    field, name = _FIELD_OF[named]
+    return field, f"{name} {rest}"
 
 
-# ------------------------------------------------------------ when
+# ------------------------------------------------------------ timetable
 
 
 def read_spec(form: ScheduleForm, now: datetime) -> pulse.Cron | pulse.Every | pulse.At:
-    """Return when the form says that it fires. Raises InvalidField."""
+    """Return the timetable of the form. Raises InvalidField."""
     if form.kind == "interval":
         return pulse.Every(read_span(form.every))
     time_zone = form.time_zone.strip()
     if not time_zone:
-        raise InvalidField("time_zone", "Name a time zone, such as Europe/Paris or UTC.")
+        raise InvalidField("time_zone", "Enter a time zone, such as Europe/Paris or UTC.")
     if form.kind == "once":
         return pulse.At(read_moment(form.at.strip(), time_zone, now))
     expression = form.cron.strip()
     if not expression:
-        raise InvalidField("cron", "Write an expression, such as 0 9 * * 1-5 or @daily.")
-    # One that names its own zone means that one, whatever the field beside it holds.
+        raise InvalidField("cron", "Enter an expression, such as 0 9 * * 1-5 or @daily.")
+    # A zone inside the expression takes precedence over the field.
     return pulse.Cron(expression, own_zone(expression) or time_zone)
 
 
-def says_when(form: ScheduleForm) -> bool:
-    """True once something stands in the field of the form's kind."""
+def has_timetable(form: ScheduleForm) -> bool:
+    """True if the field of the form's kind is not empty."""
     return bool({"cron": form.cron, "interval": form.every, "once": form.at}[form.kind].strip())

@@ -1,4 +1,4 @@
-"""A schedule as a page names it, and when it fires in plain words."""
+"""The name of a schedule, and its timetable in words."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SHORT_ID = 12
 @dataclass(frozen=True, slots=True)
 class ScheduleWords:
     name: str
-    """What it is called; the end of its id if it has no name."""
+    """Its name; the end of its id if it has none."""
     has_name: bool
     when: str
-    """Empty for a moment, which is shown as one."""
+    """Empty for a one-time schedule, which has `moment`."""
     moment: datetime | None
-    """Of a schedule that fires once."""
+    """Of a one-time schedule."""
     expression: str
-    """Of a cron schedule, as it was given; empty when `when` is that already."""
+    """Of a cron schedule; empty if `when` is the expression."""
     time_zone: str
     """Of a cron schedule."""
 
 
 def called(schedule: pulse.ScheduleInfo) -> str:
-    """Return what a sentence calls the schedule: its name, or its whole id."""
+    """Return the name of a schedule in sentences: its name, or its id."""
     return printable.one_line(schedule.name or schedule.id)
 
 
@@ -41,7 +41,7 @@ def schedule_words(schedule: pulse.ScheduleInfo) -> ScheduleWords:
 
 
 def spec_words(spec: pulse.Cron | pulse.Every | pulse.At) -> tuple[str, datetime | None, str, str]:
-    """Return the words, the moment, the expression and the zone of what a schedule fires by."""
+    """Return the words, the moment, the expression and the zone of a timetable."""
     match spec:
         case pulse.Every(interval):
             return interval_words(interval), None, "", ""
