@@ -42,7 +42,7 @@ def connection(address: str) -> http.client.HTTPConnection:
 def main() -> int:
     address = os.environ.get("PULSE_HTTP_ADDR", "").strip()
     if not address:
-        print("PULSE_HTTP_ADDR is not set, so there is nobody to ask.")
+        print("PULSE_HTTP_ADDR is not set, so there is no health page.")
         return 1
     try:
         asked = connection(address)
