@@ -1,4 +1,4 @@
-"""Runs the scenarios that are named, or those of the table, and tells medians with their spread."""
+"""Runs the named scenarios, or those of the table, and prints medians with their spread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from benchmarks import machine, peering, report
 from benchmarks.document import Document
-from benchmarks.figures import Figure, tell
+from benchmarks.figures import Figure, print_figure
 from benchmarks.scenarios import (
     auth,
     bulk,
@@ -107,7 +107,7 @@ def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Docume
     def take(measured: Sequence[Figure]) -> None:
         figures.extend(measured)
         for figure in measured:
-            tell(figure)
+            print_figure(figure)
 
     for name in names:
         take(_run(SCENARIOS[name](stand)))

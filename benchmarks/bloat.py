@@ -23,7 +23,7 @@ class Bloat(NamedTuple):
 
 
 async def look(connection: asyncpg.Connection[asyncpg.Record]) -> Bloat:
-    """Measure the table. What sessions have counted of dead rows is told a second or so late."""
+    """Measure the table. Counts of dead rows are about a second late."""
     row = await connection.fetchrow(_LOOK)
     assert row is not None
     return Bloat(*row)

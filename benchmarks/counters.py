@@ -35,7 +35,7 @@ class Transactions(NamedTuple):
 async def read_transactions(server_dsn: str, dsn: str, *, when_all_left: bool = True) -> Transactions:
     """Return the counts of the database that `dsn` names, asked through a connection to another one.
 
-    Waits until nobody is connected to it: backends that end leave nothing uncounted.
+    Waits until no session is connected to it: ended backends have reported all their counts.
     """
     database = urlsplit(dsn).path.lstrip("/")
     connection = await asyncpg.connect(server_dsn)

@@ -18,7 +18,7 @@ class Document:
     figures: Sequence[Figure]
     repeats: int
     disturbed_runs: int = 0
-    """How many of the runs that count had strangers on the machine."""
+    """How many of the runs that count were disturbed by other processes."""
     is_trial: bool = False
     verdicts: Sequence[Verdict] = ()
     """What scenarios that judge have found."""

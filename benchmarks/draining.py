@@ -23,7 +23,7 @@ _FINISHED = "SELECT count(*) FROM pulse.jobs WHERE finished_at IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain took. CPU is in microseconds per job, and empty where it cannot be told."""
+    """What a drain took. CPU is in microseconds per job, and empty where it cannot be measured."""
 
     rate: float
     cpu: Mapping[str, float]
@@ -63,7 +63,7 @@ async def drain(
             if stand.postmaster is not None:
                 trees["Postgres"] = [stand.postmaster]
             before = _cpu(trees)
-            with stand.strangers.watched():
+            with stand.background.watched():
                 crew.let_loose()
                 await crew.has_started(jobs)
                 if is_all:

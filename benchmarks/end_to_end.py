@@ -66,7 +66,7 @@ async def run_load(
             else None
         )
         statements = sum([await server.statements() for server in servers])
-        with stand.strangers.watched():
+        with stand.background.watched():
             begin = time.time()
             await produce(clients, producers, jobs)
             await crew.has_started(jobs + _WARM_UP)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-# Where less is better, the share of a limit is told the other way round, so that 1 is the limit everywhere.
+# Where less is better, the share of a limit is inverted, so that 1 is the limit everywhere.
 _LESS_IS_BETTER = frozenset({"ms", "µs/job", "per job"})
 
 
@@ -73,7 +73,7 @@ def written(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def tell(figure: Figure) -> None:
+def print_figure(figure: Figure) -> None:
     """Print the figure as a line."""
     least, most = figure.spread
     remarks = [f"{figure.share:.2f} of raw {figure.of}"] if figure.share is not None else []

@@ -36,7 +36,7 @@ async def main(address: str, concurrency: str, path: str) -> None:
         if is_first:
             recording.hit(args["t"], time.time())
         if args["end"] == DISCARDED:
-            raise pulse.Discard("nobody wants it")
+            raise pulse.Discard("not wanted")
         if args["end"] == FAILS_ONCE and is_first:
             raise RuntimeError("it does not work at first")
 

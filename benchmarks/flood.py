@@ -1,6 +1,6 @@
-"""A process that tries wrong passwords as fast as it is told to: `python -m benchmarks.flood ADDRESS RATE`.
+"""A process that tries wrong passwords at a given rate: `python -m benchmarks.flood ADDRESS RATE`.
 
-Ends on SIGTERM, with a line that tells how many it made per second and what became of them.
+Ends on SIGTERM, and prints how many it made per second and their outcomes.
 """
 
 from __future__ import annotations

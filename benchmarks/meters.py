@@ -1,4 +1,4 @@
-"""CPU and memory of process trees, from /proc. Where there is none, nothing is told."""
+"""CPU and memory of process trees, from /proc. Where there is none, nothing is reported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import NamedTuple
 IS_AVAILABLE = Path("/proc/stat").exists()
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# In the first line of /proc/stat: user, nice, system, and what the host gave to somebody else. Interrupts are
-# left out, since no process is charged for them: those of our own packets would look like a stranger's work.
+# In the first line of /proc/stat: user, nice, system, and what the host gave to other guests. Interrupts are
+# left out, since no process is charged for them: those of our own packets would look like background load.
 _BUSY_COLUMNS = (0, 1, 2, 7)
 
 
@@ -74,19 +74,19 @@ def machine_cpu_seconds() -> float:
     return sum(int(columns[column]) for column in _BUSY_COLUMNS) / _TICKS_PER_SECOND
 
 
-class Strangers:
-    """Watches what others use of the machine while something is measured."""
+class BackgroundLoad:
+    """The CPU that other processes use while something is measured."""
 
     def __init__(self, postmaster: int | None) -> None:
-        """With a Postgres whose process cannot be seen, nobody can be told from it: see `can_tell`."""
+        """If the process of Postgres is unknown, its CPU cannot be subtracted: see `is_measurable`."""
         self._ours = (os.getpid(), postmaster or os.getpid())
-        self.can_tell = IS_AVAILABLE and postmaster is not None
+        self.is_measurable = IS_AVAILABLE and postmaster is not None
         self._cpu = 0.0
         self._wall = 0.0
 
     @property
     def cores(self) -> float:
-        """How many cores strangers used on average while they were watched, since the last `forget`."""
+        """How many cores other processes used on average in `watched`, since the last `forget`."""
         return max(0.0, self._cpu) / self._wall if self._wall else 0.0
 
     def forget(self) -> None:
@@ -95,7 +95,7 @@ class Strangers:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch for the length of the block: put it around what the clock of the figure runs for."""
-        if not self.can_tell:
+        if not self.is_measurable:
             yield
             return
         began, strange = time.monotonic(), self._strange_seconds()

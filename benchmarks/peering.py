@@ -38,7 +38,7 @@ async def prepare(names: Sequence[str]) -> Sequence[str]:
 
 
 async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
-    """Return what a peer reached. One that fails is told of and left out: the others are not to blame."""
+    """Return what a peer reached. One that fails is reported and left out; the others run."""
     from benchmarks import peers
 
     try:

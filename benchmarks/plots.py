@@ -57,7 +57,7 @@ def bar_chart(
         f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{height - 1}" rx="8" fill="{_BACKGROUND}" '
         f'stroke="{_BORDER}"/>',
         _text(20, 28, title, size=16, weight=600),
-        _text(20, 48, "; ".join([*about, *_legend(series)]), size=12, colour=_FAINT),
+        _text(20, 48, "; ".join([*about, *_legend(series)]), size=12, color=_FAINT),
     ]
     for number, row in enumerate(rows):
         parts += _row(row, _TOP + number * pitch, per_row, scale)
@@ -69,7 +69,7 @@ def _legend(series: Sequence[str]) -> list[str]:
 
 
 def _row(row: Row, top: int, per_row: int, scale: _Scale) -> list[str]:
-    colours = _OURS if row.is_ours else _LIMIT if row.is_limit else _THEIRS
+    colors = _OURS if row.is_ours else _LIMIT if row.is_limit else _THEIRS
     weight = 700 if row.is_ours else 400
     middle = top + per_row * _BAR // 2
     parts = [_text(_LABELS - 10, middle + 4, row.label, weight=weight, anchor="end")]
@@ -77,12 +77,12 @@ def _row(row: Row, top: int, per_row: int, scale: _Scale) -> list[str]:
     for number, value in enumerate(row.values):
         y = first + number * _BAR
         if value is None:
-            parts.append(_text(_LABELS + 6, y + 14, "–", colour=_FAINT))
+            parts.append(_text(_LABELS + 6, y + 14, "–", color=_FAINT))
             continue
         length = scale.length(value)
         parts.append(
             f'<rect x="{_LABELS}" y="{y + 1}" width="{length:.1f}" height="{_BAR - 2}" rx="2" '
-            f'fill="{colours[number % 2]}"/>'
+            f'fill="{colors[number % 2]}"/>'
         )
         parts.append(_text(_LABELS + length + 6, y + 14, written(value), weight=weight))
     return parts
@@ -96,11 +96,11 @@ def _text(
     size: int = 13,
     weight: int = 400,
     anchor: str = "start",
-    colour: str = _TEXT,
+    color: str = _TEXT,
 ) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
-        f'fill="{colour}">{escape(words)}</text>'
+        f'fill="{color}">{escape(words)}</text>'
     )
 
 

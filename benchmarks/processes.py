@@ -28,7 +28,7 @@ class Server:
     address: str
     pid: int
     socket: Path | None
-    """Where its metrics are, if it was told to have any."""
+    """Where its metrics are, if it has any."""
 
     async def metrics(self) -> str:
         assert self.socket is not None, "this server was started without metrics"

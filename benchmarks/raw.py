@@ -112,7 +112,7 @@ async def _insert(stand: Stand, copy: bool, count: int) -> float:
                 await connection.execute(_INSERT, *zip(*rows, strict=True))
 
     async with _queue(stand, count) as (_, connections):
-        with stand.strangers.watched():
+        with stand.background.watched():
             began = time.perf_counter()
             await asyncio.gather(*map(insert, connections))
             return jobs / (time.perf_counter() - began)
@@ -158,7 +158,7 @@ async def _cycle(stand: Stand, count: int) -> Drained:
         for _ in range(jobs // INSERT_BATCH):
             await connections[0].execute(_INSERT, *zip(*_rows(INSERT_BATCH), strict=True))
         await stand.settle(dsn)
-        with stand.strangers.watched():
+        with stand.background.watched():
             before, began = _postgres_cpu(stand), time.perf_counter()
             done = sum(await asyncio.gather(*(work(*member) for member in enumerate(connections))))
             seconds, used = time.perf_counter() - began, _postgres_cpu(stand) - before
@@ -179,21 +179,21 @@ async def idle_latencies(stand: Stand) -> list[float]:
     taken: list[float] = []
     async with _queue(stand, 3) as (_, (producer, listener, claimer)):
         insert, claim = await producer.prepare(_INSERT_AND_NOTIFY), await claimer.prepare(_CLAIM)
-        told = asyncio.Event()
-        await listener.add_listener("queue", lambda *_: told.set())
+        notified = asyncio.Event()
+        await listener.add_listener("queue", lambda *_: notified.set())
 
-        async def claim_when_told(began: float) -> None:
-            await told.wait()
+        async def claim_when_notified(began: float) -> None:
+            await notified.wait()
             rows = await claim.fetch("bench", "holder", 10)
             taken.append((time.time() - began) * 1000)
             assert len(rows) == 1
 
-        with stand.strangers.watched():
+        with stand.background.watched():
             begin = time.time()
             for number in range(jobs):
                 await asyncio.sleep(max(0.0, begin + number * IDLE_GAP_SECONDS - time.time()))
-                told.clear()
-                claiming = asyncio.create_task(claim_when_told(time.time()))
+                notified.clear()
+                claiming = asyncio.create_task(claim_when_notified(time.time()))
                 await asyncio.gather(claiming, insert.fetch(*_rows(1)[0]))
     return taken
 

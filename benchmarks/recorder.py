@@ -1,4 +1,4 @@
-"""What a worker process tells its observer, through a mapped file: a hit costs a fraction of a microsecond.
+"""What a worker process reports to its observer, in a mapped file: a hit costs a fraction of a microsecond.
 
 Layout: count (u64), connected (u64), then pairs of doubles (submitted, started), in seconds of one clock.
 Once the file is full, the oldest pairs are written over.

@@ -1,4 +1,4 @@
-"""Runs in turn, repeated, and once more where strangers used the machine meanwhile."""
+"""Runs in turn, repeated, and once more where other processes used the machine meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.meters import machine_cpu_seconds
 from benchmarks.stand import Stand
 
 # Judged by the noise alone, never by the result: else one would pick the runs that one likes.
-STRANGERS_ALLOWED_CORES = 0.25
+BACKGROUND_ALLOWED_CORES = 0.25
 EXTRA_RUNS = 3
 _QUIET_LOOK_SECONDS = 0.5
 _QUIET_PATIENCE_SECONDS = 10
@@ -24,7 +24,7 @@ Runs: TypeAlias = Mapping[str, Callable[[], Awaitable[Result]]]
 async def in_turn(stand: Stand, runs: Runs[Result]) -> dict[str, list[Result]]:
     """Return the results of every run, repeated as often as the stand says.
 
-    The runs alternate, so that a machine that changes its pace changes all of them. One in which strangers
+    The runs alternate, so that a machine that changes its pace changes all of them. One in which others
     used too much is made again, up to three times for each name; the least disturbed one counts.
     """
     results: dict[str, list[Result]] = {name: [] for name in runs}
@@ -32,13 +32,13 @@ async def in_turn(stand: Stand, runs: Runs[Result]) -> dict[str, list[Result]]:
     for _ in range(stand.repeats):
         for name, run in runs.items():
             cores, result = await _watched(stand, run)
-            while cores > STRANGERS_ALLOWED_CORES and extra[name]:
+            while cores > BACKGROUND_ALLOWED_CORES and extra[name]:
                 extra[name] -= 1
                 print(f"{name}: others used {cores:.2f} cores at the best; once more", file=sys.stderr)
                 cores_again, result_again = await _watched(stand, run)
                 if cores_again < cores:
                     cores, result = cores_again, result_again
-            stand.disturbed_runs += cores > STRANGERS_ALLOWED_CORES
+            stand.disturbed_runs += cores > BACKGROUND_ALLOWED_CORES
             results[name].append(result)
     return results
 
@@ -49,11 +49,11 @@ async def repeated(stand: Stand, name: str, run: Callable[[], Awaitable[Result]]
 
 
 async def _watched(stand: Stand, run: Callable[[], Awaitable[Result]]) -> tuple[float, Result]:
-    if stand.strangers.can_tell and not stand.is_trial:
+    if stand.background.is_measurable and not stand.is_trial:
         await _quiet()
-    stand.strangers.forget()
+    stand.background.forget()
     result = await run()
-    return stand.strangers.cores, result
+    return stand.background.cores, result
 
 
 async def _quiet() -> None:
@@ -62,5 +62,5 @@ async def _quiet() -> None:
     while time.monotonic() < deadline:
         before = machine_cpu_seconds()
         await asyncio.sleep(_QUIET_LOOK_SECONDS)
-        if machine_cpu_seconds() - before < STRANGERS_ALLOWED_CORES * _QUIET_LOOK_SECONDS:
+        if machine_cpu_seconds() - before < BACKGROUND_ALLOWED_CORES * _QUIET_LOOK_SECONDS:
             return

@@ -18,7 +18,7 @@ IMAGES = DOCS / "images"
 
 
 class MissingBlock(Exception):
-    """The page has no place for a block, which its name tells."""
+    """The page has no place for the named block."""
 
 
 def write(document: Document, page: Path = PAGE, images: Path = IMAGES) -> None:

@@ -17,7 +17,7 @@ class Column(Generic[Moment]):
     name: str
     unit: str
     read: Callable[[Moment], float | None]
-    """None where there is nothing to tell."""
+    """None where there is no value."""
 
 
 def as_table(columns: Sequence[Column[Moment]], moments: Mapping[str, Moment]) -> str:
@@ -38,9 +38,11 @@ def as_figures(
     """Return one figure for each column. Its repeats are the moments, in their order."""
     figures = []
     for column in columns:
-        told = {when: value for when, moment in moments.items() if (value := column.read(moment)) is not None}
-        if told:
-            first, *_, last = [*told, *told]
+        values = {
+            when: value for when, moment in moments.items() if (value := column.read(moment)) is not None
+        }
+        if values:
+            first, *_, last = [*values, *values]
             note = f"{first} … {last}"
-            figures.append(Figure(scenario, column.name, column.unit, list(told.values()), note))
+            figures.append(Figure(scenario, column.name, column.unit, list(values.values()), note))
     return figures

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from benchmarks.crew import WORKER, Crew, CrewMember
-from benchmarks.meters import Strangers, find_postmaster
+from benchmarks.meters import BackgroundLoad, find_postmaster
 from benchmarks.processes import Server, end, serving_address, until
 from benchmarks.recorder import CAPACITY, Recording
 from benchmarks.verdicts import Verdict
@@ -64,7 +64,7 @@ class Stand:
         self.is_trial = is_trial
         self.disturbed_runs = 0
         self.verdicts: list[Verdict] = []
-        self.strangers = Strangers(None)
+        self.background = BackgroundLoad(None)
         self.postmaster: int | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="pulse-bench-")
         data = self.folder / "data"
@@ -97,16 +97,16 @@ class Stand:
         self._folder.cleanup()
 
     async def look_around(self) -> None:
-        """Find the process of the database, so that its CPU can be told from that of strangers."""
+        """Find the process of the database, so that its CPU can be separated from that of other processes."""
         connection = await asyncpg.connect(self.server_dsn)
         try:
-            told = Path(await connection.fetchval("SHOW data_directory"))
+            reported = Path(await connection.fetchval("SHOW data_directory"))
         finally:
             await connection.close()
         # In a namespace of its own the server may know its directory by another name than we do.
         own = [self.folder / "data" / "postgres"] if self._postgres else []
-        self.postmaster = next(filter(None, map(find_postmaster, [*own, told])), None)
-        self.strangers = Strangers(self.postmaster)
+        self.postmaster = next(filter(None, map(find_postmaster, [*own, reported])), None)
+        self.background = BackgroundLoad(self.postmaster)
 
     @asynccontextmanager
     async def empty_database(self) -> AsyncIterator[str]:

@@ -15,7 +15,7 @@ class StatementTimes(NamedTuple):
     sent: int
     mean_ms: float
     p99_ms: float
-    """As near as the buckets tell: between two bounds the values are taken to lie evenly."""
+    """As exact as the buckets: values are assumed to be spread evenly between two bounds."""
 
 
 def statement_times(before: str, after: str, statement: str) -> StatementTimes:

@@ -13,7 +13,7 @@ from benchmarks.filling import TOPIC
 from benchmarks.scenarios.load import payload
 
 _TICK_SECONDS = 0.02
-# Calls under way: a server that does not keep up is not drowned, and what it did not take in is told.
+# Calls under way: a server that does not keep up is not drowned, and what it did not accept is reported.
 _MOST_CALLS = 16
 # What one call carries at the most, if the producer was held up.
 _MOST_JOBS = 1_000

@@ -50,7 +50,7 @@ COLUMNS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 
 def side_by_side(figures: Figures) -> str:
-    """Return one row for each system, pulse first. Columns that nobody has a figure for are left out."""
+    """Return one row for each system, pulse first. Columns without a figure are left out."""
     rows = []
     for system in sorted(figures.systems, key=lambda name: name != OURS):
         cells = []

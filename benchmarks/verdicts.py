@@ -9,7 +9,7 @@ from itertools import combinations
 
 from benchmarks.figures import written
 
-# The beginning tells nothing: caches fill, pools grow, the first passes of retention are still to come.
+# The beginning means nothing: caches fill, pools grow, the first passes of retention are still to come.
 _WARM_UP_SHARE = 1 / 3
 # Fewer values than this after the warm-up have no trend worth the name.
 _FEWEST = 8
@@ -18,14 +18,14 @@ _FEWEST = 8
 @dataclass(frozen=True, slots=True)
 class Verdict:
     about: str
-    told: str
+    reason: str
     is_good: bool | None
-    """None: what was seen does not suffice to tell."""
+    """None: not enough data to judge."""
 
     @property
     def line(self) -> str:
         mark = {True: "ok  ", False: "FAIL", None: "?   "}[self.is_good]
-        return f"{mark} {self.about}: {self.told}"
+        return f"{mark} {self.about}: {self.reason}"
 
 
 def slope(values: Sequence[float]) -> float:
@@ -43,24 +43,24 @@ def stays_flat(
     """
     judged = _judged(by_minute)
     if len(judged) < _FEWEST:
-        return Verdict(about, f"{len(judged)} minutes after the warm-up are too few to tell", None)
+        return Verdict(about, f"{len(judged)} minutes after the warm-up are too few to judge", None)
     per_minute, median = slope(judged), statistics.median(judged)
     growth = per_minute * (len(judged) - 1)
-    told = (
+    reason = (
         f"median {written(median)} {unit}, trend {per_minute * 60:+.2f} {unit} an hour over the last "
         f"{len(judged)} minutes"
     )
-    return Verdict(about, told, growth <= max(tolerance * median, spare))
+    return Verdict(about, reason, growth <= max(tolerance * median, spare))
 
 
 def stays_bounded(about: str, unit: str, by_minute: Sequence[float], *, tolerance: float) -> Verdict:
     """Judge values of one a minute that go up and down: the last third reaches no higher than the second."""
     third = len(by_minute) // 3
     if third < _FEWEST:
-        return Verdict(about, f"{len(by_minute)} minutes are too few to tell", None)
+        return Verdict(about, f"{len(by_minute)} minutes are too few to judge", None)
     before, last = max(by_minute[third : 2 * third]), max(by_minute[2 * third :])
-    told = f"at most {written(before)} {unit} in the second third, {written(last)} {unit} in the last"
-    return Verdict(about, told, last <= before * (1 + tolerance))
+    reason = f"at most {written(before)} {unit} in the second third, {written(last)} {unit} in the last"
+    return Verdict(about, reason, last <= before * (1 + tolerance))
 
 
 def _judged(by_minute: Sequence[float]) -> Sequence[float]:

@@ -1,6 +1,6 @@
 """A worker process whose handler does nothing but record that it ran: `python -m benchmarks.worker`.
 
-It says when it is prepared, and takes jobs once it is told to, by a line each.
+It prints a line when it is prepared, and claims jobs once it reads one.
 """
 
 from __future__ import annotations

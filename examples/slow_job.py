@@ -36,13 +36,13 @@ async def main(seconds: float) -> None:
     job_id = unfinished[0] if unfinished else (await slow_job.enqueue(seconds)).id
     print(f"job {job_id} was {'left by an earlier run' if unfinished else 'submitted'}", flush=True)
     worker = asyncio.create_task(p.run())
-    told = ""
+    shown = ""
     while not worker.done():
         job = await p.get_job(job_id)
         news = f"{job.status}, attempt {job.attempts}, last error: {job.last_error}"
-        if news != told:
+        if news != shown:
             print(news, flush=True)
-            told = news
+            shown = news
         if job.status.is_finished:
             worker.cancel()
         await asyncio.wait({worker}, timeout=0.5)

@@ -5,7 +5,7 @@
     python examples/tracing.py       # terminal 2: this; the request, and the worker of its jobs
 
 A real application sets its provider in the same way, with an exporter that sends to a collector. pulsed joins
-in, with a span for each claim, if OTEL_EXPORTER_OTLP_ENDPOINT tells it where that collector is.
+in, with a span for each claim, if OTEL_EXPORTER_OTLP_ENDPOINT has the address of that collector.
 PULSE_ADDR=host:port says where pulsed is, unless it is localhost:50051.
 """
 

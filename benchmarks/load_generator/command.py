@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pulse
 from benchmarks.load_generator import options as command_line
-from benchmarks.load_generator import telling
+from benchmarks.load_generator import results
 from benchmarks.load_generator.cleaning import clean_up
 from benchmarks.load_generator.generating import Run
 from benchmarks.load_generator.options import Load, NoPassword, client_for, password_for
@@ -39,14 +39,14 @@ async def _run(options: argparse.Namespace, password: str | None) -> int:
         try:
             await _until_interrupted(run)
         finally:
-            for line in telling.lines(load, run.measured):
+            for line in results.lines(load, run.measured):
                 print(line)
             if not load.keeps:
                 print(await clean_up(producer, identity, load.topic))
             if worker is not None:
                 await worker.close()
     if options.json:
-        telling.write(options.json, load, run.measured)
+        results.write(options.json, load, run.measured)
     return int(bool(run.measured.refused) or not run.measured.submits)
 
 

@@ -68,7 +68,7 @@ class Run:
                 number += 1
                 self.measured.due = number
                 if time.perf_counter() - began > 2 * load.seconds:
-                    break  # the server takes less than half of the rate: what was due is told
+                    break  # the server takes less than half of the rate: the number due is reported
         self.measured.seconds = time.perf_counter() - began
 
     async def _submit(self, number: int, due_at: float, payload: str, calls: asyncio.Semaphore) -> None:

@@ -26,7 +26,7 @@ NAMES = (
 
 
 async def prepare(names: Sequence[str]) -> list[str]:
-    """Install what these peers need, once for all. Returns those that can run; tells why others cannot."""
+    """Install what these peers need, once for all. Returns those that can run; prints why others cannot."""
     from benchmarks.peers import catalogue
 
     return await catalogue.prepare(names)
@@ -35,7 +35,7 @@ async def prepare(names: Sequence[str]) -> list[str]:
 async def measure(stand: Stand, name: str, scenario: str) -> list[Figure]:
     """Measure one peer that is prepared, with the method of that scenario.
 
-    Returns nothing where the peer has no such way of working, or when it failed: that is told in a sentence,
+    Returns nothing where the peer has no such way of working, or when it failed: the reason is printed,
     and takes no figure away from the others.
     """
     from benchmarks.peers import catalogue

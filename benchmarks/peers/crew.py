@@ -84,9 +84,9 @@ class Runner:
     @property
     def versions(self) -> str:
         """Of the peer, what it runs on and where it stores its jobs; the first and the last ones suffice."""
-        told = list(self.installed.versions.items())
+        versions = list(self.installed.versions.items())
         last = 2 if self.peer.store == "redis" else 1
-        return ", ".join(f"{name} {version}" for name, version in (told[0], *told[-last:]))
+        return ", ".join(f"{name} {version}" for name, version in (versions[0], *versions[-last:]))
 
     def about(self, shift: Shift) -> str:
         return f"{self.versions}; {self.peer.crew(shift).settings}"

@@ -16,7 +16,7 @@ from tools.environment import call
 
 _INSTALL_LIMIT = timedelta(minutes=10)
 _OLDEST_NODE = 22
-_TELL_VERSIONS = """
+_PRINT_VERSIONS = """
 import importlib.metadata, json, platform, sys
 versions = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
 print(json.dumps({**versions, "Python": platform.python_version()}))
@@ -46,8 +46,8 @@ class PythonEnvironment:
         _run([_python_from(self.oldest_python), "-m", "venv", folder])
         _run([interpreter, "-m", "pip", "install", "--quiet", *self.packages])
         names = [_bare_name(package) for package in self.packages]
-        told = _run([interpreter, "-c", _TELL_VERSIONS, *names])
-        return Installed(interpreter, folder, json.loads(told.splitlines()[-1]))
+        printed = _run([interpreter, "-c", _PRINT_VERSIONS, *names])
+        return Installed(interpreter, folder, json.loads(printed.splitlines()[-1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""graphile-worker, tuned as its page on performance tells: a local queue and completions in batches."""
+"""graphile-worker, tuned as its page on performance recommends: a local queue and completions in batches."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ IDLE = 200
 PRODUCERS = 8
 _BATCH = 1_000
 _IDLE_GAP_SECONDS = 0.02
-# A drain that takes longer is told by what it has done until then.
+# A drain that takes longer is cut off and reported by what it has done until then.
 _DRAIN_CAP_SECONDS = 15
 _E2E_CAP_SECONDS = 60
 
@@ -40,7 +40,7 @@ async def submit(stand: Stand, runner: Runner) -> list[Figure]:
         jobs = stand.sized(SUBMITTED)
         async with fresh_store(stand, runner.peer.store) as store:
             await _install(runner, store)
-            with stand.strangers.watched():
+            with stand.background.watched():
                 return jobs / await runner.run(store, "produce", jobs, PRODUCERS, 0)
 
     rates = await repeated(stand, runner.peer.name, run)
@@ -55,7 +55,7 @@ async def bulk(stand: Stand, runner: Runner) -> list[Figure]:
         jobs = stand.sized(BULK)
         async with fresh_store(stand, runner.peer.store) as store:
             await _install(runner, store)
-            with stand.strangers.watched():
+            with stand.background.watched():
                 return jobs / await runner.run(store, "bulk", jobs, _BATCH)
 
     rates = await repeated(stand, runner.peer.name, run)
@@ -95,11 +95,11 @@ async def _drain_copy(stand: Stand, runner: Runner, template: Store, jobs: int, 
         fresh_store(stand, runner.peer.store, template) as store,
         runner.crew(store, shift) as watch,
     ):
-        # A peer that its own command line starts does not wait: its first hit tells that it is up.
+        # A peer that its own command line starts does not wait: its first hit shows that it is up.
         await watch.until(
             lambda: watch.connected >= shift.processes or watch.hits > 0, START_SECONDS, "it did not start"
         )
-        with stand.strangers.watched():
+        with stand.background.watched():
             watch.let_loose()
             await watch.until(lambda: watch.hits > 0, START_SECONDS, "no job has started")
             is_finished = await runner.finish(store, watch, jobs, _DRAIN_CAP_SECONDS)
@@ -132,7 +132,7 @@ async def _run_e2e(stand: Stand, runner: Runner, shift: Shift) -> tuple[float, l
         async with runner.crew(store, shift) as watch:
             await warm_up(runner, store, watch, shift.processes)
             all_jobs = watch.hits + producers + jobs
-            with stand.strangers.watched():
+            with stand.background.watched():
                 begin = time.time()
                 await runner.run(store, "produce", jobs, producers, 0)
                 await runner.finish(store, watch, all_jobs, _E2E_CAP_SECONDS)
@@ -157,7 +157,7 @@ async def _run_idle(stand: Stand, runner: Runner, shift: Shift) -> list[float]:
         async with runner.crew(store, shift) as watch:
             await warm_up(runner, store, watch, shift.processes)
             all_jobs = watch.hits + 1 + jobs
-            with stand.strangers.watched():
+            with stand.background.watched():
                 begin = time.time()
                 await runner.run(store, "produce", jobs, 1, _IDLE_GAP_SECONDS)
                 if not await runner.finish(store, watch, all_jobs, START_SECONDS):

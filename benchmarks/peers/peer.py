@@ -15,7 +15,7 @@ _CONNECTIONS_FOR_WORKERS = 80
 
 
 class PeerFailed(Exception):
-    """A peer did not do what the method asked of it; the message tells what it said last."""
+    """A peer did not do what the method required; the message has its last output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class PostgresStore:
 async def postgres_store(stand: Stand, template: PostgresStore | None) -> AsyncIterator[PostgresStore]:
     name = f"bench_{uuid.uuid4().hex[:12]}"
     if template:
-        await template.close()  # Postgres copies no database that somebody is connected to.
+        await template.close()  # Postgres copies no database that has sessions.
     source = template.database if template else "template0"
     await _execute(stand.server_dsn, f"CREATE DATABASE {name} TEMPLATE {source}")
     store = PostgresStore(urlunsplit(urlsplit(stand.server_dsn)._replace(path=f"/{name}")))

@@ -60,13 +60,15 @@ class RedisStore:
 
 
 def require_redis() -> str:
-    """Return the version of redis-server, or tell how to get one."""
+    """Return the version of redis-server, or raise how to get one."""
     if not shutil.which("redis-server"):
         raise LeftOut(
             "redis-server is not on the PATH (apt-get install redis-server, or brew install redis, brings it)"
         )
-    told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True, check=False).stdout
-    return next((word[2:] for word in told.split() if word.startswith("v=")), "of unknown version")
+    printed = subprocess.run(
+        ["redis-server", "--version"], capture_output=True, text=True, check=False
+    ).stdout
+    return next((word[2:] for word in printed.split() if word.startswith("v=")), "of unknown version")
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ async def measure(stand: Stand) -> list[Figure]:
         async with stand.database() as dsn, stand.pulsed(dsn) as server:
             payloads = [payload(number) for number in range(jobs)]
             await stand.settle(dsn)
-            with stand.strangers.watched():
+            with stand.background.watched():
                 return jobs / await preload(server.address, payloads)
 
     rates = await in_turn(stand, {NAME: run, **raw.insert_runs(stand)})

@@ -83,13 +83,13 @@ async def _run(stand: Stand) -> Outcome:
         _crowd(stand, server) as recordings,
     ):
         await asyncio.sleep(_SETTLE_SECONDS)
-        with stand.strangers.watched():
+        with stand.background.watched():
             statements, transactions, cores = await _rest(stand, dsn, server)
         at_rest = _memory(server)
         await fill(dsn, stand.sized(HELD), into=[HELD_TOPIC])
         await _all_held(server, stand.sized(HELD))
         held = _memory(server)
-        with stand.strangers.watched():
+        with stand.background.watched():
             rate = await _drain(stand, dsn, recordings)
         return Outcome(statements, transactions, cores, at_rest, held, _memory(server), rate)
 

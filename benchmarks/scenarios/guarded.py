@@ -1,4 +1,4 @@
-"""A drain through a server that is guarded in some way, told as a ratio to an open one."""
+"""A drain through a server that is guarded in some way, reported as a ratio to an open one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Another session holds a transaction open while a thousand jobs a second pass: dead rows stay.
 
 Workers are connected to one pulsed. Nine tenths of the jobs are submitted to another one, so that they are
-stored, found and claimed; the rest where the workers are, and handed over. Rows of a table tell, before the
+stored, found and claimed; the rest where the workers are, and handed over. Rows of a table show, before the
 transaction, while it is held, after its end and after a vacuum, what statements took, how long jobs waited,
 how large the table was, and how fast 20,000 jobs that had piled up were drained.
 """
@@ -116,7 +116,7 @@ class _Scene:
         async with steady(self._here, HANDED_OVER) as here, steady(self._there, RATE - HANDED_OVER) as there:
             before, count, began = await self._first.metrics(), self._crew.count, time.monotonic()
             self._crew.news()
-            with self._stand.strangers.watched():
+            with self._stand.background.watched():
                 await asyncio.sleep(seconds)
             taken = time.monotonic() - began
             after, rate = await self._first.metrics(), (self._crew.count - count) / taken
@@ -138,7 +138,7 @@ class _Scene:
         await self._there.pause(topic=TOPIC)
         await self._there.enqueue_many(TOPIC, [payload(number) for number in range(jobs)])
         before = self._crew.count
-        with self._stand.strangers.watched():
+        with self._stand.background.watched():
             began = time.monotonic()
             await self._there.resume(topic=TOPIC)
             await until(lambda: self._crew.count >= before + jobs, _PATIENCE_SECONDS)

@@ -42,7 +42,7 @@ async def latencies(stand: Stand, address: str, jobs: int) -> list[float]:
         for number in range(_WARM_UP):  # connections, prepared statements
             await p.enqueue(TOPIC, payload(number))
         await crew.has_started(_WARM_UP)
-        with stand.strangers.watched():
+        with stand.background.watched():
             begin = time.time()
             for number in range(jobs):
                 await asyncio.sleep(max(0.0, begin + number * GAP_SECONDS - time.time()))

@@ -63,7 +63,7 @@ async def nothing_unfinished(
 ) -> int:
     """Return once the database holds no unfinished job: committed, not merely handled.
 
-    Tells how often it asked, since each question is a transaction too.
+    Returns the number of queries it made, since each is a transaction too.
     """
     asked = 1
     while await connection.fetchval(_UNFINISHED, list(topics)):

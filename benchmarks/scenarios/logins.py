@@ -38,9 +38,9 @@ async def measure(stand: Stand) -> list[Figure]:
                 quiet.append(await latencies(stand, server.address, jobs))
                 async with _flood(other.address):
                     beside.append(await latencies(stand, server.address, jobs))
-                async with _flood(server.address) as told:
+                async with _flood(server.address) as measured:
                     flooded.append(await latencies(stand, server.address, jobs))
-                rates += told
+                rates += measured
     note = f"{statistics.median(rates):,.0f} bad logins/s"
     return [
         Figure("logins", f"{name}, p{share}", "ms", [percentile(run, share / 100) for run in runs], remark)
@@ -60,13 +60,13 @@ async def _flood(address: str) -> AsyncIterator[list[float]]:
         [sys.executable, "-m", "benchmarks.flood", address, str(BAD_LOGINS_PER_SECOND)],
         stdout=subprocess.PIPE,
     )
-    told: list[float] = []
+    measured: list[float] = []
     try:
-        yield told
+        yield measured
     finally:
         process.terminate()
         output, _ = await asyncio.to_thread(process.communicate, timeout=30)
-    told.append(json.loads(output)["per_second"])
+    measured.append(json.loads(output)["per_second"])
 
 
 @contextmanager

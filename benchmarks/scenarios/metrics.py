@@ -68,7 +68,7 @@ async def _scrape(stand: Stand, dsn: str) -> tuple[list[float], float]:
             text = await server.metrics()
             times.append((time.perf_counter() - began) * 1000)
     ready = count_of(text, "pulse_ready_jobs")
-    assert ready == JOBS // 10, f"the metrics tell of {ready} ready jobs"
+    assert ready == JOBS // 10, f"the metrics have {ready} ready jobs"
     taken, count = (
         count_of(text, f"pulse_statement_seconds_{what}", 'statement="ready_by_topic"')
         for what in ("sum", "count")

@@ -42,7 +42,7 @@ async def _run(stand: Stand, size: int, count: int) -> Both:
     jobs = stand.sized(count)
     async with stand.database() as dsn, stand.pulsed(dsn) as server:
         payloads = [sized_payload(number, size) for number in range(jobs)]
-        with stand.strangers.watched():
+        with stand.background.watched():
             seconds = await preload(server.address, payloads)
         await stand.settle(dsn)
         drained = await drain(stand, dsn, [server], [TOPIC], jobs)

@@ -1,7 +1,7 @@
 """Half of top speed for a long time, with jobs that fail: memory, sizes and latencies must stay as they are.
 
 Top speed is measured first. Then of twenty jobs one fails once and of a hundred one is discarded, finished
-jobs are kept for a minute, and autovacuum has its defaults. A table tells of each minute, and verdicts of the
+jobs are kept for a minute, and autovacuum has its defaults. A table shows each minute, and verdicts the
 whole. Retention has a pass every five minutes, so that sizes can be judged from about 25 minutes on.
 """
 
@@ -126,8 +126,8 @@ async def _all_ended(scene: Scene, submitted: int) -> Verdict:
         if completed + dead >= submitted or time.monotonic() > deadline:
             break
         await asyncio.sleep(0.5)
-    told = f"of {submitted:,} jobs {completed:,} completed and {dead:,} were discarded"
-    return Verdict("every job", told, completed + dead == submitted)
+    outcome = f"of {submitted:,} jobs {completed:,} completed and {dead:,} were discarded"
+    return Verdict("every job", outcome, completed + dead == submitted)
 
 
 async def _top_speed(scene: Scene, seconds: float) -> float:

@@ -29,5 +29,5 @@ async def _run(stand: Stand, producers: int) -> float:
         client(server.address) as p,
     ):
         await stand.settle(dsn)
-        with stand.strangers.watched():
+        with stand.background.watched():
             return jobs / await produce([p], producers, jobs)

@@ -1,1 +1,1 @@
-"""The demo: a server, a dashboard, workers and a story told from what really happened. See `__main__`."""
+"""The demo: a server, a dashboard, workers, and a narration of what really happened. See `__main__`."""

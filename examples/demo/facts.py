@@ -1,4 +1,4 @@
-"""What really happened, as the server tells it through the SDK. The story is told from this only."""
+"""What really happened, as read from the server through the SDK. The demo shows nothing else."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -79,7 +79,7 @@ async def take_tally(client: pulse.Pulse, ids: Collection[str]) -> Tally:
 
 
 def was_orphaned(job: pulse.JobInfo) -> bool:
-    """Tell whether an attempt at the job ended because its worker was not heard of any more."""
+    """Whether an attempt ended because its worker sent no more heartbeats."""
     return any(attempt.outcome == "lease_expired" for attempt in job.history)
 
 

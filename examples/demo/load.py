@@ -26,7 +26,7 @@ class Order:
 
 
 async def keep_up(scene: Scene, is_over: Callable[[], bool]) -> None:
-    """Submit jobs at their different rates, and tell how things stand now and then, until it is over."""
+    """Submit jobs at their different rates, and show the state of the queue now and then, until the end."""
     await _declare_schedules(scene.client)
     async with AsyncExitStack() as stack:
         tasks = [asyncio.create_task(_submit(scene.client, rate, orders)) for rate, orders in trades()]
@@ -88,7 +88,7 @@ async def _tell(scene: Scene) -> None:
         (sum(topic.waiting for topic in topics), "for later"),
         (sum(topic.dead_lettered for topic in topics), "in the dead letters"),
     ]
-    scene.narrator.tell("server", "jobs: " + ", ".join(f"{count} {words}" for count, words in counts))
+    scene.narrator.show("server", "jobs: " + ", ".join(f"{count} {words}" for count, words in counts))
 
 
 # ------------------------------------------------------------ what is ordered

@@ -14,7 +14,7 @@ _WHO_WIDTH = 8
 
 
 class Tone(StrEnum):
-    """How a line is meant, as the colour that says so."""
+    """How a line is meant, as the color that says so."""
 
     PLAIN = ""
     GOOD = "32"
@@ -23,7 +23,7 @@ class Tone(StrEnum):
     TITLE = "1"
 
 
-_COLOUR_OF = {
+_COLOR_OF = {
     "app": "1",
     "server": "35",
     "worker": "36",
@@ -36,12 +36,12 @@ _COLOUR_OF = {
 
 
 class Narrator:
-    """Writes to standard output, in colour if a terminal shows it and NO_COLOR does not forbid it."""
+    """Writes to standard output, in color if a terminal shows it and NO_COLOR does not forbid it."""
 
     def __init__(self) -> None:
         self._started_at = time.monotonic()
         is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        self._has_colour = is_terminal and not os.environ.get("NO_COLOR")
+        self._has_color = is_terminal and not os.environ.get("NO_COLOR")
         columns = shutil.get_terminal_size((_WIDEST + 1, 24)).columns
         self._width = min(max(40, columns - 1), _WIDEST)
         reconfigure = getattr(sys.stdout, "reconfigure", None)
@@ -59,15 +59,15 @@ class Narrator:
         self.paragraph(sentence)
         self.gap()
         for who, part in cast.items():
-            self._print(f"  {self._in(_COLOUR_OF.get(who, ''), f'{who:<{_WHO_WIDTH}}')}  {part}")
+            self._print(f"  {self._in(_COLOR_OF.get(who, ''), f'{who:<{_WHO_WIDTH}}')}  {part}")
         self.gap()
 
-    def tell(self, who: str, text: str, tone: Tone = Tone.PLAIN) -> None:
-        """Print what someone did."""
+    def show(self, who: str, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """Print what a process did."""
         clock = f"{self.seconds:6.1f} s"
         margin = " " * (len(clock) + _WHO_WIDTH + 4)
         first, *more = self._wrap(text, margin)
-        lead = f"{self._in(Tone.FAINT, clock)}  {self._in(_COLOUR_OF.get(who, ''), f'{who:<{_WHO_WIDTH}}')}"
+        lead = f"{self._in(Tone.FAINT, clock)}  {self._in(_COLOR_OF.get(who, ''), f'{who:<{_WHO_WIDTH}}')}"
         self._print(f"{lead}  {self._in(tone, first)}")
         for line in more:
             self._print(margin + self._in(tone, line))
@@ -81,7 +81,7 @@ class Narrator:
         self.gap()
 
     def paragraph(self, text: str) -> None:
-        """Print text that nobody in particular says."""
+        """Print text without a speaker."""
         for line in self._wrap(text, "  "):
             self._print("  " + self._in(Tone.FAINT, line))
 
@@ -94,7 +94,7 @@ class Narrator:
         """Print an address for the reader to open, so that it is not overlooked."""
         self._print("")
         self._print(f"  {self._in(Tone.TITLE, f'{name}: {address}')}")
-        self.paragraph("Open it in a browser and watch from there. Nobody is asked for a password here.")
+        self.paragraph("Open it in a browser and watch from there. It needs no password.")
 
     def gap(self) -> None:
         """Print an empty line."""
@@ -105,8 +105,8 @@ class Narrator:
         width = self._width - len(margin)
         return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
-    def _in(self, colour: str, text: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if colour and self._has_colour else text
+    def _in(self, color: str, text: str) -> str:
+        return f"\x1b[{color}m{text}\x1b[0m" if color and self._has_color else text
 
     @staticmethod
     def _print(line: str) -> None:

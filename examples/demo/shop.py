@@ -24,7 +24,7 @@ def register_office(p: pulse.Pulse) -> None:
     @p.job("payments/charge")
     async def charge(order: int, cents: int) -> None:
         await asyncio.sleep(random.uniform(0.3, 0.9))
-        if random.random() < 0.005:  # nothing that another attempt would mend
+        if random.random() < 0.005:  # nothing that another attempt would fix
             raise pulse.Discard(f"card ending in {random.randint(1000, 9999)} was declined (code 51)")
         if random.random() < 0.06:
             raise TimeoutError(f"the bank did not answer within 5.{random.randint(10, 99)} s (order {order})")

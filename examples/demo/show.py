@@ -32,7 +32,7 @@ class Show:
         self._seconds = seconds
         self._keep = keep
         self._narrator = Narrator()
-        self._stage = Stage(keep, self._tell_progress)
+        self._stage = Stage(keep, self._show_progress)
         self._scene: Scene | None = None
         self._dashboard = ""
         self._problem: Exception | None = None
@@ -55,7 +55,7 @@ class Show:
             self._doing.cancel()
 
     async def _until_interrupted(self, part: Coroutine[Any, Any, None]) -> None:
-        """Do a part to its end, or until Ctrl-C. What went wrong is told and kept as the problem."""
+        """Do a part to its end, or until Ctrl-C. An error is shown and kept as the problem."""
         self._doing = asyncio.create_task(part)
         await asyncio.wait({self._doing})
         if self._doing.cancelled():
@@ -65,7 +65,7 @@ class Show:
             self._problem = error
             is_silent = isinstance(error, pulse.Unavailable)
             reason = "The server does not answer any more." if is_silent else str(error)
-            self._narrator.tell("demo", f"has to stop. {reason}", Tone.BAD)
+            self._narrator.show("demo", f"has to stop. {reason}", Tone.BAD)
         elif error is not None:
             raise error
 
@@ -96,10 +96,10 @@ class Show:
             },
         )
         place = "a temporary directory" if self._keep is None else str(self._keep)
-        self._narrator.tell("server", f"starts, with a Postgres of its own in {place}")
+        self._narrator.show("server", f"starts, with a Postgres of its own in {place}")
         self._stage.start_server()
         address = await self._stage.address()
-        self._narrator.tell("server", f"answers at {address}")
+        self._narrator.show("server", f"answers at {address}")
         scene = self._scene = Scene(pulse.Pulse(address), self._stage, self._narrator, self._pause())
         self._stage.start_dashboard(address)
         await asyncio.gather(self._enter(scene, "worker A"), self._enter(scene, "worker B"))
@@ -108,10 +108,10 @@ class Show:
         return scene
 
     async def _enter(self, scene: Scene, worker: str, remark: str = "") -> None:
-        """Start a worker, and tell so once the server knows of it."""
+        """Start a worker, and show it once it is connected."""
         self._stage.start_worker(worker, scene.client.address)
         await scene.connected(worker)
-        self._narrator.tell(worker, f"is connected{remark}")
+        self._narrator.show(worker, f"is connected{remark}")
 
     async def _keep_a_load(self, scene: Scene, killed: str) -> None:
         end = "until you press Ctrl-C" if self._seconds is None else f"until {self._seconds:g} s are over"
@@ -131,7 +131,7 @@ class Show:
     async def _sum_up(self) -> None:
         has_server = not isinstance(self._problem, pulse.PulseError)
         if has_server and self._scene is not None and self._scene.submitted:
-            await summary.tell(self._scene)
+            await summary.show(self._scene)
 
     async def _clear_the_stage(self) -> None:
         if not self._stage.is_set:
@@ -157,9 +157,9 @@ class Show:
         spare = (self._remaining_seconds() + self._narrator.seconds - _STORY_SECONDS) / (_ACTS + 1)
         return timedelta(seconds=min(max(spare, 0), _LONGEST_PAUSE_SECONDS))
 
-    def _tell_progress(self, progress: Progress) -> None:
+    def _show_progress(self, progress: Progress) -> None:
         if progress.percent == 0:
             words = f"begins {name_of('make-video', progress.job_id)}, attempt {progress.attempt}"
         else:
             words = f"is {progress.percent} % through"
-        self._narrator.tell(progress.worker, words)
+        self._narrator.show(progress.worker, words)

@@ -18,7 +18,7 @@ from examples.demo.facts import NotAsPromised, until
 _ROOT = Path(__file__).resolve().parents[2]
 _CALLER_STOP_SECONDS = 5
 _SERVER_STOP_SECONDS = 25
-# A tenth of the usual times, so that nobody has to wait half a minute for a recovery.
+# A tenth of the usual times, so that a recovery does not take half a minute.
 LEASE_SECONDS = 3
 _SERVER_SETTINGS = {
     "PULSE_GRPC_ADDR": "127.0.0.1:0",  # any free port
@@ -54,7 +54,7 @@ class Stage:
 
     @property
     def is_set(self) -> bool:
-        """Tell whether there is something to clear."""
+        """Whether there is something to clear."""
         return self._keeper is not None
 
     # ------------------------------------------------------------ the server
@@ -76,7 +76,7 @@ class Stage:
         self._keeper = self._start("keeper", arguments, {**_SERVER_SETTINGS, **inside})
 
     async def address(self) -> str:
-        """Return where the server is, once it accepts calls. NotAsPromised tells why it never will."""
+        """Return the address of the server, once it accepts calls. Raises NotAsPromised if it never will."""
         return await until(self._look_for_address, "the server accepts calls")
 
     async def _look_for_address(self) -> str | None:
@@ -99,7 +99,7 @@ class Stage:
         self._dashboard = self._start("dashboard", [address], {})
 
     async def dashboard_address(self) -> str:
-        """Return where a browser finds the dashboard. NotAsPromised tells why it never will."""
+        """Return the URL of the dashboard. Raises NotAsPromised if it never answers."""
         return await until(self._look_for_dashboard, "the dashboard answers")
 
     async def _look_for_dashboard(self) -> str | None:

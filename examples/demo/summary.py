@@ -10,7 +10,7 @@ from examples.demo.scene import Scene
 _SETTLE_SECONDS = 1.5
 
 
-async def tell(scene: Scene) -> None:
+async def show(scene: Scene) -> None:
     """Print the summary. Raises NotAsPromised if the server lost a job."""
     tally = await _settled_tally(scene)
     scene.narrator.title("Summary", "Counted by reading every job of the story back from the server.")

@@ -1,6 +1,6 @@
 """A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`. Its name says what it can do.
 
-What it says about a long job goes to standard output, one JSON object per line, for the demo to tell.
+What it says about a long job goes to standard output, one JSON object per line, for the demo to show.
 Standard input is a pipe that only the demo holds: when it closes the demo is gone, and so is this process.
 """
 
@@ -42,11 +42,11 @@ def register_handlers(p: pulse.Pulse) -> None:
     @p.job("make-video")
     async def make_video(ctx: pulse.Context, seconds: float) -> None:
         for step in range(VIDEO_STEPS):
-            tell(ctx, percent=100 * step // VIDEO_STEPS)
+            report(ctx, percent=100 * step // VIDEO_STEPS)
             await asyncio.sleep(seconds / VIDEO_STEPS)
 
 
-def tell(ctx: pulse.Context, *, percent: int) -> None:
+def report(ctx: pulse.Context, *, percent: int) -> None:
     """Say how far a job is."""
     line = {"job_id": ctx.job_id, "attempt": ctx.attempt, "percent": percent}
     print(json.dumps(line), flush=True)

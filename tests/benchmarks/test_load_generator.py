@@ -13,7 +13,7 @@ import pytest
 
 import pulse
 from benchmarks.load_generator.options import NoPassword, password_for
-from benchmarks.load_generator.telling import percentiles
+from benchmarks.load_generator.results import percentiles
 from tests.cli.serving import serving
 from tests.postgres_cluster import Databases
 from tests.transport.tls_files import Authority, make_authority

@@ -9,7 +9,7 @@ export const storeUrl = process.env.PULSE_BENCH_STORE;
 
 /**
  * What a caller submits first, so that its connection and its statements are made before the clock starts.
- * The time in it, 0, tells it from what is measured.
+ * The time in it, 0, distinguishes it from what is measured.
  */
 const warmUpPayload = () => ({ ...payload(0), t: 0 });
 

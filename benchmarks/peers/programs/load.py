@@ -21,7 +21,7 @@ def store_url() -> str:
 def warm_up_payload() -> Payload:
     """What a caller submits first: its connection and its statements are made before the clock starts.
 
-    The time in it, 0, tells it from what is measured.
+    The time in it, 0, distinguishes it from what is measured.
     """
     return {**payload(0), "t": 0.0}
 

@@ -18,7 +18,7 @@ export function record(submitted) {
   pending.push(submitted, now());
 }
 
-/** Open the recording of this process, tell the observer that its worker is up, and wait until it may take jobs. */
+/** Open the recording of this process, report to the observer that its worker is up, and wait until it may take jobs. */
 export async function untilLetLoose() {
   file = fs.openSync(`${process.env.PULSE_BENCH_RECORDINGS}/recording-${process.pid}`, "w+");
   fs.ftruncateSync(file, HEADER_BYTES + CAPACITY * PAIR_BYTES);

@@ -1,4 +1,4 @@
-"""Handlers tell here that they run. Each process writes a recording of its own, whoever has forked it."""
+"""Handlers record their starts here. Each process writes its own recording, also after a fork."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _recordings: dict[int, Recording] = {}
 
 
 def say_connected() -> None:
-    """Tell the observer that this worker process is up."""
+    """Report to the observer that this worker process is up."""
     with _lock:
         _own().connected()
 
 
 async def until_let_loose() -> None:
-    """Tell the observer that this worker process is up, and return when it may take jobs."""
+    """Report to the observer that this worker process is up, and return when it may take jobs."""
     say_connected()
     go = Path(os.environ["PULSE_BENCH_RECORDINGS"]) / "go"
     while not go.exists():
@@ -29,7 +29,7 @@ async def until_let_loose() -> None:
 
 
 def record(submitted: float) -> None:
-    """Tell the observer that a job, submitted at that time, starts now."""
+    """Record that a job, submitted at that time, starts now."""
     started = time.time()
     with _lock:  # Thread pools share the process's recording.
         _own().hit(submitted, started)

@@ -39,15 +39,15 @@ def figures(load: Load, measured: Measured) -> dict[str, Any]:
 
 
 def lines(load: Load, measured: Measured) -> Iterator[str]:
-    told = figures(load, measured)
-    rate = f"{told['rate_reached']:,} a second of {load.rate:,g}"
-    yield f"submitted   {told['submitted']:,} of {told['due']:,}, {rate}"
+    found = figures(load, measured)
+    rate = f"{found['rate_reached']:,} a second of {load.rate:,g}"
+    yield f"submitted   {found['submitted']:,} of {found['due']:,}, {rate}"
     for sentence, count in sorted(measured.refused.items(), key=lambda item: -item[1])[:5]:
         yield f"refused     {count:,}: {sentence}"
-    yield f"submit      {_row(told['submit_ms'])}"
+    yield f"submit      {_row(found['submit_ms'])}"
     if load.has_worker:
-        yield f"started     {told['started']:,}"
-        yield f"to start    {_row(told['submit_to_start_ms'])}"
+        yield f"started     {found['started']:,}"
+        yield f"to start    {_row(found['submit_to_start_ms'])}"
 
 
 def write(path: Path, load: Load, measured: Measured) -> None:
