@@ -56,7 +56,7 @@ def run_pytest() -> Outcome:
         while process.returncode is None:
             try:
                 process.wait()
-            except KeyboardInterrupt:  # the terminal interrupted pytest as well: let it tell what it has
+            except KeyboardInterrupt:  # the terminal interrupted pytest as well: let it report what it has
                 continue
     return report(Outcome("pytest", process.returncode == 0, time.monotonic() - started))
 

@@ -18,7 +18,7 @@ class GeneratedPage(NamedTuple):
         return str(self.path.relative_to(ROOT))
 
     def is_in_step(self, text: str) -> bool:
-        """Tell whether the page that is there says just this."""
+        """Whether the existing page has exactly this text."""
         return self.path.exists() and self.path.read_text(encoding="utf-8") == text
 
 
@@ -29,7 +29,7 @@ PAGES = tuple(
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages that differ from the code, or with --check only tell which do."""
+    """Write the pages that differ from the code, or with --check only report which do."""
     fresh = {page: page.make() for page in PAGES}
     stale = [page for page, text in fresh.items() if not page.is_in_step(text)]
     names = ", ".join(page.name for page in stale)

@@ -38,7 +38,7 @@ def install(profile: Profile, python: Path, lock: int) -> None:
 def install_locked(profile: Profile, python: Path, lock: int) -> str | None:
     """Install exactly the locked files. Returns what the installer said if it could not."""
     files = [argument for path in locks.locks_of(profile) for argument in ("--requirement", path)]
-    # Wheels only: a build from source would take minutes, and fetch tools whose hashes nobody has checked.
+    # Wheels only: a build from source would take minutes, and fetch tools with unchecked hashes.
     locked = ["--require-hashes", "--only-binary", ":all:", *files]
     checkout = ["--no-deps", "--no-build-isolation", "--editable", "."]
     return run_installer(locked, python, lock) or run_installer(checkout, python, lock)

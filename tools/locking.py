@@ -76,7 +76,7 @@ class _Resolver:
 
 
 def _configured_index() -> str | None:
-    """Return the address of the package index that pip is told to use, if it is told."""
+    """Return the address of the package index that pip is configured to use, if any."""
     if given := os.environ.get("PIP_INDEX_URL"):
         return given
     code, output = call([PYTHON, "-m", "pip", "config", "get", "global.index-url"])

@@ -32,7 +32,7 @@ def are_current() -> bool:
 
 
 def made_for() -> str:
-    """Return the sentence that tells which requirements a lock was made for."""
+    """Return the line with the requirements that a lock was made for."""
     return _MADE_FOR.format(fingerprint=fingerprint(wanted(Profile.DEVELOP)))
 
 

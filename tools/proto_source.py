@@ -93,11 +93,11 @@ def read_contract() -> Contract:
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory, "contract")
         command = ["-m", "grpc_tools.protoc", "-Iproto", "--include_source_info"]
-        code, told = call(
+        code, printed = call(
             [sys.executable, *command, f"--descriptor_set_out={output}", "pulse/v1/pulse.proto"]
         )
         if code:
-            raise Problem(f"protoc cannot read the contract:\n{told.rstrip()}")
+            raise Problem(f"protoc cannot read the contract:\n{printed.rstrip()}")
         (file,) = FileDescriptorSet.FromString(output.read_bytes()).file
     locations = {
         tuple(found.path): _Location(found.span[0], found.leading_comments, found.trailing_comments)

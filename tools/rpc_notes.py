@@ -21,78 +21,89 @@ class Note(NamedTuple):
 NOTES = {
     # --- producers
     "SubmitJob": Note(
-        "Stores one job. The answer comes after the commit: a job that was answered is safe. Send the same "
-        "`job_id` again when an answer is lost.",
+        "Stores one job. The response follows the commit: an acknowledged job is not lost. Send the same "
+        "`job_id` again when a response is lost.",
         (("ALREADY_EXISTS", "the id or the key belongs to a job with another topic or payload"),),
     ),
     "SubmitJobs": Note(
-        f"Stores up to {limits.MAX_JOBS_PER_SUBMIT:,} jobs. Each is judged on its own, and has the answer "
-        "that `SubmitJob` would have given."
+        f"Stores up to {limits.MAX_JOBS_PER_SUBMIT:,} jobs. Each is checked on its own, and has the result "
+        "that `SubmitJob` would have returned."
     ),
     "StreamSubmits": Note("Carries many `SubmitJobs` over one stream."),
     # --- anyone
-    "GetJob": Note("Tells everything about a job, its payload and history included.", (NO_JOB,)),
+    "GetJob": Note("Returns everything about a job, including its payload and history.", (NO_JOB,)),
     "ListJobs": Note("Lists the jobs that match, newest first, a page at a time."),
     "CancelJob": Note(
-        "Calls a job off. If a worker holds it, it is told to stop, and what it reports is refused. A job "
-        "that is cancelled already stays so.",
+        "Cancels a job. If a worker holds it, the worker is asked to stop, and its report is refused. A job "
+        "that is canceled already stays so.",
         (NO_JOB, ("FAILED_PRECONDITION", "the job is COMPLETED or DEAD_LETTERED")),
     ),
     "RetryJob": Note(
-        "Brings a job back that was dead-lettered or cancelled.",
+        "Retries a job that was dead-lettered or canceled.",
         (NO_JOB, ("FAILED_PRECONDITION", "the job is neither DEAD_LETTERED nor CANCELED")),
     ),
     "PrioritizeJob": Note(
-        "Gives a job another priority.",
+        "Changes the priority of a job.",
         (NO_JOB, ("FAILED_PRECONDITION", "the job is finished")),
     ),
     "DeleteJob": Note(
-        "Deletes a job for good.",
+        "Deletes a job.",
         (NO_JOB, ("FAILED_PRECONDITION", "the job is not finished: cancel it first")),
     ),
-    "WhoAmI": Note("Tells callers who they are taken for."),
+    "WhoAmI": Note("Returns the caller's user, its role, and the calls it may make."),
     # --- operators
     "FindJobs": Note("Finds jobs by the beginning of their ids."),
     "CountJobs": Note("Counts the jobs that match."),
     "CancelJobs": Note(
-        "Cancels jobs that match, as `CancelJob` does; those that have moved on are passed over."
+        "Cancels jobs that match, as `CancelJob` does; those whose status has changed are skipped."
     ),
-    "RetryJobs": Note("Brings jobs back that match; those that somebody else has retried are passed over."),
-    "PrioritizeJobs": Note("Gives the jobs that match another priority."),
-    "DeleteJobs": Note("Deletes the jobs that match; those that somebody has retried are passed over."),
-    "WatchJobs": Note("Tells each change of a job's status as it happens, until the caller leaves."),
+    "RetryJobs": Note("Retries the jobs that match; those that were retried meanwhile are skipped."),
+    "PrioritizeJobs": Note("Changes the priority of the jobs that match."),
+    "DeleteJobs": Note("Deletes the jobs that match; those that were retried meanwhile are skipped."),
+    "WatchJobs": Note(
+        "Streams each change of a job's status as it happens, until the caller ends the stream."
+    ),
     "ListTopics": Note(
-        "Tells of each topic how deep it is and how fast it goes. The sample is shared by all who ask, and "
+        "Returns the depth and the rates of each topic. All callers share one sample, which "
         "may be a few seconds old."
     ),
-    "ListWorkers": Note("Tells who is connected to any server, and who holds jobs without being connected."),
-    "ListServers": Note("Tells which servers share this database."),
-    "ListDeadLetterGroups": Note("Tells what the dead letters died of, and how many of each there are."),
-    "GetStatistics": Note("Tells what happened, minute by minute."),
+    "ListWorkers": Note(
+        "Lists the workers connected to any server, and those that hold jobs without a connection."
+    ),
+    "ListServers": Note("Lists the servers that share this database."),
+    "ListDeadLetterGroups": Note("Lists dead letters grouped by error, with the size of each group."),
+    "GetStatistics": Note("Returns counts and durations, minute by minute."),
     # --- workers
     "StreamJobs": Note(
-        "Hands jobs to a worker for as long as the stream is open, never more at a time than the worker says "
-        "it can hold. The worker has a lease on each, and has to beat to keep it."
+        "Sends jobs to a worker while the stream is open, never more at a time than the capacity it "
+        "reports. The worker has a lease on each, and keeps it with heartbeats."
     ),
     "ReportResult": Note(
-        "Tells how an attempt ended. A repeat of a report that was taken answers OK.",
-        (NO_JOB, ("FAILED_PRECONDITION", "the claim does not hold any more: the job is somebody else's")),
+        "Reports how an attempt ended. A repeated report returns OK.",
+        (
+            NO_JOB,
+            (
+                "FAILED_PRECONDITION",
+                "the claim no longer holds: the job is not RUNNING, or another worker holds it",
+            ),
+        ),
     ),
     "ReportResults": Note(
-        f"Tells how up to {limits.MAX_RESULTS_PER_REPORT:,} attempts ended. Each is judged on its own; those "
+        f"Reports how up to {limits.MAX_RESULTS_PER_REPORT:,} attempts ended. Each is checked alone; those "
         "that `ReportResult` would have refused are listed."
     ),
     "StreamReports": Note("Carries many `ReportResults` over one stream, as `StreamSubmits` does."),
-    "Heartbeat": Note("Extends the lease on one job, or says that it is lost."),
+    "Heartbeat": Note("Extends the lease on one job, or returns that it is lost."),
     "Heartbeats": Note(
-        f"Extends the leases on up to {limits.MAX_CLAIMS_PER_HEARTBEAT:,} jobs, and tells which are lost."
+        f"Extends the leases on up to {limits.MAX_CLAIMS_PER_HEARTBEAT:,} jobs, and returns the lost ones."
     ),
     "Release": Note(
-        "Gives jobs back that were not started, with their attempts. Claims that do not hold are passed over."
+        "Releases jobs that were not started, without costing an attempt. Claims that no longer hold are "
+        "skipped."
     ),
     # --- schedules
     "CreateSchedule": Note(
-        "Stores a schedule, which makes a job at each of its occurrences.",
+        "Stores a schedule, which creates a job at each of its occurrences.",
         (
             (
                 "ALREADY_EXISTS",
@@ -100,24 +111,26 @@ NOTES = {
             ),
         ),
     ),
-    "PauseSchedule": Note("Lets a schedule fire no more.", (NO_SCHEDULE,)),
-    "ResumeSchedule": Note("Lets a schedule go on with its next occurrence.", (NO_SCHEDULE,)),
-    "DeleteSchedule": Note("Removes a schedule. The jobs that it made stay.", (NO_SCHEDULE,)),
+    "PauseSchedule": Note("Pauses a schedule.", (NO_SCHEDULE,)),
+    "ResumeSchedule": Note("Resumes a schedule with its next occurrence.", (NO_SCHEDULE,)),
+    "DeleteSchedule": Note("Deletes a schedule. The jobs that it created stay.", (NO_SCHEDULE,)),
     "ListSchedules": Note("Lists schedules, oldest first, a page at a time."),
-    "ListScheduleJobs": Note("Lists the jobs that a schedule made, newest first. They outlive the schedule."),
-    "ListScheduleFires": Note("Lists when a schedule fired, newest first, and what became of the jobs."),
-    "GetSchedule": Note("Tells everything about a schedule, given its id or its name.", (NO_SCHEDULE,)),
+    "ListScheduleJobs": Note(
+        "Lists the jobs that a schedule created, newest first. They outlive the schedule."
+    ),
+    "ListScheduleFires": Note("Lists when a schedule fired, newest first, with the status of each job."),
+    "GetSchedule": Note("Returns a schedule by its id or its name.", (NO_SCHEDULE,)),
     "UpdateSchedule": Note("Changes a schedule.", (NO_SCHEDULE,)),
     "FireSchedule": Note(
-        "Makes the schedule's job now; its timetable goes on as before.",
-        (NO_SCHEDULE, ("ALREADY_EXISTS", "the job id belongs to a job that this schedule did not make")),
+        "Creates the schedule's job now; its timetable does not change.",
+        (NO_SCHEDULE, ("ALREADY_EXISTS", "the job id belongs to a job that this schedule did not create")),
     ),
     "PreviewSchedule": Note(
-        f"Tells when a schedule would fire, up to {limits.MAX_PREVIEW} times ahead. Stores nothing."
+        f"Returns the next fires of a schedule, up to {limits.MAX_PREVIEW}. Stores nothing."
     ),
-    "GetSchedulerStatus": Note("Tells how many schedules there are, and whether they fire in time."),
-    # --- the pause switch
-    "PauseDispatch": Note("Hands out no more jobs, of one topic or of all."),
-    "ResumeDispatch": Note("Hands out jobs again."),
-    "GetDispatchStatus": Note("Tells what is paused, since when and why."),
+    "GetSchedulerStatus": Note("Returns how many schedules there are, and whether they fire on time."),
+    # --- dispatch
+    "PauseDispatch": Note("Pauses dispatch of one topic or of all."),
+    "ResumeDispatch": Note("Resumes dispatch."),
+    "GetDispatchStatus": Note("Returns what is paused, since when, by whom and why."),
 }

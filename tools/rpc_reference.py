@@ -17,29 +17,29 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rpcs.md"
 INTRODUCTION = f"""\
 # The RPCs: `{SERVICE}`
 
-What `pulsed` understands, for those who write a client in another language, or want to know what the
-[SDK](sdk.md) says for them. The contract itself is
+The gRPC API of `pulsed`, for clients in other languages, and as the reference of what the
+[SDK](sdk.md) sends. The contract itself is
 [`pulse.proto`](../../proto/pulse/v1/pulse.proto); with `PULSE_GRPC_REFLECTION=on` tools such as grpcurl read
 it from the server.
 
-- **Who calls** is told by the metadata `authorization: Basic …` of each call, if the server has users
+- **The caller** is identified by the metadata `authorization: Basic …` of each call, if the server has users
   ([Who gets in](../operations.md#who-gets-in)). Each RPC below lists the roles that may call it.
-- **original** marks what was in the first contract. It never changes; whatever was added since may be left
-  out by a client that does not know it.
-- **Everything a worker says** carries its claim: job, worker and attempt. If that does not match the job any
-  more, it does not count ([the life of a job](../job-lifecycle.md)).
-- **Repeat what was not answered**: submits with the same `job_id`, reports, beats and releases as they are.
+- **original** marks what was in the first contract. It never changes; a client may leave out
+  everything that was added since.
+- **Every call of a worker** carries its claim: job, worker and attempt. If the claim no longer matches the
+  job, the call has no effect ([the life of a job](../job-lifecycle.md)).
+- **Repeat unanswered calls**: submits with the same `job_id`, reports, heartbeats and releases unchanged.
 - A message may have {tuning.MAX_MESSAGE_BYTES >> 20} MiB, a payload {limits.MAX_PAYLOAD_BYTES >> 20} MiB.
   `Timestamp` and `Duration` are those of `google.protobuf`.
-- `grpc.health.v1.Health` is served beside it, to everybody.
+- `grpc.health.v1.Health` is served as well, without login.
 
 ## Errors
 
-The message of a status is a sentence for people. Those that `pulsed` itself says have `pulse-answer` among
-their trailing metadata; gRPC's own have not. Any call may meet these:
+The message of a status is a sentence for people. Statuses of `pulsed` itself have `pulse-answer` among
+their trailing metadata; gRPC's own have not. Any call may return these:
 
 """
-# Which errors only some calls meet: those calls tell it themselves.
+# Errors of some calls only: they are documented with those calls.
 OF_SOME_CALLS = ("NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION")
 
 
@@ -68,13 +68,13 @@ def _errors() -> str:
     for name, meaning in meanings.items():
         kind: type[errors.PulseError] = getattr(errors, name)
         rows.setdefault(status_of(kind.__new__(kind)).name, []).append(meaning)
-    rows["INTERNAL"] = ["the server met an error of its own, and its log has the details"]
+    rows["INTERNAL"] = ["an internal error; the log of the server has the details"]
     return (
         table(
             ["code", "when"],
             [[code(name), ". Or: ".join(said)] for name, said in rows.items() if name not in OF_SOME_CALLS],
         )
-        + f"\n{', '.join(map(code, OF_SOME_CALLS))}: what they mean is told with the calls that say so.\n\n"
+        + f"\n{', '.join(map(code, OF_SOME_CALLS))}: documented with the calls that return them.\n\n"
     )
 
 

@@ -112,7 +112,7 @@ async def _demo(directory: Path) -> AsyncIterator[str]:
 
 
 async def _fill_the_hour(directory: Path) -> None:
-    # The lock tells who runs the embedded Postgres, and where its socket is.
+    # The lock names the process of the embedded Postgres, and its socket.
     sockets = (directory / "data" / "lock").read_text().split("\n")[1]
     database = await asyncpg.connect(host=sockets, port=PORT, user=SUPERUSER, database=DATABASE)
     try:

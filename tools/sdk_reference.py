@@ -81,7 +81,7 @@ SECTIONS = (
         ),
     ),
 )
-# What applications construct themselves. The rest is made by the SDK, and how is nobody's business.
+# What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {"Pulse", "Context", "Retry", "Discard", "At", "After", "Every", "Cron"}
 # The blocking twin of each class, whose parameters are the same.
 TWINS: dict[str, type] = {
@@ -105,9 +105,9 @@ PARTS = {
 def page() -> str:
     """Return the page as it should be. Raises LookupError if a public name has no place on it."""
     errors = [*_errors()]
-    told = {name for section in SECTIONS for name in section.names} | {error.__name__ for error in errors}
-    if told != set(pulse.__all__):
-        raise LookupError(f"tools/sdk_reference.py and pulse.__all__ differ in {told ^ set(pulse.__all__)}")
+    named = {name for section in SECTIONS for name in section.names} | {error.__name__ for error in errors}
+    if named != set(pulse.__all__):
+        raise LookupError(f"tools/sdk_reference.py and pulse.__all__ differ in {named ^ set(pulse.__all__)}")
     parts = [generated_from("src/pulse"), INTRODUCTION]
     for section in SECTIONS:
         parts.append(f"## {section.title}\n\n")

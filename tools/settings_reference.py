@@ -14,7 +14,7 @@ INTRODUCTION = """\
 # Settings
 
 What can be set, and what it is unless it is set. [Settings by
-concern](../operations.md#settings-by-concern) tells what to choose and why.
+concern](../operations.md#settings-by-concern) explains what to choose.
 
 ## The server: `pulsed`
 
@@ -66,7 +66,7 @@ OpenTelemetry's own variables (`OTEL_…`) count for `pulsed` and for applicatio
 
 
 def page() -> str:
-    """Return the page as it should be. Raises LookupError if something can be set that it does not tell."""
+    """Return the page as it should be. Raises LookupError if a setting is not listed."""
     if unknown := {option.group for option in OPTIONS} ^ TITLES.keys() | FIELDS.keys() ^ PARAMETERS.keys():
         raise LookupError(f"tools/settings_reference.py differs from the settings in {unknown}")
     sources = "pulse_server.settings and pulse_cli.connection.settings"

@@ -86,9 +86,9 @@ class SubmitJobRequest(_message.Message):
     priority: _builtins.int
     """original; higher runs first, ties run in the order of submission"""
     job_id: _builtins.str
-    """A UUID made by the caller, so that a repeat after a lost answer inserts nothing twice."""
+    """A UUID made by the caller, so that a repeat after a lost response inserts nothing twice."""
     idempotency_key: _builtins.str
-    """Unique per topic for as long as the job is kept. The same key with the same payload answers with
+    """Unique per topic for as long as the job is kept. The same key with the same payload returns
     the first job; with another payload it is ALREADY_EXISTS.
     """
     max_attempts: _builtins.int
@@ -137,7 +137,7 @@ class SubmitJobResponse(_message.Message):
     job_id: _builtins.str
     """original"""
     duplicate: _builtins.bool
-    """true: the job was there already, nothing was inserted"""
+    """true: the job existed already, nothing was inserted"""
     def __init__(
         self,
         *,
@@ -159,7 +159,7 @@ class SubmitJobsRequest(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     BRIEF_FIELD_NUMBER: _builtins.int
     brief: _builtins.bool
-    """The caller knows its ids: a server that inserted every job under the id it came with may say just that."""
+    """The caller knows its ids: a server that inserted every job under its given id may omit the results."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitJobRequest]: ...
     def __init__(
@@ -183,7 +183,7 @@ class SubmitJobsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     ALL_INSERTED_FIELD_NUMBER: _builtins.int
     all_inserted: _builtins.bool
-    """Every job was inserted under the id that it came with, and there are no results. Only if asked to be brief."""
+    """Every job was inserted under its given id, and there are no results. Only if `brief` was set."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitResult]:
         """one for each job, in the order of the request"""
@@ -213,7 +213,7 @@ class SubmitResult(_message.Message):
     duplicate: _builtins.bool
     @_builtins.property
     def refusal(self) -> Global___Refusal:
-        """set: this job was refused, its neighbours were not"""
+        """set: this job was refused; the others are not affected"""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ Global___SubmitResult: _TypeAlias = SubmitResult  # noqa: Y015
 
 @_typing.final
 class Refusal(_message.Message):
-    """Why one item of a batch was refused: what the status of a unary call would have said."""
+    """Why one item of a batch was refused: the status that a unary call would have had."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -257,8 +257,8 @@ Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class StreamSubmitsRequest(_message.Message):
-    """One message of a line, which is many calls over one stream. A line that ends without an answer to a message
-    leaves open what became of it, as a broken call does.
+    """One message of a line, which is many calls over one stream. If a line ends without a response to a message, its
+    outcome is unknown, as after a broken call.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -266,7 +266,7 @@ class StreamSubmitsRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """chosen by the caller, to tell its answers apart"""
+    """chosen by the caller, to match responses to messages"""
     @_builtins.property
     def request(self) -> Global___SubmitJobsRequest: ...
     def __init__(
@@ -416,10 +416,10 @@ class JobView(_message.Message):
     """GetJob only"""
     idempotency_key: _builtins.str
     worker_id: _builtins.str
-    """who holds it, or who finished it"""
+    """the worker that holds it, or that finished it"""
     schedule_id: _builtins.str
     error_group: _builtins.str
-    """once DEAD_LETTERED: what it shares with jobs that died alike"""
+    """once DEAD_LETTERED: the group of jobs with the same error"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -558,9 +558,9 @@ class ListJobsRequest(_message.Message):
     page_token: _builtins.str
     schedule_id: _builtins.str
     error_contains: _builtins.str
-    """in last_error, upper and lower case alike"""
+    """in last_error, ignoring case"""
     error_group: _builtins.str
-    """dead letters that died alike; as ListDeadLetterGroups tells it"""
+    """dead letters with the same error; from ListDeadLetterGroups"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -791,7 +791,7 @@ Global___DeleteJobResponse: _TypeAlias = DeleteJobResponse  # noqa: Y015
 
 @_typing.final
 class WhoAmIRequest(_message.Message):
-    """Who the server takes the caller for. Anybody who gets in may ask."""
+    """The caller's user and role. Every authenticated caller may call it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -814,7 +814,7 @@ class WhoAmIResponse(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     METHODS_FIELD_NUMBER: _builtins.int
     user: _builtins.str
-    """empty: the server is open, it asks nobody"""
+    """empty: the server has no users"""
     role: _builtins.str
     """admin, operator, producer, worker, viewer"""
     @_builtins.property
@@ -840,7 +840,7 @@ Global___WhoAmIResponse: _TypeAlias = WhoAmIResponse  # noqa: Y015
 class JobFilter(_message.Message):
     """---------------------------------------------------------------- many jobs at once
 
-    Which jobs; an empty field asks for nothing.
+    Which jobs; an empty field is no condition.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -878,7 +878,7 @@ class JobFilter(_message.Message):
     schedule_id: _builtins.str
     error_contains: _builtins.str
     error_group: _builtins.str
-    """as ListDeadLetterGroups tells it"""
+    """from ListDeadLetterGroups"""
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -951,7 +951,7 @@ Global___FindJobsResponse: _TypeAlias = FindJobsResponse  # noqa: Y015
 
 @_typing.final
 class CountJobsRequest(_message.Message):
-    """Counts what is not finished, or dead-lettered, or cancelled. Completed jobs are not counted: there may be
+    """Counts jobs that are not finished, dead-lettered or canceled. Completed jobs are not counted: there may be
     millions of them.
     """
 
@@ -984,8 +984,8 @@ class CountJobsResponse(_message.Message):
     count: _builtins.int
     @_builtins.property
     def counted_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was counted, by the database's clock. As submitted_before it keeps what came later out of an action
-        on what was counted.
+        """When it was counted, by the database's clock. As submitted_before it excludes later jobs from an action
+        on the counted ones.
         """
 
     def __init__(
@@ -1004,8 +1004,8 @@ Global___CountJobsResponse: _TypeAlias = CountJobsResponse  # noqa: Y015
 
 @_typing.final
 class CancelJobsRequest(_message.Message):
-    """One batch of what matches; call again with the token until there is none. A caller who stops half-way
-    leaves the rest untouched.
+    """One batch of matching jobs; call again with the token until there is none. Stopping half-way
+    leaves the rest unchanged.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1048,7 +1048,7 @@ class CancelJobsResponse(_message.Message):
     canceled: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
-    """left as they are: another session of the database has their rows"""
+    """unchanged: another session of the database has locked their rows"""
     def __init__(
         self,
         *,
@@ -1240,7 +1240,7 @@ Global___DeleteJobsResponse: _TypeAlias = DeleteJobsResponse  # noqa: Y015
 
 @_typing.final
 class WatchJobsRequest(_message.Message):
-    """---------------------------------------------------------------- the whole at a glance"""
+    """---------------------------------------------------------------- overviews"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1270,9 +1270,9 @@ Global___WatchJobsRequest: _TypeAlias = WatchJobsRequest  # noqa: Y015
 
 @_typing.final
 class WatchJobsResponse(_message.Message):
-    """Transitions as they are committed, by any server, those of one job in order. The first message is empty and says
-    that watching has begun. What happens while a watcher is not connected, or faster than it reads, is not told
-    again: `missed` counts what was left out since the last message, whether it was asked for or not.
+    """Transitions as they are committed, by any server, those of one job in order. The first message is empty and marks
+    the start of watching. Transitions while a watcher is not connected, or faster than it reads, are not sent
+    again: `missed` counts those left out since the last message, whether they match the request or not.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1353,7 +1353,7 @@ class ListTopicsRequest(_message.Message):
     order: Global___TopicOrder.ValueType
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """these alone, whether they have jobs or not; 1,000 at the most"""
+        """only these, whether they have jobs or not; at most 1,000"""
 
     def __init__(
         self,
@@ -1391,7 +1391,7 @@ class ListTopicsResponse(_message.Message):
     def counted_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def sum(self) -> Global___TopicView:
-        """of all topics there are, whatever was asked for; without a name, workers and latencies"""
+        """over all topics, whatever was requested; without a name, workers and latencies"""
 
     def __init__(
         self,
@@ -1485,7 +1485,7 @@ Global___TopicView: _TypeAlias = TopicView  # noqa: Y015
 
 @_typing.final
 class Latency(_message.Message):
-    """How long something took, as far as buckets that grow by a fifth can tell."""
+    """A duration, as exact as buckets that grow by a fifth."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1494,7 +1494,7 @@ class Latency(_message.Message):
     P95_SECONDS_FIELD_NUMBER: _builtins.int
     P99_SECONDS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """0: nothing happened, and the rest says nothing"""
+    """0: nothing was measured, and the rest is meaningless"""
     p50_seconds: _builtins.float
     p95_seconds: _builtins.float
     p99_seconds: _builtins.float
@@ -1662,7 +1662,7 @@ class ListServersResponse(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerView]:
-        """those that were heard of lately, by name"""
+        """those that were seen lately, by name"""
 
     def __init__(
         self,
@@ -1739,10 +1739,10 @@ class ListDeadLetterGroupsResponse(_message.Message):
     GROUPS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     COUNTED_AT_FIELD_NUMBER: _builtins.int
     groups_left_out: _builtins.int
-    """for want of room"""
+    """that did not fit into the response"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeadLetterGroup]:
-        """those that somebody joined last first"""
+        """by their newest job, newest first"""
 
     @_builtins.property
     def counted_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -1775,11 +1775,11 @@ class DeadLetterGroup(_message.Message):
     SAMPLE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     error_group: _builtins.str
-    """none: those that died before errors were put into groups"""
+    """none: dead letters from before errors were grouped"""
     count: _builtins.int
     @_builtins.property
     def first_at(self) -> _timestamp_pb2.Timestamp:
-        """when the first and the last of them died"""
+        """when the first and the last of them were dead-lettered"""
 
     @_builtins.property
     def last_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -1831,7 +1831,7 @@ Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
 
 @_typing.final
 class GetStatisticsResponse(_message.Message):
-    """Counted as the servers commit, by the minute; it costs no look at the jobs."""
+    """Counted as the servers commit, by the minute; no job is read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1879,7 +1879,7 @@ class MinuteView(_message.Message):
     submitted: _builtins.int
     completed: _builtins.int
     failed: _builtins.int
-    """attempts, whatever became of the job"""
+    """attempts, whatever the outcome of the job"""
     retried: _builtins.int
     dead_lettered: _builtins.int
     canceled: _builtins.int
@@ -1961,8 +1961,8 @@ class StreamJobsRequest(_message.Message):
     assignment per message and holds at most 100.
     """
     run_id: _builtins.str
-    """Made anew by each process. What an earlier stream of the same run was sent and this one does not hold
-    never arrived, and is given back with its attempt. Another run may have died of it: that costs one.
+    """New for each process. Jobs that an earlier stream of the same run was sent and this one does not hold
+    never arrived, and are released without costing an attempt. Another run may have crashed on them: that costs one.
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2001,10 +2001,10 @@ class StreamJobsResponse(_message.Message):
     CLOCK_SECONDS_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
-    """the server is going away: connect again"""
+    """the server is stopping: connect again"""
     clock_seconds: _builtins.float
     """Seconds on the server's monotonic clock: in the welcome, now; with assignments, when the oldest of them
-    was claimed. From both a worker knows how much of a lease is left, however long a message was under way.
+    was claimed. From both a worker knows how much of a lease is left, however long a message was in transit.
     """
     @_builtins.property
     def assignment(self) -> Global___JobAssignment:
@@ -2014,7 +2014,7 @@ class StreamJobsResponse(_message.Message):
     def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobAssignment]: ...
     @_builtins.property
     def stop(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """cancelled, or no longer this worker's: stop them"""
+        """canceled, or no longer this worker's: stop them"""
 
     @_builtins.property
     def welcome(self) -> Global___StreamWelcome:
@@ -2141,8 +2141,8 @@ class JobAssignment(_message.Message):
     max_attempts: _builtins.int
     idempotency_key: _builtins.str
     confirm: _builtins.bool
-    """Beat this job right before its handler starts. An attempt counts from that beat on: if its lease
-    expires before, the attempt is given back.
+    """Send a heartbeat for this job right before its handler starts. An attempt counts from then on: if its lease
+    expires before, the attempt is not counted.
     """
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
@@ -2169,7 +2169,7 @@ Global___JobAssignment: _TypeAlias = JobAssignment  # noqa: Y015
 
 @_typing.final
 class Claim(_message.Message):
-    """The token of one claim: everything a worker says about a job is fenced by it."""
+    """The token of one claim: every call of a worker about a job is fenced by it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2212,7 +2212,7 @@ class ReportResultRequest(_message.Message):
     attempt: _builtins.int
     """0: not given"""
     discard: _builtins.bool
-    """on failure: to the dead letters now"""
+    """on failure: dead-letter the job now"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
         """on failure: instead of the usual backoff"""
@@ -2263,7 +2263,7 @@ class ReportResultsRequest(_message.Message):
     capacity: _builtins.int
     """0: as before; else what the worker can hold from now on"""
     run_seconds: _builtins.float
-    """How long its handlers take, about; 0: not known. Jobs that take next to nothing are sent several at a time."""
+    """How long its handlers take, about; 0: not known. Very short jobs are sent several at a time."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]: ...
     def __init__(
@@ -2324,7 +2324,7 @@ class ReportResultsResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedResult]:
-        """empty: all were taken"""
+        """empty: all were stored"""
 
     def __init__(
         self,
@@ -2370,7 +2370,7 @@ class StreamReportsRequest(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     number: _builtins.int
-    """chosen by the caller, to tell its answers apart"""
+    """chosen by the caller, to match responses to messages"""
     @_builtins.property
     def request(self) -> Global___ReportResultsRequest: ...
     def __init__(
@@ -2479,7 +2479,7 @@ class HeartbeatsRequest(_message.Message):
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
     def starting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The handlers of the claims start after the answer: their topics, to learn which of them are paused."""
+        """The handlers of the claims start after the response: their topics, to learn which of them are paused."""
 
     def __init__(
         self,
@@ -2514,8 +2514,8 @@ class HeartbeatsResponse(_message.Message):
 
     @_builtins.property
     def unknown(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """Another session of the database has the rows locked: not extended, and not lost. Beat them again soon. No server
-        takes these jobs from a worker that does.
+        """Another session of the database has the rows locked: not extended, and not lost. Send their heartbeats again
+        soon. No server takes these jobs from a worker that does.
         """
 
     @_builtins.property
@@ -2554,11 +2554,11 @@ class ReleaseRequest(_message.Message):
     is_blocked: _builtins.bool
     """The worker's event loop does not answer: it reads nothing that it is sent, and `held` is all that it has. What it
     was sent beyond that is released too, once its claim is two seconds old. A worker that reads such a job later has to
-    beat it before it starts it.
+    confirm it with a heartbeat before it starts it.
     """
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """released unstarted: their attempts are given back"""
+        """released unstarted, without costing an attempt"""
 
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
@@ -2588,7 +2588,7 @@ class ReleaseResponse(_message.Message):
     released: _builtins.int
     @_builtins.property
     def locked(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
-        """another session of the database has their rows: still yours, release them again"""
+        """another session of the database has locked their rows: still yours, release them again"""
 
     def __init__(
         self,
@@ -2648,19 +2648,19 @@ class CreateScheduleRequest(_message.Message):
     payload: _builtins.bytes
     """original"""
     cron: _builtins.str
-    """original; five fields, a name such as @daily, or "@every 1h30m"; "TZ=Europe/Paris " may stand before it"""
+    """original; five fields, a name such as @daily, or "@every 1h30m"; "TZ=Europe/Paris " may precede it"""
     name: _builtins.str
-    """Unique. Creating a schedule again under its name makes no second one."""
+    """Unique. Creating a schedule again under its name creates no second one."""
     time_zone: _builtins.str
     """for cron: an IANA name; empty: UTC"""
     priority: _builtins.int
     max_attempts: _builtins.int
     catch_up: _builtins.str
-    """What becomes of occurrences that nobody fired in time: one (the default: fire once, go on from now),
-    skip (go on from now), all (fire each, up to a bound).
+    """Missed occurrences: one (the default: fire once, continue from now),
+    skip (continue from now), all (fire each, up to a bound).
     """
     replace: _builtins.bool
-    """The name is taken by another definition: false refuses with ALREADY_EXISTS, true retunes that schedule."""
+    """The name is taken by another definition: false refuses with ALREADY_EXISTS, true changes that schedule."""
     strict: _builtins.bool
     """refuse an `at` that has passed"""
     @_builtins.property
@@ -3318,7 +3318,7 @@ class FireScheduleRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     job_id: _builtins.str
-    """made by the caller, so that a repeat after a lost answer fires once"""
+    """made by the caller, so that a repeat after a lost response fires once"""
     def __init__(
         self,
         *,
@@ -3457,7 +3457,7 @@ Global___GetSchedulerStatusResponse: _TypeAlias = GetSchedulerStatusResponse  # 
 
 @_typing.final
 class PauseDispatchRequest(_message.Message):
-    """---------------------------------------------------------------- the pause switch"""
+    """---------------------------------------------------------------- dispatch"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3561,9 +3561,9 @@ class GetDispatchStatusResponse(_message.Message):
     reason: _builtins.str
     """original"""
     paused_by: _builtins.str
-    """the user; empty: the server asks for none"""
+    """the user; empty: the server has no users"""
     topics_left_out: _builtins.int
-    """further topics that are paused, for which the answer has no room"""
+    """further topics that are paused, that did not fit into the response"""
     @_builtins.property
     def paused_at(self) -> _timestamp_pb2.Timestamp:
         """original"""

@@ -268,14 +268,14 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SubmitJobs(self, request, context):
-        """many, each judged on its own
+        """many, each checked on its own
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamSubmits(self, request_iterator, context):
-        """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order.
+        """For frequent submits: each message is a SubmitJobs and gets one response, in any order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -326,7 +326,7 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FindJobs(self, request, context):
-        """Operators: many jobs at once, and the whole at a glance.
+        """Operators: many jobs at once, and overviews.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -519,7 +519,7 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PauseDispatch(self, request, context):
-        """The pause switch; original.
+        """Pausing dispatch; original.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

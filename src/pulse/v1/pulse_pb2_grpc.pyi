@@ -40,9 +40,9 @@ class PulseServiceStub:
     original
     """
     SubmitJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SubmitJobsRequest, _pulse_pb2.SubmitJobsResponse]
-    """many, each judged on its own"""
+    """many, each checked on its own"""
     StreamSubmits: _grpc.StreamStreamMultiCallable[_pulse_pb2.StreamSubmitsRequest, _pulse_pb2.StreamSubmitsResponse]
-    """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
+    """For frequent submits: each message is a SubmitJobs and gets one response, in any order."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetJobRequest, _pulse_pb2.GetJobResponse]
     """Anyone.
     original
@@ -54,7 +54,7 @@ class PulseServiceStub:
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobRequest, _pulse_pb2.DeleteJobResponse]
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.WhoAmIRequest, _pulse_pb2.WhoAmIResponse]
     FindJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]
-    """Operators: many jobs at once, and the whole at a glance."""
+    """Operators: many jobs at once, and overviews."""
     CountJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]
     CancelJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]
     RetryJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]
@@ -93,7 +93,7 @@ class PulseServiceStub:
     PreviewSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]
     GetSchedulerStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetSchedulerStatusRequest, _pulse_pb2.GetSchedulerStatusResponse]
     PauseDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]
-    """The pause switch; original."""
+    """Pausing dispatch; original."""
     ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
 
@@ -105,9 +105,9 @@ class PulseServiceAsyncStub(PulseServiceStub):
     original
     """
     SubmitJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SubmitJobsRequest, _pulse_pb2.SubmitJobsResponse]  # type: ignore[assignment]
-    """many, each judged on its own"""
+    """many, each checked on its own"""
     StreamSubmits: _aio.StreamStreamMultiCallable[_pulse_pb2.StreamSubmitsRequest, _pulse_pb2.StreamSubmitsResponse]  # type: ignore[assignment]
-    """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
+    """For frequent submits: each message is a SubmitJobs and gets one response, in any order."""
     GetJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetJobRequest, _pulse_pb2.GetJobResponse]  # type: ignore[assignment]
     """Anyone.
     original
@@ -119,7 +119,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     DeleteJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobRequest, _pulse_pb2.DeleteJobResponse]  # type: ignore[assignment]
     WhoAmI: _aio.UnaryUnaryMultiCallable[_pulse_pb2.WhoAmIRequest, _pulse_pb2.WhoAmIResponse]  # type: ignore[assignment]
     FindJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.FindJobsRequest, _pulse_pb2.FindJobsResponse]  # type: ignore[assignment]
-    """Operators: many jobs at once, and the whole at a glance."""
+    """Operators: many jobs at once, and overviews."""
     CountJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CountJobsRequest, _pulse_pb2.CountJobsResponse]  # type: ignore[assignment]
     CancelJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CancelJobsRequest, _pulse_pb2.CancelJobsResponse]  # type: ignore[assignment]
     RetryJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]  # type: ignore[assignment]
@@ -158,7 +158,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     PreviewSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PreviewScheduleRequest, _pulse_pb2.PreviewScheduleResponse]  # type: ignore[assignment]
     GetSchedulerStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetSchedulerStatusRequest, _pulse_pb2.GetSchedulerStatusResponse]  # type: ignore[assignment]
     PauseDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseDispatchRequest, _pulse_pb2.PauseDispatchResponse]  # type: ignore[assignment]
-    """The pause switch; original."""
+    """Pausing dispatch; original."""
     ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
 
@@ -179,7 +179,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.SubmitJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SubmitJobsResponse, _abc.Awaitable[_pulse_pb2.SubmitJobsResponse]]:
-        """many, each judged on its own"""
+        """many, each checked on its own"""
 
     @_abc_1.abstractmethod
     def StreamSubmits(
@@ -187,7 +187,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_pulse_pb2.StreamSubmitsRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pulse_pb2.StreamSubmitsResponse], _abc.AsyncIterator[_pulse_pb2.StreamSubmitsResponse]]:
-        """A line for who submits all the time: each message is a SubmitJobs and gets one answer, in any order."""
+        """For frequent submits: each message is a SubmitJobs and gets one response, in any order."""
 
     @_abc_1.abstractmethod
     def GetJob(
@@ -247,7 +247,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.FindJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.FindJobsResponse, _abc.Awaitable[_pulse_pb2.FindJobsResponse]]:
-        """Operators: many jobs at once, and the whole at a glance."""
+        """Operators: many jobs at once, and overviews."""
 
     @_abc_1.abstractmethod
     def CountJobs(
@@ -472,7 +472,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.PauseDispatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.PauseDispatchResponse, _abc.Awaitable[_pulse_pb2.PauseDispatchResponse]]:
-        """The pause switch; original."""
+        """Pausing dispatch; original."""
 
     @_abc_1.abstractmethod
     def ResumeDispatch(
