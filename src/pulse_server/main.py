@@ -23,6 +23,13 @@ from pulse_server.settings.arguments import environment, given_flags, parser
 from pulse_server.supervisor import Lifeline, ProcessFailed, supervise
 from pulse_server.transport.addresses import PortInUse
 
+# New objects after which the garbage collector runs. With the default, a batch of a thousand jobs would
+# trigger it twice.
+YOUNG_OBJECTS = 20_000
+# Of the embedded Postgres: enough for a few processes, and some for psql beyond what pulsed needs.
+EMBEDDED_LEAST_CONNECTIONS = 100
+EMBEDDED_SPARE_CONNECTIONS = 20
+
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
@@ -107,7 +114,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
 
     gc.collect()
     gc.freeze()
-    gc.set_threshold(tuning.YOUNG_OBJECTS)
+    gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
     _run(lambda: serve(settings, dsn, lifeline))
 
@@ -186,9 +193,7 @@ def _database(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
-    connections = max(
-        tuning.EMBEDDED_LEAST_CONNECTIONS, settings.most_connections + tuning.EMBEDDED_SPARE_CONNECTIONS
-    )
+    connections = max(EMBEDDED_LEAST_CONNECTIONS, settings.most_connections + EMBEDDED_SPARE_CONNECTIONS)
     with EmbeddedPostgres(settings.data_directory, settings={"max_connections": str(connections)}) as cluster:
         yield cluster.dsn
 

@@ -1,7 +1,7 @@
-"""Every interval, batch size and bound of the server, with its reason.
+"""Intervals, sizes and bounds that several modules share, and the defaults of options, with their reasons.
 
-What an operator may change is an option in settings/options.py; the value here is its default. What a caller
-may ask for is bounded in domain/limits.py.
+A constant with one user is defined beside it. An operator sets the options in settings/options.py. What a
+caller may request is bounded in domain/limits.py.
 """
 
 from __future__ import annotations
@@ -123,22 +123,6 @@ OFFSET_FOR_FREE = 1000
 
 # --- who gets in (docs/adr/0019) ---
 
-# A check of a bcrypt hash takes 90 to 350 ms of a core. One at a time: with two, the first burst of a flood
-# took both cores of a small machine for three seconds. Who was let in once is not checked again.
-PASSWORD_THREADS = 1
-# How many checks may wait for the thread: two or three seconds' worth, less than a call of the SDK has.
-PASSWORD_LINE = 8
-# Below the threads that move jobs, so that a core that is wanted by both goes to those. Linux only.
-PASSWORD_NICENESS = 10
-# After its burst an address gets one check in this long: half a check a second, 6 to 18% of a core.
-LOGIN_INTERVAL = timedelta(seconds=2)
-# Wrong passwords in a row for one user from one address: somebody who mistypes is not locked out.
-LOGIN_BURST_PER_USER = 5
-# And for all users together, so that another name each time is no way round. Several applications may share
-# an address, each with a user of its own, and start at once.
-LOGIN_BURST_PER_PEER = 10
-# How many addresses, and how many pairs of address and user, are remembered. About 100 bytes each.
-LOGINS_REMEMBERED = 10_000
 # Requests of callers without a user, which ask for gRPC's health, that are read at a time: 128 MiB at the
 # worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
 STRANGERS_READ = 4
@@ -148,15 +132,9 @@ STRANGER_PATIENCE = timedelta(seconds=1)
 STRANGER_STREAMS = 1000
 STRANGER_STREAMS_PER_ADDRESS = 100
 STRANGERS_LOGGED = timedelta(minutes=1)
-# How long a changed file of users may go unnoticed; SIGHUP has it read at once.
-USERS_FILE_INTERVAL = timedelta(seconds=3)
-# It is read once it has looked the same for this long: an editor that writes in place takes a moment.
-USERS_FILE_SETTLE = timedelta(milliseconds=200)
 
 # --- TLS (docs/adr/0020) ---
 
-# Handshakes have the files looked at no more often than this. A renewal is used that much later.
-CERTIFICATE_LOOK_INTERVAL = timedelta(seconds=1)
 # Machines renew a month before the end: one that is due this soon has failed, or is up to a person.
 CERTIFICATE_WARNING = timedelta(days=14)
 
@@ -180,20 +158,10 @@ RETENTION_PAUSE = timedelta(milliseconds=50)
 
 # --- the database ---
 
-CONNECT_TIMEOUT = timedelta(seconds=5)
-# Of that, for each host when the URL names several: a frozen primary must leave time to ask the next one.
-HOST_TIMEOUT = timedelta(seconds=2)
 # How long a server that starts waits for a database that does not answer yet.
 STARTUP_PATIENCE = timedelta(seconds=6)
-# Of that, for one try to connect, and between two of them.
-STARTUP_TRY = timedelta(seconds=2)
-STARTUP_PAUSE = timedelta(milliseconds=200)
-# And how long `pulsed check` does: somebody looks on.
-CHECK_PATIENCE = timedelta(seconds=2)
 # No hot statement takes a tenth of this on a healthy database. Past it the answer is UNAVAILABLE.
 STATEMENT_TIMEOUT = timedelta(seconds=5)
-# Lists and look-ups: an operator's question may take longer than a claim.
-READ_TIMEOUT = timedelta(seconds=15)
 # Submit lanes + report lanes + one each for claim, release, promoter, watchdog, scheduler, gate, janitor: no
 # loop queues behind a flood of submits. Further claims are made only while one is slow, and use what is idle.
 HOT_CONNECTIONS = 11
@@ -205,14 +173,6 @@ LOOP_STAGGER = timedelta(milliseconds=50)
 HEARTBEAT_CONNECTIONS = 2
 # Nor do submits, claims and reports behind the actions of operators, however many act at once.
 OPERATOR_CONNECTIONS = 2
-# How long a change waits for a lock (docs/adr/0042). Our own statements hold theirs for some 30 ms at most.
-# Past it, a row that another session has locked is answered for alone, and the rest of the batch goes on.
-LOCK_PATIENCE = timedelta(milliseconds=100)
-# A row that was found locked is taken to be so for this long: the batch that names it looks first instead of
-# waiting, which costs a few round trips.
-LOCK_REMEMBERED = timedelta(seconds=10)
-# How many such rows are remembered.
-LOCKS_REMEMBERED = 10_000
 READ_CONNECTIONS = 4
 # To sample the vitals, one statement after the other.
 WATCH_CONNECTIONS = 1
@@ -233,57 +193,10 @@ def connections_of_a_process(behind_pooler: bool = False) -> int:
     return sum(pools) + (0 if behind_pooler else 1)
 
 
-# Of the embedded Postgres: enough for a few processes, and beyond what pulsed needs some for psql.
-EMBEDDED_LEAST_CONNECTIONS = 100
-EMBEDDED_SPARE_CONNECTIONS = 20
-
-# --- migrations (docs/adr/0016, 0022) ---
-
-# Below STATEMENT_TIMEOUT: whoever uses the table queues behind a change of schema that waits, and must not
-# fail for it. They get through in the pauses.
-MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
-# For every table after the first, below Postgres's deadlock_timeout (1 s): in a deadlock the migration gives
-# up, not the call of a worker or a producer. The first waits longer: past deadlock_timeout an autovacuum that
-# holds the table is cancelled.
-MIGRATION_FURTHER_LOCK_TIMEOUT = timedelta(milliseconds=500)
-MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
-MIGRATION_LOCK_TRIES = 10
-# Other servers may be at it, with a file that takes its time.
-MIGRATION_TURN = timedelta(minutes=5)
-# An index over a very large table takes hours; a database that froze must not hold the command for ever.
-MIGRATION_TIMEOUT = timedelta(hours=6)
-
 # --- what is observed (docs/adr/0025) ---
 
-# How old the gauges of the database may be: about what a scrape usually waits for.
-VITALS_INTERVAL = timedelta(seconds=15)
 # A sample rests this many times as long as it took: 5% of one connection, however deep the queue is.
 SAMPLE_REST = 20
-# As often, for what keeps dead rows from being removed; it is one small statement, and needs no readers.
-HORIZON_INTERVAL = timedelta(seconds=15)
-# A dump or a report may have its snapshot for that long; one that goes on is forgotten, or does not belong in
-# a queue's database. At 1,000 jobs/s a claim takes some 60 ms more by then. Told again when twice as old.
-HELD_BACK_PATIENCE = timedelta(minutes=5)
-# How soon a load balancer hears that the database went away, or came back.
-READY_INTERVAL = timedelta(seconds=2)
-# A database that takes longer to answer `SELECT 1` is no use to a worker either.
-READY_TIMEOUT = timedelta(seconds=3)
-# The schema changes when somebody migrates; asking costs a connection.
-SCHEMA_INTERVAL = timedelta(seconds=30)
-
-# --- the HTTP port ---
-
-# What a client has to send its request, and to take the answer; nobody who is well needs it.
-HTTP_REQUEST_TIMEOUT = timedelta(seconds=5)
-HTTP_ANSWER_TIMEOUT = timedelta(seconds=10)
-# Request line and headers. A Prometheus with a long bearer token needs less than half of it.
-HTTP_REQUEST_BYTES = 8 * 1024
-# A few probes and scrapers at a time; more is a mistake, or worse.
-HTTP_CONNECTIONS = 64
-# How long a supervisor waits for what one of its processes says.
-HTTP_GATHER_TIMEOUT = timedelta(seconds=3)
-# A thousand topics make about 10 MB of metrics; a process that sends more is not well.
-HTTP_GATHER_BYTES = 64 * 1024 * 1024
 
 # --- what one connection of the gRPC port may take ---
 
@@ -356,27 +269,6 @@ CONNECTION_LINES = 16
 # after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
 STREAM_WRITE_SHARE = 1 / 3
 
-# --- wake-ups between replicas (docs/adr/0006) ---
-
-NOTIFY_CHANNEL = "pulse_wakeups"
-# One NOTIFY per this long at the most: each costs a commit and wakes every replica.
-NOTIFY_SPACING = timedelta(milliseconds=20)
-# Postgres takes payloads below 8,000 bytes. What does not fit goes into the next message.
-NOTIFY_BYTES = 7500
-# Messages about ended claims in one round: some 3,000 claims. The rest follows in the next round, so that a
-# cancel of 100,000 holds neither the line nor the event loops of the other servers.
-NOTIFY_ROUND = 32
-# Past so many names "look everywhere" is sent; more would not fit into a message.
-NOTIFY_TOPICS = 1000
-# Ended claims that may wait for their message, some 20 MB. Past it the other servers look up all they hold.
-ENDED_WAITING = 100_000
-# A lapsed claim that was never delivered can be made again, with the same attempt, a second later. Its end is
-# announced before that or not at all.
-LAPSED_KEPT = timedelta(milliseconds=500)
-LISTEN_RETRY = timedelta(seconds=2)
-# A line on which nothing was said for this long is tried: it may have been cut without a word.
-LISTEN_CHECK = timedelta(seconds=15)
-
 # --- what operators see (docs/adr/0026) ---
 
 # How often each server adds its counts to the statistics by the minute.
@@ -392,9 +284,6 @@ SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
 HELD_JOBS_SHOWN = 20
 # Of a worker's topics so many are shown, in lists and in the log.
 WORKER_TOPICS_SHOWN = 100
-# Names of topics in the row of one server, a megabyte. Past them each further set of topics is cut to those
-# that are shown.
-SERVER_ROW_TOPICS = 50_000
 # What is counted or converted in one turn of the event loop: some 5 ms.
 TURN_ENTRIES = 1000
 TURN_VIEWS = 100
@@ -414,16 +303,7 @@ WATCH_GATHERING = timedelta(milliseconds=100)
 # What a watcher may leave unread. With the gathering it bounds what a busy server spends on one who watches:
 # 10,000 transitions a second, more than anybody can read, at some 8 µs.
 WATCHER_BACKLOG = 1000
-# What one round of messages to the other servers carries, 5,000 a second, and what may wait for its round.
-TRANSITIONS_RELAYED = 100
-TRANSITIONS_WAITING = 1000
 TRANSITION_ERROR_CHARACTERS = 120
-
-# --- the interpreter ---
-
-# New objects after which the collector looks at them. With the default a batch of a thousand jobs alone would
-# have it come twice.
-YOUNG_OBJECTS = 20_000
 
 # --- stopping ---
 
@@ -433,16 +313,3 @@ DRAIN_TIMEOUT = timedelta(seconds=10)
 STREAM_GOODBYE = timedelta(seconds=2)
 # What the last words to the database may take: statistics, and that this server is gone. Neither is needed.
 FAREWELL_TIMEOUT = timedelta(seconds=1)
-# What the last spans get to reach their collector; an exit that waits longer for it would look like a hang.
-TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
-
-# --- several processes on one port (docs/adr/0024) ---
-
-# What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
-DRAIN_SPARE = timedelta(seconds=5)
-# A process that dies is replaced at once, nearly: its callers have to go somewhere.
-RESTART_FIRST_WAIT = timedelta(milliseconds=100)
-# One that dies again and again must not keep a core busy with being started.
-RESTART_LONGEST_WAIT = timedelta(seconds=10)
-# Having served this long, it is not the start that kills it: the waits begin anew.
-RESTART_FORGIVEN_AFTER = timedelta(seconds=60)

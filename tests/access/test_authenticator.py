@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
+from pulse_server.access.passwords import PASSWORD_THREADS
+from pulse_server.access.throttle import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
 from pulse_server.access.users import Role, User
 from pulse_server.domain.errors import TooManyLogins, Unauthenticated, Unavailable
 from pulse_server.telemetry.metrics import Metrics
@@ -151,7 +152,7 @@ async def test_failure_that_nobody_waits_for_any_more_is_no_error_of_the_loop(
 
 async def test_wrong_passwords_are_held_back_before_any_hashing(house: House, checks: CountedChecks) -> None:
     ends = [await house.fails("ann", f"wrong-{number}") for number in range(100)]
-    burst = tuning.LOGIN_BURST_PER_USER
+    burst = LOGIN_BURST_PER_USER
     assert ends == ["Unauthenticated"] * burst + ["TooManyLogins"] * (100 - burst)
     assert checks.count == burst
     assert house.logins == {"wrong": burst, "throttled": 100 - burst}
@@ -160,11 +161,11 @@ async def test_wrong_passwords_are_held_back_before_any_hashing(house: House, ch
 async def test_made_up_users_are_held_back_before_any_hashing(house: House, checks: CountedChecks) -> None:
     for number in range(100):
         await house.fails(f"user-{number}", "x")
-    assert checks.count == tuning.LOGIN_BURST_PER_PEER
+    assert checks.count == LOGIN_BURST_PER_PEER
 
 
 async def test_answer_says_how_long_to_wait(house: House) -> None:
-    for number in range(tuning.LOGIN_BURST_PER_USER):
+    for number in range(LOGIN_BURST_PER_USER):
         await house.fails("ann", f"wrong-{number}")
     with pytest.raises(TooManyLogins, match=r"Try again in 2 seconds\.") as caught:
         await house.login("ann", "one")
@@ -194,22 +195,21 @@ async def test_checks_at_the_same_time_are_counted_before_they_fail(
         logins = [asyncio.create_task(house.fails("ann", f"wrong-{number}")) for number in range(50)]
         await checks.wait_for(1)
     ends = await asyncio.gather(*logins)
-    assert ends.count("TooManyLogins") == 50 - tuning.LOGIN_BURST_PER_USER
-    assert checks.count == tuning.LOGIN_BURST_PER_USER
+    assert ends.count("TooManyLogins") == 50 - LOGIN_BURST_PER_USER
+    assert checks.count == LOGIN_BURST_PER_USER
 
 
 async def test_busy_answer_does_not_count_against_the_caller(
     house: House, checks: CountedChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "PASSWORD_LINE", 0)
+    monkeypatch.setattr("pulse_server.access.passwords.PASSWORD_LINE", 0)
     with checks.held_back():
         logins = [
-            asyncio.create_task(house.fails("nobody", "x", f"10.0.1.{n}"))
-            for n in range(tuning.PASSWORD_THREADS)
+            asyncio.create_task(house.fails("nobody", "x", f"10.0.1.{n}")) for n in range(PASSWORD_THREADS)
         ]
         # The same password from everywhere would be one check.
         logins[1:] = [asyncio.create_task(house.fails("nobody", f"x{n}")) for n in range(1, len(logins))]
-        await checks.wait_for(tuning.PASSWORD_THREADS)
+        await checks.wait_for(PASSWORD_THREADS)
         for _ in range(50):
             assert await house.fails("ann", "one", "10.0.0.2") == "Unavailable"
     await asyncio.gather(*logins, return_exceptions=True)

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.access.passwords import Passwords
+from pulse_server.access.passwords import PASSWORD_LINE, PASSWORD_THREADS, Passwords
 from pulse_server.access.users import User
 from pulse_server.domain.errors import Unavailable
 from tests.access.counted_checks import CountedChecks, hashed
@@ -68,10 +67,10 @@ async def test_plain_passwords_alone_are_never_hashed(checks: CountedChecks) -> 
 
 async def test_line_is_bounded_and_past_it_the_answer_is_unavailable(checks: CountedChecks) -> None:
     passwords = Passwords()
-    room = tuning.PASSWORD_THREADS + tuning.PASSWORD_LINE
+    room = PASSWORD_THREADS + PASSWORD_LINE
     with checks.held_back():
         waiting = [asyncio.create_task(passwords.match(HASHED, b"x", 4)) for _ in range(room)]
-        await checks.wait_for(tuning.PASSWORD_THREADS)
+        await checks.wait_for(PASSWORD_THREADS)
         with pytest.raises(Unavailable, match="Try again in a moment"):
             await passwords.match(HASHED, "päss".encode(), 4)
     assert await asyncio.gather(*waiting) == [False] * room

@@ -2,13 +2,19 @@
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.access.throttle import Throttle, network_of, plain_address
+from pulse_server.access.throttle import (
+    LOGIN_BURST_PER_PEER,
+    LOGIN_BURST_PER_USER,
+    LOGIN_INTERVAL,
+    Throttle,
+    network_of,
+    plain_address,
+)
 from tests.fakes.clock import Seconds
 
-PER_USER = tuning.LOGIN_BURST_PER_USER
-PER_PEER = tuning.LOGIN_BURST_PER_PEER
-INTERVAL = tuning.LOGIN_INTERVAL.total_seconds()
+PER_USER = LOGIN_BURST_PER_USER
+PER_PEER = LOGIN_BURST_PER_PEER
+INTERVAL = LOGIN_INTERVAL.total_seconds()
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_check_that_succeeds_does_not_count(throttle: Throttle) -> None:
 def test_memory_is_bounded_and_the_address_stays_throttled(
     throttle: Throttle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LOGINS_REMEMBERED", 100)
+    monkeypatch.setattr("pulse_server.access.throttle.LOGINS_REMEMBERED", 100)
     taken(throttle, "10.0.0.1", [f"user-{number}" for number in range(1000)])
     for number in range(50):
         throttle.take(f"10.0.1.{number}", "x" * 10_000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.access.access import Access
 from pulse_server.access.users import BadUsers
+from pulse_server.access.users_file import USERS_FILE_SETTLE
 from pulse_server.telemetry.metrics import Metrics
 
 
@@ -100,10 +100,10 @@ async def test_file_that_is_still_being_written_is_not_read(access: Access, file
     with file.open("w") as writing:
         writing.write("bob:two\n")
         writing.flush()
-        assert await access.users_file.look() == tuning.USERS_FILE_SETTLE
+        assert await access.users_file.look() == USERS_FILE_SETTLE
         writing.write("ann:one\n")
         writing.flush()
-        assert await access.users_file.look() == tuning.USERS_FILE_SETTLE
+        assert await access.users_file.look() == USERS_FILE_SETTLE
         assert names(access) == ["ann", "bob"]
     await settled(access)
     assert names(access) == ["ann", "bob"]

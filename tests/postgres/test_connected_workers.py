@@ -34,7 +34,7 @@ def test_topics_that_workers_share_are_written_once() -> None:
 
 
 def test_names_in_a_row_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "SERVER_ROW_TOPICS", 1500)
+    monkeypatch.setattr("pulse_server.postgres.connected_workers.SERVER_ROW_TOPICS", 1500)
     text = workers_to_json([worker(number, (*THOUSAND, str(number))) for number in range(10)])
     read = workers_from_json(text)
 

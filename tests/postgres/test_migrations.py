@@ -12,7 +12,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.migrations import runner, schema
 from pulse_server.postgres.migrations.runner import apply_migrations
@@ -200,9 +199,9 @@ async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Co
 async def test_migration_that_is_blocked_lets_others_through_and_says_who_blocks_it(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_PAUSE", HASTY)
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TRIES", 2)
+    monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY)
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_TRIES", 2)
     await apply_migrations(empty_database_dsn, [FIRST])
 
     async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first") as reader:
@@ -221,9 +220,9 @@ async def test_migration_that_is_blocked_lets_others_through_and_says_who_blocks
 async def test_blocked_migration_is_applied_once_the_way_is_free(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TIMEOUT", HASTY / 10)
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_PAUSE", HASTY / 10)
-    monkeypatch.setattr(tuning, "MIGRATION_LOCK_TRIES", 1000)
+    monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", HASTY / 10)
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_PAUSE", HASTY / 10)
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_LOCK_TRIES", 1000)
     await apply_migrations(empty_database_dsn, [FIRST])
 
     async with long_transaction(empty_database_dsn, "SELECT count(*) FROM pulse.first"):
@@ -238,7 +237,7 @@ async def test_blocked_migration_is_applied_once_the_way_is_free(
 async def test_turn_that_never_comes_is_given_up(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "MIGRATION_TURN", HASTY)
+    monkeypatch.setattr("pulse_server.postgres.migrations.runner.MIGRATION_TURN", HASTY)
     lock = f"SELECT pg_advisory_lock({runner._LOCK_KEY})"
 
     async with long_transaction(empty_database_dsn, lock):

@@ -21,7 +21,7 @@ from tests.postgres.sessions import Connection, blocked
 @pytest.fixture(autouse=True)
 def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
-    monkeypatch.setattr(tuning, "LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
+    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 @pytest.fixture

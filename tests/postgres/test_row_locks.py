@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import ScheduleNotFound, Unavailable
 from pulse_server.domain.jobs import Submitted
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.postgres.row_locks import LOCK_REMEMBERED, RowLocks
 from pulse_server.repos.jobs import Taker
 from pulse_server.service.schedules import Schedules
 from tests.fakes.replica import Replica
@@ -36,7 +35,7 @@ async def impatient(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Store]:
     """A store that waits for a lock for a moment only."""
-    monkeypatch.setattr(tuning, "LOCK_PATIENCE", A_MOMENT)
+    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", A_MOMENT)
     database = Database(shared_dsn, behind_pooler=request.param)
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     await database.close()
@@ -194,7 +193,7 @@ async def test_row_that_was_locked_is_looked_at_first_until_it_is_free(
 
 
 async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "LOCKS_REMEMBERED", 3)
+    monkeypatch.setattr("pulse_server.postgres.row_locks.LOCKS_REMEMBERED", 3)
     now = 0.0
     connections: Any = RecordedConnections()
     rows = RowLocks({"lock_free_jobs": "lock", "complete_jobs": "complete"}, clock=lambda: now)
@@ -204,7 +203,7 @@ async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch:
     connections.ways.clear()
 
     await rows.fetch(connections, "complete_jobs", ["a"])  # forgotten for newer ones
-    now = tuning.LOCK_REMEMBERED.total_seconds()
+    now = LOCK_REMEMBERED.total_seconds()
     await rows.fetch(connections, "complete_jobs", ["e"])
     await rows.fetch(connections, "complete_jobs", ["e"])
 

@@ -12,7 +12,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector, NoHostTakesWrites, Session
 from pulse_server.postgres.database import Database
@@ -79,7 +78,7 @@ class SilentHost:
 
 @pytest.fixture
 async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SilentHost]:
-    monkeypatch.setattr(tuning, "HOST_TIMEOUT", PATIENT)
+    monkeypatch.setattr("pulse_server.postgres.connector.HOST_TIMEOUT", PATIENT)
     host = SilentHost()
     server = await host.listen()
     yield host
@@ -143,8 +142,8 @@ async def test_pools_find_the_database_behind_a_silent_host(shared_dsn: str, sil
 async def test_all_hosts_together_take_no_longer_than_a_connection_may(
     silent: SilentHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "HOST_TIMEOUT", timedelta(hours=1))
-    monkeypatch.setattr(tuning, "CONNECT_TIMEOUT", SHORT)
+    monkeypatch.setattr("pulse_server.postgres.connector.HOST_TIMEOUT", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.postgres.connector.CONNECT_TIMEOUT", SHORT)
     hosts = ",".join(f"{name}:{silent.port}" for name in ("127.0.0.1", "localhost", "127.0.0.2"))
 
     with pytest.raises(NoHostTakesWrites, match=r"127\.0\.0\.1:\d+ TimeoutError; localhost:"):

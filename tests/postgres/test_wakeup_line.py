@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.connector import Connector
-from pulse_server.postgres.wakeups import PostgresWakeupLine
+from pulse_server.postgres.wakeups import NOTIFY_CHANNEL, NOTIFY_SPACING, PostgresWakeupLine
 from pulse_server.repos.wakeups import Wakeup
 from tests.postgres.sessions import Connection, cut_sessions
 
@@ -113,7 +112,7 @@ async def test_other_replica_hears_of_every_ended_claim(
 async def test_claims_that_ended_while_the_line_was_down_are_announced_once_it_is_up(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LISTEN_RETRY", 5 * tuning.NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", 5 * NOTIFY_SPACING)
     here, there = replicas
     ended = []
     for number in range(20):  # the end of the session is noticed before, while or after a message is sent
@@ -130,7 +129,7 @@ async def test_line_that_comes_back_has_its_claims_looked_up(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the others announced meanwhile is lost, and no message can name it."""
-    monkeypatch.setattr(tuning, "LISTEN_RETRY", tuning.NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
     _, there = replicas
     await cut_sessions(connection, "pulsed wakeups")
 
@@ -150,7 +149,7 @@ async def test_foreign_message_is_passed_over(
     replicas: tuple[Replica, Replica], connection: Connection, payload: str
 ) -> None:
     here, there = replicas
-    await connection.execute("SELECT pg_notify($1, $2)", tuning.NOTIFY_CHANNEL, payload)
+    await connection.execute("SELECT pg_notify($1, $2)", NOTIFY_CHANNEL, payload)
     here.line.announce(Wakeup(frozenset({"email"})))
 
     assert await there.next_wakeup() == Wakeup(frozenset({"email"}))
@@ -159,7 +158,7 @@ async def test_foreign_message_is_passed_over(
 async def test_line_that_was_cut_comes_back_and_looks_everywhere(
     replicas: tuple[Replica, Replica], connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LISTEN_RETRY", tuning.NOTIFY_SPACING)
+    monkeypatch.setattr("pulse_server.postgres.wakeups.LISTEN_RETRY", NOTIFY_SPACING)
     here, there = replicas
 
     for _ in range(5):  # the end of a session may be noticed before, while or after a message is sent

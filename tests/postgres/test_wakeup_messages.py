@@ -11,7 +11,14 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
-from pulse_server.postgres.wakeup_messages import Outbox, read
+from pulse_server.postgres.wakeup_messages import (
+    NOTIFY_BYTES,
+    NOTIFY_ROUND,
+    TRANSITIONS_RELAYED,
+    TRANSITIONS_WAITING,
+    Outbox,
+    read,
+)
 from pulse_server.repos.wakeups import Wakeup
 
 NOON = datetime(2030, 1, 1, 12, 0, 0, 250000, tzinfo=UTC)
@@ -32,7 +39,7 @@ def tell(*wakeups: Wakeup) -> list[Wakeup]:
     while outbox:
         messages += outbox.take()
         outbox.sent()
-    assert all(len(message.encode()) <= tuning.NOTIFY_BYTES for message in messages)
+    assert all(len(message.encode()) <= NOTIFY_BYTES for message in messages)
     heard = [read(message) for message in messages]
     return [wakeup for wakeup in heard if wakeup is not None]
 
@@ -52,7 +59,7 @@ def test_transitions_are_read_as_they_were_meant() -> None:
 
 
 def test_many_transitions_go_out_in_several_messages_and_none_is_left_out() -> None:
-    told = transitions(3 * tuning.TRANSITIONS_RELAYED, "ß" * tuning.TRANSITION_ERROR_CHARACTERS)
+    told = transitions(3 * TRANSITIONS_RELAYED, "ß" * tuning.TRANSITION_ERROR_CHARACTERS)
 
     heard = tell(Wakeup(transitions=told))
 
@@ -62,20 +69,20 @@ def test_many_transitions_go_out_in_several_messages_and_none_is_left_out() -> N
 
 
 def test_transitions_past_the_bound_are_counted() -> None:
-    heard = tell(Wakeup(transitions=transitions(tuning.TRANSITIONS_WAITING + 7)))
+    heard = tell(Wakeup(transitions=transitions(TRANSITIONS_WAITING + 7)))
 
-    assert sum(len(wakeup.transitions) for wakeup in heard) == tuning.TRANSITIONS_WAITING
+    assert sum(len(wakeup.transitions) for wakeup in heard) == TRANSITIONS_WAITING
     assert sum(wakeup.missed for wakeup in heard) == 7
 
 
 def test_round_carries_no_more_than_its_share() -> None:
     outbox = Outbox()
-    outbox.add(Wakeup(transitions=transitions(tuning.TRANSITIONS_RELAYED + 1)))
+    outbox.add(Wakeup(transitions=transitions(TRANSITIONS_RELAYED + 1)))
 
     rounds = [[read(message) for message in outbox.take()] for _ in range(2)]
 
     counts = [sum(len(heard.transitions) for heard in one if heard) for one in rounds]
-    assert counts == [tuning.TRANSITIONS_RELAYED, 1]
+    assert counts == [TRANSITIONS_RELAYED, 1]
 
 
 def test_dispatch_is_woken_before_anybody_watches() -> None:
@@ -119,7 +126,7 @@ def test_round_carries_a_bounded_number_of_messages() -> None:
         outbox.sent()
 
     assert len(rounds) > 1
-    assert max(rounds) == tuning.NOTIFY_ROUND
+    assert max(rounds) == NOTIFY_ROUND
 
 
 def test_claims_of_a_round_that_was_not_sent_are_in_the_next() -> None:
@@ -151,7 +158,7 @@ def test_claims_that_waited_for_a_lease_are_not_named_but_looked_up() -> None:
 
 
 def test_claims_past_the_bound_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "ENDED_WAITING", 1000)
+    monkeypatch.setattr("pulse_server.postgres.wakeup_messages.ENDED_WAITING", 1000)
 
     assert tell(Wakeup(ended=claims(1001))) == [Wakeup(claims_unknown=True)]
 

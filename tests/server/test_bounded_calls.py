@@ -37,15 +37,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutagePostgres]
 def dsn(server: OutagePostgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a database that has thawed by the end of the test."""
     bounds = (
-        "CONNECT_TIMEOUT",
-        "STATEMENT_TIMEOUT",
-        "READ_TIMEOUT",
-        "READY_TIMEOUT",
-        "LISTEN_CHECK",
-        "LISTEN_RETRY",
+        "tuning.STATEMENT_TIMEOUT",
+        "postgres.connector.CONNECT_TIMEOUT",
+        "postgres.database.READ_TIMEOUT",
+        "postgres.database.READY_TIMEOUT",
+        "postgres.wakeups.LISTEN_CHECK",
+        "postgres.wakeups.LISTEN_RETRY",
     )
     for name in bounds:
-        monkeypatch.setattr(tuning, name, HALF_A_SECOND)
+        monkeypatch.setattr(f"pulse_server.{name}", HALF_A_SECOND)
     yield server.dsn
     server.thaw()
 

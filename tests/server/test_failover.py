@@ -14,7 +14,6 @@ import uuid_utils
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
 from pulse_server.app import running_app
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
@@ -31,10 +30,10 @@ pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's proce
 # Far more than the bounds below add up to.
 PATIENCE_SECONDS = 20
 QUICK = {
-    "STATEMENT_TIMEOUT": timedelta(seconds=1),
-    "HOST_TIMEOUT": timedelta(seconds=0.5),
-    "LISTEN_RETRY": timedelta(seconds=0.1),
-    "LISTEN_CHECK": timedelta(seconds=0.2),
+    "tuning.STATEMENT_TIMEOUT": timedelta(seconds=1),
+    "postgres.connector.HOST_TIMEOUT": timedelta(seconds=0.5),
+    "postgres.wakeups.LISTEN_RETRY": timedelta(seconds=0.1),
+    "postgres.wakeups.LISTEN_CHECK": timedelta(seconds=0.2),
 }
 LINES = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsed wakeups'"
 WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -48,7 +47,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in QUICK.items():
-        monkeypatch.setattr(tuning, name, value)
+        monkeypatch.setattr(f"pulse_server.{name}", value)
 
 
 @pytest.fixture

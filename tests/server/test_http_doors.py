@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
+from pulse_server.access.throttle import LOGIN_BURST_PER_USER
 from pulse_server.access.users import parse_users
+from pulse_server.transport.tls import CERTIFICATE_LOOK_INTERVAL
 from tests.server.http_caller import Reply, get
 from tests.server.pulsed_process import pulsed
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -80,7 +81,7 @@ async def test_probes_need_no_login(address: str, path: str) -> None:
 
 
 async def test_guesses_are_throttled_and_told_when_to_come_back(address: str) -> None:
-    for _ in range(tuning.LOGIN_BURST_PER_USER):
+    for _ in range(LOGIN_BURST_PER_USER):
         assert (await metrics(address, "alice", "guess")).status == 401
     answer = await metrics(address, "alice", "guess")
 
@@ -129,7 +130,7 @@ async def test_probe_shows_no_certificate_where_workers_have_to(
 async def test_renewed_certificate_is_shown_here_too(
     database_dsn: str, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "CERTIFICATE_LOOK_INTERVAL", 0 * tuning.CERTIFICATE_LOOK_INTERVAL)
+    monkeypatch.setattr("pulse_server.transport.tls.CERTIFICATE_LOOK_INTERVAL", 0 * CERTIFICATE_LOOK_INTERVAL)
     async with guarded(database_dsn, tls=authority.server("old.example.org", "127.0.0.1")) as address:
         assert "old.example.org" in await names_shown(address, authority)
         authority.server("new.example.org", "127.0.0.1")

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.access.users import parse_users
 from pulse_server.domain.readiness import Check
 from pulse_server.supervisor.supervising import _http_port
@@ -124,7 +123,7 @@ async def test_process_that_is_gone_is_left_out_and_named(tmp_path: Path) -> Non
 
 
 async def test_process_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "HTTP_GATHER_TIMEOUT", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.http.pages.HTTP_GATHER_TIMEOUT", 0.1 * SECOND)
     stuck = Child(4)
     stuck.is_stuck = True
     async with gathering(tmp_path, Child(3), stuck) as address:
@@ -137,7 +136,7 @@ async def test_process_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: p
 async def test_process_that_sends_without_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_GATHER_BYTES", 1000)
+    monkeypatch.setattr("pulse_server.transport.http.pages.HTTP_GATHER_BYTES", 1000)
     async with gathering(tmp_path, Child(3)) as address:
         assert samples(await get(address, "/metrics"), "pulse_process_up") == {"1": 0}
 

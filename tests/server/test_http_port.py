@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.http.exchange import Answer, Request
-from pulse_server.transport.http.server import HttpServer, Page
+from pulse_server.transport.http.server import HTTP_REQUEST_BYTES, HttpServer, Page
 from tests.server.http_caller import connect, get, reply, send
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -126,13 +125,13 @@ async def test_other_versions_are_refused(address: str) -> None:
 
 
 async def test_headers_past_the_bound_are_refused(address: str) -> None:
-    padding = {"X-Padding": "x" * tuning.HTTP_REQUEST_BYTES}
+    padding = {"X-Padding": "x" * HTTP_REQUEST_BYTES}
 
     assert (await get(address, "/echo", headers=padding)).status == 431
 
 
 async def test_headers_below_the_bound_are_taken(address: str) -> None:
-    padding = {"X-Padding": "x" * (tuning.HTTP_REQUEST_BYTES - 200)}
+    padding = {"X-Padding": "x" * (HTTP_REQUEST_BYTES - 200)}
 
     assert (await get(address, "/echo", headers=padding)).status == 200
 
@@ -140,7 +139,7 @@ async def test_headers_below_the_bound_are_taken(address: str) -> None:
 async def test_request_that_does_not_arrive_is_given_up(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_REQUEST_TIMEOUT", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_REQUEST_TIMEOUT", 0.1 * SECOND)
 
     assert reply(await send(address, b"GET /echo HTTP/1.1\r\n")).status == 408
 
@@ -157,7 +156,7 @@ async def test_caller_that_hangs_up_leaves_nothing_behind(address: str) -> None:
 async def test_caller_that_does_not_read_its_answer_is_cut(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_ANSWER_TIMEOUT", 0.2 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_ANSWER_TIMEOUT", 0.2 * SECOND)
     _, writer = await connect(address)
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's can
     writer.write(b"GET /large HTTP/1.1\r\n\r\n")
@@ -179,7 +178,7 @@ async def notice_the_end(writer: asyncio.StreamWriter) -> None:
 async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_CONNECTIONS", 2)
+    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_CONNECTIONS", 2)
     slow = Slow()
     async with running(slow=slow.page) as address:
         waiting = [asyncio.create_task(get(address, "/slow")) for _ in range(2)]
@@ -202,7 +201,7 @@ async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served
 async def test_whoever_says_nothing_makes_room_for_the_next_caller(
     address: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_CONNECTIONS", 2)
+    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_CONNECTIONS", 2)
     idle = []
     for _ in range(20):
         idle.append(await connect(address))
@@ -286,7 +285,7 @@ async def test_everywhere_means_both_families() -> None:
 async def test_stopping_does_not_wait_for_a_caller_that_says_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tuning, "HTTP_REQUEST_TIMEOUT", 600 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.http.server.HTTP_REQUEST_TIMEOUT", 600 * SECOND)
     server = HttpServer(PAGES)
     address = await server.start("127.0.0.1:0")
     reader, writer = await connect(address)

@@ -16,7 +16,6 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse_server import tuning
 from pulse_server.checks import checking
 from pulse_server.checks import database as database_checks
 from pulse_server.checks.listing import shown_url
@@ -44,7 +43,8 @@ def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         for name, value in {"PULSE_GRPC_ADDR": "127.0.0.1:0", **environment}.items():
             monkeypatch.setenv(name, value)
         if "@127.0.0.1:1/" in environment.get("DB_HOST", ""):
-            monkeypatch.setattr(tuning, "CHECK_PATIENCE", timedelta(milliseconds=1))  # nobody will answer
+            # No server listens there.
+            monkeypatch.setattr("pulse_server.checks.database.CHECK_PATIENCE", timedelta(milliseconds=1))
         code = main(["check", *flags])
         told = capsys.readouterr()
         assert told.err == ""

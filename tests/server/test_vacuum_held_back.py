@@ -10,7 +10,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from pulse_server import tuning
 from pulse_server.app import running_app
 from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.postgres.database import Database
@@ -36,8 +35,8 @@ async def told(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict[s
 async def test_server_names_the_session_and_says_when_it_is_over(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tuning, "HORIZON_INTERVAL", timedelta(milliseconds=10))
-    monkeypatch.setattr(tuning, "HELD_BACK_PATIENCE", timedelta(0))
+    monkeypatch.setattr("pulse_server.observation.HORIZON_INTERVAL", timedelta(milliseconds=10))
+    monkeypatch.setattr("pulse_server.observation.HELD_BACK_PATIENCE", timedelta(0))
     caplog.set_level("INFO")
     console = await asyncpg.connect(database_dsn, server_settings={"application_name": "console"})
     try:

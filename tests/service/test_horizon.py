@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.horizon import Holder, HolderKind
 from pulse_server.domain.vitals import DatabaseVitals, JobCounts, ReadyTopic
+from pulse_server.observation import HORIZON_INTERVAL
 from pulse_server.service.horizon import Horizon
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.clock import Seconds
@@ -81,7 +81,7 @@ class Lookout:
         self.horizon = Horizon(
             self.repo,
             self.metrics,
-            interval=tuning.HORIZON_INTERVAL,
+            interval=HORIZON_INTERVAL,
             patience=PATIENCE,
             clock=self.clock,
         )

@@ -9,6 +9,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.access.throttle import LOGIN_BURST_PER_PEER, LOGIN_BURST_PER_USER
 from pulse_server.access.users import Role, User
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import permissions
@@ -39,7 +40,7 @@ async def guarded(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> CountedChecks:
     """Counts checks, and lets no time pass for the throttle."""
-    monkeypatch.setattr(tuning, "LOGIN_INTERVAL", timedelta(days=1))
+    monkeypatch.setattr("pulse_server.access.throttle.LOGIN_INTERVAL", timedelta(days=1))
     return count_checks(monkeypatch)
 
 
@@ -179,7 +180,7 @@ async def test_flood_of_bad_logins_is_hashed_a_few_times_and_leaves_users_alone(
         assert await answer(user, "GetDispatchStatus") == (OK, "")
         sentence = next(text for code, text in ends if code is grpc.StatusCode.RESOURCE_EXHAUSTED)
         assert sentence.startswith("Too many logins from this address have failed. Try again in ")
-    assert checks.count == 1 + tuning.LOGIN_BURST_PER_PEER
+    assert checks.count == 1 + LOGIN_BURST_PER_PEER
 
 
 async def test_body_of_a_refused_call_is_not_taken_in(guarded: ServerUnderTest) -> None:
@@ -232,9 +233,9 @@ async def test_caller_cannot_change_its_address_by_reconnecting(
     database_dsn: str, checks: CountedChecks
 ) -> None:
     async with server_under_test(database_dsn, users=HASHED) as server:
-        for number in range(tuning.LOGIN_BURST_PER_USER + 3):
+        for number in range(LOGIN_BURST_PER_USER + 3):
             # Another channel, another port.
             options = (("grpc.use_local_subchannel_pool", 1),)
             async with grpc.aio.insecure_channel(server.address, options=options) as channel:
                 await answer(CallerWith(channel, basic("admin", f"wrong-{number}")), "GetJob")
-    assert checks.count == tuning.LOGIN_BURST_PER_USER
+    assert checks.count == LOGIN_BURST_PER_USER

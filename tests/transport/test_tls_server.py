@@ -11,7 +11,6 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
 from pulse_server.transport.tls import Certificates
 from tests.transport.pulse_server_under_test import server_under_test
 from tests.transport.streaming_worker import StreamingWorker
@@ -33,7 +32,7 @@ def stranger(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def _every_handshake_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "CERTIFICATE_LOOK_INTERVAL", timedelta(0))
+    monkeypatch.setattr("pulse_server.transport.tls.CERTIFICATE_LOOK_INTERVAL", timedelta(0))
 
 
 async def _submit(channel: grpc.aio.Channel) -> str:
@@ -175,7 +174,7 @@ async def test_handshakes_in_parallel_all_succeed_while_the_files_change(
 async def test_files_are_left_alone_between_two_looks(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "CERTIFICATE_LOOK_INTERVAL", timedelta(hours=1))
+    monkeypatch.setattr("pulse_server.transport.tls.CERTIFICATE_LOOK_INTERVAL", timedelta(hours=1))
     certificates = Certificates(authority.server())
     before = certificates.current()
     authority.server(*SECOND)

@@ -13,9 +13,17 @@ from hashlib import sha256
 
 import bcrypt
 
-from pulse_server import tuning
 from pulse_server.access.users import MAX_PASSWORD_BYTES, User
 from pulse_server.domain.errors import Unavailable
+
+# A check of a bcrypt hash takes 90 to 350 ms of a core. One at a time: with two, the first burst of a flood
+# took both cores of a small machine for three seconds. Accepted credentials are not checked again.
+PASSWORD_THREADS = 1
+# Checks that may wait for the thread: two or three seconds' worth, less than the timeout of a call of the
+# SDK.
+PASSWORD_LINE = 8
+# Below the threads that move jobs: a core that both want goes to those. Linux only.
+PASSWORD_NICENESS = 10
 
 
 class Passwords:
@@ -23,7 +31,7 @@ class Passwords:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(
-            tuning.PASSWORD_THREADS, thread_name_prefix="password", initializer=_step_back
+            PASSWORD_THREADS, thread_name_prefix="password", initializer=_step_back
         )
         self._under_way = 0
 
@@ -49,7 +57,7 @@ class Passwords:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, password: bytes, hashed: str) -> bool:
-        if self._under_way >= tuning.PASSWORD_THREADS + tuning.PASSWORD_LINE:
+        if self._under_way >= PASSWORD_THREADS + PASSWORD_LINE:
             raise Unavailable("The server has more passwords to check than it can. Try again in a moment.")
         self._under_way += 1
         try:
@@ -76,4 +84,4 @@ def _step_back() -> None:
     """Run this thread after those that move jobs."""
     if sys.platform == "linux":  # elsewhere a priority belongs to the whole process
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), tuning.PASSWORD_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PASSWORD_NICENESS)

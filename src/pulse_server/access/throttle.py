@@ -8,16 +8,25 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from datetime import timedelta
 from functools import lru_cache
 
-from pulse_server import tuning
+# After its burst an address gets one check per interval: half a check a second, 6 to 18% of a core.
+LOGIN_INTERVAL = timedelta(seconds=2)
+# Wrong passwords in a row for one user from one address: a typing error does not lock a user out.
+LOGIN_BURST_PER_USER = 5
+# The same for all users together, so that another name each time does not avoid the limit. Several
+# applications may share an address, each with its own user, and start at once.
+LOGIN_BURST_PER_PEER = 10
+# Addresses, and pairs of address and user, that are remembered. About 100 bytes each.
+LOGINS_REMEMBERED = 10_000
 
 
 class Throttle:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._peers = _Buckets(tuning.LOGIN_BURST_PER_PEER)
-        self._users = _Buckets(tuning.LOGIN_BURST_PER_USER)
+        self._peers = _Buckets(LOGIN_BURST_PER_PEER)
+        self._users = _Buckets(LOGIN_BURST_PER_USER)
 
     def take(self, peer: str, user: str) -> float:
         """Take the right to one check. Returns 0, or how many seconds to wait if there is none."""
@@ -44,7 +53,7 @@ class _Buckets:
     """
 
     def __init__(self, burst: int) -> None:
-        self._interval = tuning.LOGIN_INTERVAL.total_seconds()
+        self._interval = LOGIN_INTERVAL.total_seconds()
         self._span = self._interval * burst
         self._full_at: OrderedDict[int, float] = OrderedDict()
 
@@ -56,7 +65,7 @@ class _Buckets:
         short = hash(key)
         self._full_at[short] = max(self._full_at.get(short, now), now) + self._interval
         self._full_at.move_to_end(short)
-        if len(self._full_at) > tuning.LOGINS_REMEMBERED:
+        if len(self._full_at) > LOGINS_REMEMBERED:
             self._full_at.popitem(last=False)
 
     def give_back(self, key: Hashable) -> None:

@@ -8,10 +8,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from pulse_server import tuning
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import BadUsers, User, read_users_file
 from pulse_server.loops import Loop
+
+# How long a changed file of users may go unnoticed. SIGHUP has it read at once.
+USERS_FILE_INTERVAL = timedelta(seconds=3)
+# The file is read once it has not changed for this long: an editor that writes in place takes a moment.
+USERS_FILE_SETTLE = timedelta(milliseconds=200)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +40,7 @@ class UsersFile:
         self._read: _Look | None = None
         self._is_asked_for = False
         self._complaint = ""
-        self.loop = Loop("users", self.look, tuning.USERS_FILE_INTERVAL)
+        self.loop = Loop("users", self.look, USERS_FILE_INTERVAL)
 
     def read_again(self) -> None:
         """Read it now, whatever it looks like."""
@@ -52,7 +56,7 @@ class UsersFile:
                 return None
             if look != self._seen:
                 self._seen = look
-                return tuning.USERS_FILE_SETTLE
+                return USERS_FILE_SETTLE
         self._seen = self._read = look
         try:
             users = await asyncio.to_thread(read_users_file, self._path, SOURCE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.checks.findings import Finding, fail, info, ok, warn
 from pulse_server.domain.errors import PulseError
 from pulse_server.postgres.inspection import Inspection, inspect
@@ -13,6 +12,9 @@ from pulse_server.postgres.migrations.schema import SchemaBehind, require_curren
 from pulse_server.postgres.reachability import wait_until_reachable
 from pulse_server.settings import Settings
 from pulse_server.settings.database_url import read_database_url
+
+# How long `pulsed check` waits for the database: a person is waiting for its output.
+CHECK_PATIENCE = timedelta(seconds=2)
 
 _CLOCKS_AGREE = timedelta(seconds=1)
 # A queue's table bloats while a transaction is this old, and every claim gets slower.
@@ -28,7 +30,7 @@ async def _findings(settings: Settings, dsn: str, migrates: bool) -> AsyncIterat
     for entry in read_database_url(dsn).ignored:
         yield (warn if entry.is_missed else info)("database", f"In DB_HOST, {entry}.")
     try:
-        await wait_until_reachable(dsn, tuning.CHECK_PATIENCE)
+        await wait_until_reachable(dsn, CHECK_PATIENCE)
         found = await inspect(dsn)
     except PulseError as error:
         yield fail("database", str(error))

@@ -14,11 +14,15 @@ from typing import Any
 from pulse_server import tuning
 from pulse_server.domain.overview import ConnectedWorker
 
+# Names of topics in the row of one server, a megabyte. Past them each further set of topics is cut to those
+# that are shown.
+SERVER_ROW_TOPICS = 50_000
+
 
 def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
     """A later worker with the topics of an earlier one names it, by its place, as `same_as`."""
     places: dict[tuple[str, ...], int] = {}
-    room = tuning.SERVER_ROW_TOPICS
+    room = SERVER_ROW_TOPICS
     told: list[dict[str, object]] = []
     for place, worker in enumerate(workers):
         entry: dict[str, object] = {

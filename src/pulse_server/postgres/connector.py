@@ -17,7 +17,6 @@ from weakref import WeakSet
 
 import asyncpg
 
-from pulse_server import tuning
 from pulse_server.postgres.array_types import tell_array_types
 from pulse_server.postgres.failures import NoHostTakesWrites, ReadOnlyRole, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]
 else:
     _Connection = asyncpg.Connection  # generic for the type checker only
+
+CONNECT_TIMEOUT = timedelta(seconds=5)
+# Of that, for each host when the URL names several: a frozen primary must leave time to try the next one.
+HOST_TIMEOUT = timedelta(seconds=2)
 
 log = logging.getLogger(__name__)
 
@@ -161,13 +164,13 @@ class Connector:
     def _patience(self) -> timedelta:
         """For all hosts together."""
         if self.connect_timeout is None:
-            return tuning.CONNECT_TIMEOUT
+            return CONNECT_TIMEOUT
         return self.connect_timeout * max(1, len(self._hosts))
 
     async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[Session, Host]:
         """Open a connection to the first host that takes writes, in the order of this moment."""
         hosts = list(self._hosts)
-        for_each = min(self.connect_timeout or tuning.HOST_TIMEOUT, timeout / len(hosts))
+        for_each = min(self.connect_timeout or HOST_TIMEOUT, timeout / len(hosts))
         failures: list[Exception] = []
         for host in hosts:
             try:

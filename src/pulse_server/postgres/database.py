@@ -19,6 +19,14 @@ from pulse_server.postgres.pool import Pool
 from pulse_server.postgres.session_settings import ALWAYS, begin_with
 from pulse_server.telemetry.metrics import Metrics
 
+# Lists and look-ups: an operator's query may take longer than a claim.
+READ_TIMEOUT = timedelta(seconds=15)
+# A database that takes longer to answer `SELECT 1` cannot serve a worker either.
+READY_TIMEOUT = timedelta(seconds=3)
+# How long a change waits for a lock (ADR-0042). Our own statements hold theirs for some 30 ms at most. Past
+# it, a row that another session has locked is answered for alone, and the rest of the batch continues.
+LOCK_PATIENCE = timedelta(milliseconds=100)
+
 # Leaves the planner nothing but index nested loops with one generic plan per statement. With the defaults it
 # takes sequential scans and hash joins for large batches, or the wrong partial index when statistics are
 # stale: drains fell from 20k to 3k jobs/s. ADR-0007
@@ -195,14 +203,14 @@ class Database:
             )
 
         def changes(size: int) -> Connections:
-            return connections(size, tuning.STATEMENT_TIMEOUT, HOT_PLANS, tuning.LOCK_PATIENCE)
+            return connections(size, tuning.STATEMENT_TIMEOUT, HOT_PLANS, LOCK_PATIENCE)
 
         self.hot = changes(tuning.HOT_CONNECTIONS)
         self.beats = changes(tuning.HEARTBEAT_CONNECTIONS)
         self.operators = changes(tuning.OPERATOR_CONNECTIONS)
-        self.reads = connections(tuning.READ_CONNECTIONS, tuning.READ_TIMEOUT, READ_PLANS)
-        self.watch = connections(tuning.WATCH_CONNECTIONS, tuning.READ_TIMEOUT, HOT_PLANS)
-        self.probe = connections(tuning.PROBE_CONNECTIONS, tuning.READY_TIMEOUT)
+        self.reads = connections(tuning.READ_CONNECTIONS, READ_TIMEOUT, READ_PLANS)
+        self.watch = connections(tuning.WATCH_CONNECTIONS, READ_TIMEOUT, HOT_PLANS)
+        self.probe = connections(tuning.PROBE_CONNECTIONS, READY_TIMEOUT)
 
     @property
     def pools(self) -> dict[str, Connections]:

@@ -12,6 +12,10 @@ from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector
 from pulse_server.postgres.failures import ReadOnlyRole, TakesNoWrites, describe
 
+# For one attempt to connect at the start, and between two of them.
+STARTUP_TRY = timedelta(seconds=2)
+STARTUP_PAUSE = timedelta(milliseconds=200)
+
 # It does not listen yet, starts or stops, hangs up in the middle, or has no connection left for the moment.
 _NOT_YET = (
     TimeoutError,
@@ -26,14 +30,14 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
     """Return once the database takes connections; Unavailable with the reason if it does not in time."""
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     connector = Connector(dsn, behind_pooler=True)  # or not: it does for both
-    one_try = None if connector.connect_timeout else min(tuning.STARTUP_TRY, patience)
+    one_try = None if connector.connect_timeout else min(STARTUP_TRY, patience)
     while True:
         try:
             connection = await connector.connect(timeout=one_try)
         except _NOT_YET as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unavailable(_why_not(error)) from error
-            await asyncio.sleep(tuning.STARTUP_PAUSE.total_seconds())
+            await asyncio.sleep(STARTUP_PAUSE.total_seconds())
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise Unavailable(
                 f"The database refuses the connection: {describe(error)}. Look at DB_HOST."
@@ -45,7 +49,7 @@ async def wait_until_reachable(dsn: str, patience: timedelta) -> None:
                 "# is %23, ? is %3F, @ is %40."
             ) from None
         else:
-            await connection.close(timeout=tuning.STARTUP_TRY.total_seconds())
+            await connection.close(timeout=STARTUP_TRY.total_seconds())
             return
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from time import monotonic
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Connections, Fetch, Rows, Work
+
+# A row that was found locked is taken to be so for this long: the batch that names it locks its free rows
+# first instead of waiting, which costs a few round trips.
+LOCK_REMEMBERED = timedelta(seconds=10)
+# How many such rows are remembered.
+LOCKS_REMEMBERED = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +83,9 @@ class RowLocks:
             log.warning("rows_locked", extra={"statement": name, "jobs": len(new), "job_id": new[0]})
         for job_id in self._locked.keys() & free:
             del self._locked[job_id]
-        forgotten_at = self._clock() + tuning.LOCK_REMEMBERED.total_seconds()
-        for job_id in locked[: tuning.LOCKS_REMEMBERED]:
+        forgotten_at = self._clock() + LOCK_REMEMBERED.total_seconds()
+        for job_id in locked[:LOCKS_REMEMBERED]:
             self._locked.pop(job_id, None)  # to the end
             self._locked[job_id] = forgotten_at
-        while len(self._locked) > tuning.LOCKS_REMEMBERED:
+        while len(self._locked) > LOCKS_REMEMBERED:
             del self._locked[next(iter(self._locked))]

@@ -18,9 +18,26 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
 
+# Postgres takes payloads below 8,000 bytes. What does not fit goes into the next message.
+NOTIFY_BYTES = 7500
+# Messages about ended claims in one round: some 3,000 claims. The rest follows in the next round, so that a
+# cancel of 100,000 jobs blocks neither the line nor the event loops of the other servers.
+NOTIFY_ROUND = 32
+# Past so many names "look everywhere" is sent; more would not fit into a message.
+NOTIFY_TOPICS = 1000
+# Ended claims that may wait for their message, some 20 MB. Past it the other servers look up all claims they
+# hold.
+ENDED_WAITING = 100_000
+# An expired claim that was never delivered can be made again, with the same attempt, a second later. Its end
+# is announced before that or not at all.
+LAPSED_KEPT = timedelta(milliseconds=500)
+# Transitions in one round of messages, 5,000 a second, and those that may wait for their round.
+TRANSITIONS_RELAYED = 100
+TRANSITIONS_WAITING = 1000
+
 _EVERYWHERE = None
 # What is around the claims or the transitions in their message takes less than the difference.
-_LIST_BYTES = tuning.NOTIFY_BYTES - 100
+_LIST_BYTES = NOTIFY_BYTES - 100
 
 
 class Outbox:
@@ -63,7 +80,7 @@ class Outbox:
         self._claims_unknown |= wakeup.claims_unknown
         self._gate_changed |= wakeup.gate_changed
         self._watching |= wakeup.watching
-        room = max(0, tuning.TRANSITIONS_WAITING - len(self._transitions))
+        room = max(0, TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
         self._bound()
@@ -88,7 +105,7 @@ class Outbox:
         """The messages to send now, the one that wakes dispatch first. Claims and transitions may be left for
         the next round."""
         self._drop_old_claims()
-        relayed = self._transitions[: tuning.TRANSITIONS_RELAYED]
+        relayed = self._transitions[:TRANSITIONS_RELAYED]
         self._rest_under_way = Wakeup(
             topics=_EVERYWHERE if self._is_everywhere or self._topics else frozenset(),
             claims_unknown=self._claims_unknown or bool(self._lapsed),
@@ -115,10 +132,10 @@ class Outbox:
         self.sent()
 
     def _bound(self) -> None:
-        if len(self._topics) > tuning.NOTIFY_TOPICS:
+        if len(self._topics) > NOTIFY_TOPICS:
             self._topics.clear()
             self._is_everywhere = True
-        if len(self._ended) + len(self._lapsed) > tuning.ENDED_WAITING:
+        if len(self._ended) + len(self._lapsed) > ENDED_WAITING:
             self._ended.clear()
             self._lapsed.clear()
             self._claims_unknown = True
@@ -127,7 +144,7 @@ class Outbox:
         now = self._clock()
         for claims, seconds in (
             (self._ended, self._lease_seconds),
-            (self._lapsed, tuning.LAPSED_KEPT.total_seconds()),
+            (self._lapsed, LAPSED_KEPT.total_seconds()),
         ):
             while claims and now - next(iter(claims.values())) > seconds:
                 del claims[next(iter(claims))]
@@ -150,7 +167,7 @@ class Outbox:
                 claim = next(iter(claims))
                 size += len(_text(claim)) + 1
                 if size > _LIST_BYTES:
-                    if len(messages) == tuning.NOTIFY_ROUND:
+                    if len(messages) == NOTIFY_ROUND:
                         break
                     messages.append({"topics": [], "ended": [], "lapsed": []})
                     size = len(_text(claim)) + 1
@@ -166,7 +183,7 @@ class Outbox:
             return []
         parts: list[list[str]] = [[]]
         size = 0
-        for transition in self._transitions[: tuning.TRANSITIONS_RELAYED]:
+        for transition in self._transitions[:TRANSITIONS_RELAYED]:
             text = _text(_as_list(transition))
             size += len(text) + 1
             if size > _LIST_BYTES:

@@ -21,6 +21,13 @@ from pulse_server.postgres.failures import describe
 from pulse_server.postgres.wakeup_messages import Outbox, read
 from pulse_server.repos.wakeups import Wakeup
 
+NOTIFY_CHANNEL = "pulse_wakeups"
+# At most one NOTIFY per interval: each costs a commit and wakes every server.
+NOTIFY_SPACING = timedelta(milliseconds=20)
+LISTEN_RETRY = timedelta(seconds=2)
+# A line without a message for this long is tested: it may have been cut without notice.
+LISTEN_CHECK = timedelta(seconds=15)
+
 log = logging.getLogger(__name__)
 
 
@@ -74,7 +81,7 @@ class PostgresWakeupLine:
                 if not self._is_down:
                     log.warning("wakeups_down", extra={"reason": describe(error)})
                 self._is_down = True
-            await asyncio.sleep(tuning.LISTEN_RETRY.total_seconds())
+            await asyncio.sleep(LISTEN_RETRY.total_seconds())
 
     async def _hold_the_line(self) -> None:
         connection = await self._connector.connect(
@@ -82,7 +89,7 @@ class PostgresWakeupLine:
         )
         try:
             self._pid = connection.get_server_pid()
-            await connection.add_listener(tuning.NOTIFY_CHANNEL, self._on_notification)
+            await connection.add_listener(NOTIFY_CHANNEL, self._on_notification)
             # A line that dies in silence is noticed when the next message cannot be sent.
             connection.add_termination_listener(lambda _: self._pending.set())
             if self._is_down:
@@ -96,7 +103,7 @@ class PostgresWakeupLine:
             while True:
                 try:
                     # Not wait_for: before Python 3.12 it can swallow the cancellation that ends this loop.
-                    async with asyncio.timeout(tuning.LISTEN_CHECK.total_seconds()):
+                    async with asyncio.timeout(LISTEN_CHECK.total_seconds()):
                         await self._pending.wait()
                 except TimeoutError:
                     await self._check(connection)
@@ -105,7 +112,7 @@ class PostgresWakeupLine:
                 await self._send(connection)
                 if self._outbox:
                     self._pending.set()
-                await asyncio.sleep(tuning.NOTIFY_SPACING.total_seconds())
+                await asyncio.sleep(NOTIFY_SPACING.total_seconds())
         finally:
             connection.terminate()
 
@@ -113,7 +120,7 @@ class PostgresWakeupLine:
         try:
             await connection.execute(
                 "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message",
-                tuning.NOTIFY_CHANNEL,
+                NOTIFY_CHANNEL,
                 self._outbox.take(),
             )
         except BaseException:

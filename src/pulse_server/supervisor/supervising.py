@@ -21,6 +21,15 @@ from pulse_server.supervisor.inheritance import environment_of, private_sockets
 from pulse_server.supervisor.process import ServerProcess, ending
 from pulse_server.transport.addresses import reserve
 
+# What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
+DRAIN_SPARE = timedelta(seconds=5)
+# A process that dies is replaced almost at once: its callers have to go somewhere.
+RESTART_FIRST_WAIT = timedelta(milliseconds=100)
+# One that dies again and again must not keep a core busy with its starts.
+RESTART_LONGEST_WAIT = timedelta(seconds=10)
+# A process that has served this long does not die of its start: the delays begin anew.
+RESTART_FORGIVEN_AFTER = timedelta(seconds=60)
+
 log = logging.getLogger(__name__)
 
 _STOP = frozenset({signal.SIGTERM, signal.SIGINT})
@@ -33,13 +42,13 @@ class ProcessFailed(Exception):
 
 def longest_drain(settings: Settings) -> timedelta:
     """How long a process may take from SIGTERM to its end; one that takes longer hangs."""
-    return settings.drain_timeout + tuning.STREAM_GOODBYE + tuning.STATEMENT_TIMEOUT + tuning.DRAIN_SPARE
+    return settings.drain_timeout + tuning.STREAM_GOODBYE + tuning.STATEMENT_TIMEOUT + DRAIN_SPARE
 
 
 def restart_wait(crashes: int) -> timedelta:
     """How long to wait with the next process when one has died, and this many before it in a row."""
     doublings = min(crashes, 16)  # which is past the longest wait
-    return min(tuning.RESTART_LONGEST_WAIT, tuning.RESTART_FIRST_WAIT * (1 << doublings))
+    return min(RESTART_LONGEST_WAIT, RESTART_FIRST_WAIT * (1 << doublings))
 
 
 def supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
@@ -93,7 +102,7 @@ class _Place:
     def empty(self, now: float) -> timedelta:
         """Forget the process, which has ended. Returns how long to wait with the next."""
         served = 0.0 if self.serving_since is None else now - self.serving_since
-        if served >= tuning.RESTART_FORGIVEN_AFTER.total_seconds():
+        if served >= RESTART_FORGIVEN_AFTER.total_seconds():
             self.crashes = 0
         wait = restart_wait(self.crashes)
         self.crashes += 1

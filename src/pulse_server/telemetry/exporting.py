@@ -10,11 +10,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from pulse_server import tuning
 from pulse_server.telemetry.tracing import IS_INSTALLED
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+from datetime import timedelta
+
+# For the last spans to reach their collector. An exit that waits longer would look like a hang.
+TRACE_FLUSH_TIMEOUT = timedelta(seconds=2)
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +122,6 @@ async def _shut_down(provider: TracerProvider) -> None:
     # Not a thread of the loop's own pool: the interpreter waits for those when it exits.
     threading.Thread(target=shut_down, name="traces-flush", daemon=True).start()
     try:
-        await asyncio.wait_for(is_done.wait(), tuning.TRACE_FLUSH_TIMEOUT.total_seconds())
+        await asyncio.wait_for(is_done.wait(), TRACE_FLUSH_TIMEOUT.total_seconds())
     except TimeoutError:
         log.warning("traces_lost", extra={"reason": "The collector did not take the last spans in time."})

@@ -6,7 +6,7 @@ import logging
 import ssl
 import threading
 import time
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +15,9 @@ import grpc
 from pulse_server import tuning
 from pulse_server.settings import BadSettings, TlsFiles
 from pulse_server.transport.key_pair import FilesChanged, KeyPair, read_key_pair
+
+# Handshakes check the files no more often than this. A renewed certificate is used that much later.
+CERTIFICATE_LOOK_INTERVAL = timedelta(seconds=1)
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,7 @@ class Certificates:
         """Return the pair to use now, read again if the files have changed."""
         with self._lock:
             now = time.monotonic()
-            if now - self._looked_at >= tuning.CERTIFICATE_LOOK_INTERVAL.total_seconds():
+            if now - self._looked_at >= CERTIFICATE_LOOK_INTERVAL.total_seconds():
                 self._looked_at = now
                 self._read_if_changed()
                 self._warn_if_expiring()

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.main import main
+from pulse_server.postgres import database
 
 if __name__ == "__main__":
-    tuning.STATEMENT_TIMEOUT = tuning.READ_TIMEOUT = timedelta(seconds=1)
+    tuning.STATEMENT_TIMEOUT = database.READ_TIMEOUT = timedelta(seconds=1)
     sys.exit(main())

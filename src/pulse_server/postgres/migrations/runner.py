@@ -16,7 +16,6 @@ from datetime import timedelta
 
 import asyncpg
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.connector import Connector, Session, make_own, own_transaction
 from pulse_server.postgres.migrations import schema
@@ -24,6 +23,13 @@ from pulse_server.postgres.migrations.blockers import Blockers
 from pulse_server.postgres.migrations.schema import Migration, SchemaMismatch
 from pulse_server.postgres.migrations.table_locks import lock_tables, named_relations
 from pulse_server.postgres.privileges import Purpose, require_rights
+
+MIGRATION_LOCK_PAUSE = timedelta(seconds=1)
+MIGRATION_LOCK_TRIES = 10
+# Another server may be migrating, with a file that takes long.
+MIGRATION_TURN = timedelta(minutes=5)
+# An index over a very large table takes hours; a database that froze must not hold the command forever.
+MIGRATION_TIMEOUT = timedelta(hours=6)
 
 log = logging.getLogger(__name__)
 
@@ -84,20 +90,20 @@ def _refuse_pooler(missing: Sequence[Migration]) -> None:
 async def _apply(connector: Connector, connection: Session, migration: Migration) -> None:
     if migration.sql.startswith(_WITHOUT_TRANSACTION):
         # Nobody queues behind the lock that these take, and one that gave up would leave half an index.
-        await connection.execute(migration.sql, timeout=tuning.MIGRATION_TIMEOUT.total_seconds())
+        await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT.total_seconds())
         await _record(connection, migration)
         return
     blockers = Blockers(connector, connection.get_server_pid())
-    for _ in range(tuning.MIGRATION_LOCK_TRIES):
+    for _ in range(MIGRATION_LOCK_TRIES):
         try:
             async with blockers.watched(), connection.transaction():
                 await lock_tables(connection, migration.sql)
-                await connection.execute(migration.sql, timeout=tuning.MIGRATION_TIMEOUT.total_seconds())
+                await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT.total_seconds())
                 await _record(connection, migration)
             return
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             log.info("migration_waits", extra={"migration": migration.name, "blocked_by": blockers.seen})
-            await asyncio.sleep(tuning.MIGRATION_LOCK_PAUSE.total_seconds())
+            await asyncio.sleep(MIGRATION_LOCK_PAUSE.total_seconds())
     raise Unavailable(
         f"{migration.name} could not be applied: another transaction holds a lock that it needs"
         f"{f' ({blockers.seen})' if blockers.seen else ''}. End that transaction, then migrate again."
@@ -122,7 +128,7 @@ async def _is_pooled(connection: Session) -> bool:
 @asynccontextmanager
 async def _turn(connection: Session) -> AsyncIterator[None]:
     """Hold the migration lock. It belongs to the session: whatever ends that lets go of it."""
-    patience = tuning.MIGRATION_TURN
+    patience = MIGRATION_TURN
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
         if asyncio.get_running_loop().time() > deadline:

@@ -10,8 +10,15 @@ import re
 from collections.abc import Sequence
 from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.postgres.connector import Session
+
+# Below STATEMENT_TIMEOUT: other sessions queue behind a change of schema that waits, and must not fail for
+# it. They get through in the pauses.
+MIGRATION_LOCK_TIMEOUT = timedelta(seconds=2)
+# For every table after the first, below Postgres's deadlock_timeout (1 s): in a deadlock the migration gives
+# up, not the call of a worker or a producer. The first waits longer: past deadlock_timeout an autovacuum that
+# holds the table is canceled.
+MIGRATION_FURTHER_LOCK_TIMEOUT = timedelta(milliseconds=500)
 
 _COMMENT = re.compile(r"--[^\n]*")
 _NAME = re.compile(r"\bpulse\.(\w+)")
@@ -39,9 +46,9 @@ async def lock_tables(connection: Session, sql: str) -> None:
     LockNotAvailableError if one is not free in time: end the transaction and try again after a pause.
     """
     tables = [row["name"] for row in await connection.fetch(_EXISTING, named_relations(sql))]
-    await _lock(connection, tables[:1], tuning.MIGRATION_LOCK_TIMEOUT)
-    await _lock(connection, tables[1:], tuning.MIGRATION_FURTHER_LOCK_TIMEOUT)
-    await _set_lock_timeout(connection, tuning.MIGRATION_LOCK_TIMEOUT)
+    await _lock(connection, tables[:1], MIGRATION_LOCK_TIMEOUT)
+    await _lock(connection, tables[1:], MIGRATION_FURTHER_LOCK_TIMEOUT)
+    await _set_lock_timeout(connection, MIGRATION_LOCK_TIMEOUT)
 
 
 async def _lock(connection: Session, tables: Sequence[str], timeout: timedelta) -> None:

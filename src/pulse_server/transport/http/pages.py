@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pulse_server import tuning
 from pulse_server.domain.readiness import Check
 from pulse_server.telemetry.exposition import Exposition, Text
 from pulse_server.telemetry.merging import merged
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.http.exchange import Answer, Request
 from pulse_server.transport.http.server import Page
+
+# How long a supervisor waits for the page of one of its processes.
+HTTP_GATHER_TIMEOUT = timedelta(seconds=3)
+# A thousand topics make about 10 MB of metrics; a process that sends more is broken.
+HTTP_GATHER_BYTES = 64 * 1024 * 1024
 
 if TYPE_CHECKING:  # a supervisor does without the services
     from pulse_server.service.readiness import Readiness
@@ -135,7 +140,7 @@ class _TooLarge(Exception):
 async def _fetch(socket_file: Path, path: str, accept: str) -> _Fetched | None:
     """Fetch a page over a Unix socket; None if there is no valid answer in time."""
     try:
-        async with asyncio.timeout(tuning.HTTP_GATHER_TIMEOUT.total_seconds()):
+        async with asyncio.timeout(HTTP_GATHER_TIMEOUT.total_seconds()):
             text = await _read(socket_file, path, accept)
     except (OSError, TimeoutError, _TooLarge):
         return None
@@ -153,7 +158,7 @@ async def _read(socket_file: Path, path: str, accept: str) -> bytes:
         writer.write("\r\n".join(lines).encode("latin-1"))
         await writer.drain()
         chunks: list[bytes] = []
-        left = tuning.HTTP_GATHER_BYTES
+        left = HTTP_GATHER_BYTES
         while chunk := await reader.read(64 * 1024):
             chunks.append(chunk)
             left -= len(chunk)

@@ -7,12 +7,20 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 
-from pulse_server import tuning
 from pulse_server.transport.addresses import PortInUse, listening_sockets
 from pulse_server.transport.http.exchange import METHODS, Answer, Refused, Request, read_request
+
+# For a client to send its request, and to read the answer. A healthy client needs neither.
+HTTP_REQUEST_TIMEOUT = timedelta(seconds=5)
+HTTP_ANSWER_TIMEOUT = timedelta(seconds=10)
+# Request line and headers. A Prometheus with a long bearer token needs less than half of it.
+HTTP_REQUEST_BYTES = 8 * 1024
+# A few probes and scrapers at a time; more is a mistake, or an attack.
+HTTP_CONNECTIONS = 64
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +65,15 @@ class HttpServer:
             self._socket_file.unlink(missing_ok=True)
 
     async def _listen_on_port(self, address: str, tls: ssl.SSLContext | None) -> str:
-        seconds = tuning.HTTP_REQUEST_TIMEOUT.total_seconds() if tls else None
+        seconds = HTTP_REQUEST_TIMEOUT.total_seconds() if tls else None
         sockets = listening_sockets(address, VARIABLE)
         for bound in sockets:
             self._servers.append(
                 await asyncio.start_server(
                     self._serve,
                     sock=bound,
-                    limit=tuning.HTTP_REQUEST_BYTES,
-                    backlog=tuning.HTTP_CONNECTIONS,
+                    limit=HTTP_REQUEST_BYTES,
+                    backlog=HTTP_CONNECTIONS,
                     ssl=tls,
                     ssl_handshake_timeout=seconds,
                     ssl_shutdown_timeout=seconds,
@@ -81,7 +89,7 @@ class HttpServer:
             raise PortInUse(address, VARIABLE)
         try:
             server = await asyncio.start_unix_server(
-                self._serve, path, limit=tuning.HTTP_REQUEST_BYTES, backlog=tuning.HTTP_CONNECTIONS
+                self._serve, path, limit=HTTP_REQUEST_BYTES, backlog=HTTP_CONNECTIONS
             )
         except OSError as error:
             raise PortInUse(address, VARIABLE, error.strerror or "the path cannot be used") from None
@@ -103,7 +111,7 @@ class HttpServer:
         request: Request | None = None
         is_read = False
         try:
-            async with asyncio.timeout(tuning.HTTP_REQUEST_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(HTTP_REQUEST_TIMEOUT.total_seconds()):
                 self._make_room()
                 with self._idling(writer):
                     request = await read_request(reader, _peer(writer))
@@ -116,7 +124,7 @@ class HttpServer:
         except Refused as refusal:
             answer = refusal.answer
         with_body = request is None or request.method != "HEAD"
-        async with asyncio.timeout(tuning.HTTP_ANSWER_TIMEOUT.total_seconds()):
+        async with asyncio.timeout(HTTP_ANSWER_TIMEOUT.total_seconds()):
             writer.write(answer.encode(with_body=with_body))
             await writer.drain()
             if not is_read:
@@ -130,7 +138,7 @@ class HttpServer:
 
         A few connections that say nothing would keep the probes out, and have the server restarted for it.
         """
-        if len(self._connections) <= tuning.HTTP_CONNECTIONS:
+        if len(self._connections) <= HTTP_CONNECTIONS:
             return
         oldest = next(iter(self._idle), None)
         if oldest is None:
