@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import grpc
 
-from pulse_server import tuning
+from pulse_server import port_failpoints, tuning
 from pulse_server.access.access import Access
 from pulse_server.dispatch.hub import Hub
 from pulse_server.domain.errors import PulseError
@@ -20,6 +20,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.doors import access_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
+from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -76,14 +77,14 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
-        repo = PostgresJobRepo(self._database)
+        repo = with_failpoints(PostgresJobRepo(self._database), port_failpoints.JOBS)
         signals = Signals(self._line)
         self.transitions = transitions = Transitions(self._line)
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
         claims = Claims(
             repo, signals, settings.lease_ttl, metrics, claim_spans(), transitions, self.spared_workers
         )
-        switches = PostgresDispatchRepo(self._database)
+        switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
         self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
         self.gate.on_change(self.hub.change_gate)
@@ -100,12 +101,12 @@ class App:
         # Full disks and locks can keep beats out of a database that answers each tick.
         claims.on_failed_beats(self.watchdog.wait_again)
         self.promoter = Promoter(repo, signals, interval=tuning.PROMOTE_INTERVAL)
-        schedules = PostgresScheduleRepo(self._database)
+        schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
         self.scheduler = Scheduler(
             schedules, signals, interval=tuning.SCHEDULE_INTERVAL, metrics=metrics, transitions=transitions
         )
         self.janitor = Janitor(
-            PostgresRetentionRepo(self._database),
+            with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
             _kept(settings.retention),
             interval=tuning.RETENTION_INTERVAL,
             metrics=metrics,

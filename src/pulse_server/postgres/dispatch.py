@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from pulse import failpoints
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Database, Fetch, Rows
@@ -26,7 +25,6 @@ class PostgresDispatchRepo:
         # nearly always the same.
         self._last: tuple[str, Mapping[str, Pause]] = ("[]", {})
 
-    @failpoints.before("gate.reading", Unavailable)
     async def read_gate(self) -> DispatchState:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
         if not rows:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from operator import attrgetter
 
-from pulse import failpoints
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
     Claim,
@@ -49,20 +47,14 @@ class PostgresJobRepo:
         self._database = database
         self._rows = RowLocks(_SQL)
 
-    @failpoints.before("jobs.inserting", Unavailable)
-    @failpoints.after("jobs.inserted", Unavailable)
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
-    @failpoints.before("handover.storing", Unavailable)
-    @failpoints.after("handover.stored", Unavailable)
     async def hand_over_jobs(
         self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
     ) -> list[Submitted | PulseError]:
         return await inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease)
 
-    @failpoints.before("claim.leasing", Unavailable)
-    @failpoints.after("claim.leased", Unavailable, counts=bool)
     async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
         if len(topics) != 1:
             return await claim_across_topics(self._database.hot, topics, slots, lease)
@@ -70,8 +62,6 @@ class PostgresJobRepo:
         rows = await self._fetch(self._database.hot, "claim_batch", topic, *slot_arguments(slots, lease))
         return claimed_jobs(rows, slots)
 
-    @failpoints.before("jobs.completing", Unavailable)
-    @failpoints.after("jobs.completed", Unavailable)
     async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
         ordered = in_lock_order(claims)
         rows = await self._rows.fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
@@ -80,8 +70,6 @@ class PostgresJobRepo:
             for place, topic, ran_seconds in rows
         }
 
-    @failpoints.before("jobs.failing", Unavailable)
-    @failpoints.after("jobs.failed", Unavailable)
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._rows.fetch(
@@ -98,16 +86,12 @@ class PostgresJobRepo:
             for job_id, worker_id, attempt, topic, ran_seconds, status in rows
         }
 
-    @failpoints.before("leases.extending", Unavailable)
-    @failpoints.after("leases.extended", Unavailable)
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
         rows = await self._rows.fetch(
             self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
         )
         return _claims(rows, claims)
 
-    @failpoints.before("jobs.releasing", Unavailable)
-    @failpoints.after("jobs.released", Unavailable)
     async def release_jobs(
         self, claims: Sequence[Claim], unread_for: timedelta | None = None
     ) -> dict[str, str]:
@@ -116,8 +100,6 @@ class PostgresJobRepo:
         )
         return {str(row["id"]): row["topic"] for row in rows}
 
-    @failpoints.before("jobs.reaping", Unavailable)
-    @failpoints.after("jobs.reaped", Unavailable, counts=bool)
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
         # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0042
         rows = await self._database.hot.fetch(
@@ -141,8 +123,6 @@ class PostgresJobRepo:
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
         await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)
 
-    @failpoints.before("jobs.promoting", Unavailable)
-    @failpoints.after("jobs.promoted", Unavailable, counts=attrgetter("promoted"))
     async def promote_due(self, limit: int) -> Promotion:
         *topics, upcoming = await self._fetch(self._database.hot, "promote_due", limit)
         seconds = upcoming["next_due_in_seconds"]
@@ -152,7 +132,6 @@ class PostgresJobRepo:
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
         )
 
-    @failpoints.before("jobs.promoting", Unavailable)
     async def promote_in_turn(
         self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
     ) -> Turn:
@@ -161,7 +140,6 @@ class PostgresJobRepo:
         )
         return Turn(frozenset(row["topic"] for row in topics), last["last_topic"])
 
-    @failpoints.after("jobs.cancelled", Unavailable, counts=bool)
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
@@ -178,7 +156,6 @@ class PostgresJobRepo:
             for row in rows
         ]
 
-    @failpoints.after("jobs.retried", Unavailable, counts=bool)
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> list[Job]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from uuid import UUID
 
-from pulse import failpoints
-from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
@@ -28,7 +25,6 @@ class PostgresRetentionRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    @failpoints.after("jobs.forgotten", Unavailable, counts=attrgetter("deleted"))
     async def delete_expired(
         self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
     ) -> Sweep:

@@ -8,8 +8,6 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse import failpoints
-from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedules import (
     CatchUp,
@@ -69,8 +67,6 @@ class PostgresScheduleRepo:
     async def due_schedules(self, limit: int) -> list[Schedule]:
         return [_schedule(row) for row in await self._fetch("due_schedules", limit)]
 
-    @failpoints.before("schedules.firing", Unavailable)
-    @failpoints.after("schedules.fired", Unavailable, counts=bool)
     async def fire_schedules(self, fires: Sequence[Fire]) -> list[Fired]:
         rows = await self._fetch(
             "fire_schedules",

@@ -1,0 +1,86 @@
+"""The failpoints of the ports, by method. The composition root places them. ADR-0032"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias, TypeVar
+
+from pulse import failpoints
+from pulse_server.domain.errors import Unavailable
+from pulse_server.repos.dispatch import DispatchRepo
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.repos.retention import RetentionRepo
+from pulse_server.repos.schedules import ScheduleRepo
+
+Port = TypeVar("Port")
+Method: TypeAlias = Callable[..., Any]
+Points: TypeAlias = Mapping[Method, Sequence[Callable[[Method], Method]]]
+
+JOBS: Points = {
+    JobRepo.insert_jobs: (
+        failpoints.before("jobs.inserting", Unavailable),
+        failpoints.after("jobs.inserted", Unavailable),
+    ),
+    JobRepo.hand_over_jobs: (
+        failpoints.before("handover.storing", Unavailable),
+        failpoints.after("handover.stored", Unavailable),
+    ),
+    JobRepo.claim_batch: (
+        failpoints.before("claim.leasing", Unavailable),
+        failpoints.after("claim.leased", Unavailable, counts=bool),
+    ),
+    JobRepo.complete_jobs: (
+        failpoints.before("jobs.completing", Unavailable),
+        failpoints.after("jobs.completed", Unavailable),
+    ),
+    JobRepo.fail_jobs: (
+        failpoints.before("jobs.failing", Unavailable),
+        failpoints.after("jobs.failed", Unavailable),
+    ),
+    JobRepo.extend_leases: (
+        failpoints.before("leases.extending", Unavailable),
+        failpoints.after("leases.extended", Unavailable),
+    ),
+    JobRepo.release_jobs: (
+        failpoints.before("jobs.releasing", Unavailable),
+        failpoints.after("jobs.released", Unavailable),
+    ),
+    JobRepo.reap_expired: (
+        failpoints.before("jobs.reaping", Unavailable),
+        failpoints.after("jobs.reaped", Unavailable, counts=bool),
+    ),
+    JobRepo.promote_due: (
+        failpoints.before("jobs.promoting", Unavailable),
+        failpoints.after("jobs.promoted", Unavailable, counts=attrgetter("promoted")),
+    ),
+    JobRepo.promote_in_turn: (failpoints.before("jobs.promoting", Unavailable),),
+    JobRepo.cancel_jobs: (failpoints.after("jobs.cancelled", Unavailable, counts=bool),),
+    JobRepo.retry_jobs: (failpoints.after("jobs.retried", Unavailable, counts=bool),),
+}
+SCHEDULES: Points = {
+    ScheduleRepo.fire_schedules: (
+        failpoints.before("schedules.firing", Unavailable),
+        failpoints.after("schedules.fired", Unavailable, counts=bool),
+    ),
+}
+DISPATCH: Points = {
+    DispatchRepo.read_gate: (failpoints.before("gate.reading", Unavailable),),
+}
+RETENTION: Points = {
+    RetentionRepo.delete_expired: (
+        failpoints.after("jobs.forgotten", Unavailable, counts=attrgetter("deleted")),
+    ),
+}
+
+
+def with_failpoints(port: Port, points: Points) -> Port:
+    """Place the armed points around the methods of this object. It is untouched if none is armed."""
+    for method, decorators in points.items():
+        name = method.__name__
+        placed = plain = getattr(port, name)
+        for decorate in reversed(decorators):
+            placed = decorate(placed)
+        if placed is not plain:
+            setattr(port, name, placed)
+    return port
