@@ -259,7 +259,10 @@ LINE_BYTES = 4 * 1024 * 1024
 LINES_BYTES = 32 * 1024 * 1024
 # The memory of the process beyond which lines end, and none is opened. All else stays below it, but for many
 # large requests at once. It is looked at this often while lines are open, 15 µs each, and while it is short.
+# Memory that the process has without any line, for so many looks, is not theirs: lines may take so much more.
 LINES_MEMORY = 320 * 1024 * 1024
+LINES_SPARE_MEMORY = 192 * 1024 * 1024
+LINES_LOOKS_UNTIL_FREED = 10
 LINES_LOOK = timedelta(milliseconds=50)
 LINES_SHORT_LOOK = timedelta(milliseconds=500)
 # Lines of one connection; the SDK has one for each kind and client.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from pulse_server.clock import awake_or_not
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Parcel, Session
 from pulse_server.domain import limits
-from pulse_server.domain.errors import InvalidArgument, JobLocked, Unavailable
+from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.jobs import Report
 from pulse_server.service.claims import Claims
 from pulse_server.service.reports import Reports
@@ -116,13 +116,9 @@ class Consumer:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read_result = convert.reports(request, self._hub.roster.held_jobs)
-        read: Sequence[Report | pb.Refusal]
-        try:
-            read = good = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
-        except InvalidArgument:
-            read = await each_in_turns(_or_refusal(read_result), request.results, tuning.TURN_ENTRIES)
-            good = [report for report in read if isinstance(report, Report)]
+        read_result = convert.reports(request, self._hub.roster.held_jobs, refusal)
+        read = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
+        good = [report for report in read if isinstance(report, Report)]
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
         # these are being committed.
         if request.capacity:
@@ -215,17 +211,6 @@ def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsRespons
         convert.add_assignments(message, parcel.jobs)
         return [message]
     return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
-
-
-def _or_refusal(read: Callable[[pb.Result], Report]) -> Callable[[pb.Result], Report | pb.Refusal]:
-    # Not the error itself: its traceback has the frame that keeps it.
-    def read_or_refuse(result: pb.Result) -> Report | pb.Refusal:
-        try:
-            return read(result)
-        except InvalidArgument as error:
-            return refusal(error)
-
-    return read_or_refuse
 
 
 def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:

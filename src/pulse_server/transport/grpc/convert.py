@@ -46,16 +46,21 @@ def report(request: pb.ReportResultRequest) -> Report:
     return Report(claim, True) if request.success else _failure(claim, request)
 
 
-def reports(request: pb.ReportResultsRequest, known: Container[str]) -> Callable[[pb.Result], Report]:
+def reports(
+    request: pb.ReportResultsRequest, known: Container[str], refused: Callable[[InvalidArgument], pb.Refusal]
+) -> Callable[[pb.Result], Report | pb.Refusal]:
     """Reads the results of one request, of one worker. Ids that are known are not checked again."""
     worker_id = limits.check_worker_id(request.worker_id)
 
-    def read(result: pb.Result) -> Report:
-        job_id, attempt = result.job_id, result.attempt
-        if job_id not in known:
-            job_id = parse_id(job_id)
-        claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
-        return Report(claim, True) if result.success else _failure(claim, result)
+    def read(result: pb.Result) -> Report | pb.Refusal:
+        try:
+            job_id, attempt = result.job_id, result.attempt
+            if job_id not in known:
+                job_id = parse_id(job_id)
+            claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
+            return Report(claim, True) if result.success else _failure(claim, result)
+        except InvalidArgument as error:
+            return refused(error)  # not the error itself: its traceback has the frame that keeps it
 
     return read
 

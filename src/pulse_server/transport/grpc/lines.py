@@ -19,6 +19,7 @@ from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, judged
 from pulse_server.transport.grpc.held import HeldBytes
+from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -39,7 +40,7 @@ class Lines:
         self._open: set[_Line] = set()
         self._connections: Counter[str] = Counter()
         self._is_ending = False
-        self._is_short = False
+        self._memory = LineMemory()
         self._next_look: asyncio.TimerHandle | None = None
 
     def carrying(self, method: str, behaviour: Behaviour, answer: Callable[..., Any]) -> Behaviour:
@@ -50,6 +51,8 @@ class Lines:
         async def serve(_requests: Any, context: Context) -> None:
             with self._of_connection(context.peer()):
                 line = _Line(call, answer, context, held)
+                if not self._open:
+                    self._memory.look(resident_bytes(), open_lines=0)
                 self._open.add(line)
                 self._look_soon()
                 try:
@@ -63,7 +66,7 @@ class Lines:
     @contextmanager
     def _of_connection(self, connection: str) -> Iterator[None]:
         """Count the line to its connection. ResourceExhausted if that has too many, or memory is short."""
-        if self._is_short:
+        if self._memory.is_short:
             raise ResourceExhausted("The server is short of memory and opens no lines. Call without one.")
         if self._connections[connection] >= tuning.CONNECTION_LINES:
             raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
@@ -78,14 +81,15 @@ class Lines:
     def _look_soon(self) -> None:
         if self._next_look is None:
             loop = asyncio.get_running_loop()
-            pause = tuning.LINES_SHORT_LOOK if self._is_short else tuning.LINES_LOOK
+            pause = tuning.LINES_SHORT_LOOK if self._memory.is_short else tuning.LINES_LOOK
             self._next_look = loop.call_later(pause.total_seconds(), self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._next_look = None
         resident = resident_bytes()
-        was_short, self._is_short = self._is_short, resident > tuning.LINES_MEMORY
-        if self._is_short:
+        was_short = self._memory.is_short
+        self._memory.look(resident, open_lines=len(self._open))
+        if self._memory.is_short:
             if not was_short:
                 log.warning(
                     "lines_ended_for_memory", extra={"resident_bytes": resident, "lines": len(self._open)}
@@ -93,7 +97,7 @@ class Lines:
             for line in self._open:
                 line.end()
             loop.run_in_executor(None, give_back_freed)
-        if self._open or self._is_short:
+        if self._open or self._memory.is_short:
             self._look_soon()
 
     def end(self) -> None:
