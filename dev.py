@@ -144,12 +144,12 @@ def screenshots(arguments: list[str]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """Make the locks of requirements/ anew, and .venv after them."""
+    """Regenerate the locks of requirements/, then update .venv."""
     upgrade = only_flag("lock", "--upgrade", arguments)
     if not PYTHON.exists():  # however old its packages are, it has pip
         ensure_setup(Profile.RUN)
     changed = locking.make_locks(upgrade=upgrade)
-    say("\n  ".join(["locked anew:", *changed]) if changed else "every locked version stays")
+    say("\n  ".join(["newly locked:", *changed]) if changed else "every locked version stays")
     ensure_setup(Profile.DEVELOP)
     return 0
 

@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=3, help="runs per figure (3)")
     parser.add_argument("--db", metavar="URL", help="a Postgres to use instead of the embedded one")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--report", action="store_true", help="write docs/benchmarks.md and its plots anew")
+    parser.add_argument("--report", action="store_true", help="rewrite docs/benchmarks.md and its plots")
     parser.add_argument("--jobs", type=int, default=load.jobs, help=f"e2e: jobs in a run ({load.jobs})")
     parser.add_argument(
         "--streams", type=int, default=load.streams, help=f"e2e: worker processes ({load.streams})"
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         "--minutes",
         type=float,
         default=lengths.soak_minutes,
-        help=f"soak: how long the load goes on ({lengths.soak_minutes:g})",
+        help=f"soak: the duration of the load ({lengths.soak_minutes:g})",
     )
     parser.add_argument(
         "--trial",

@@ -53,7 +53,7 @@ async def read_transactions(server_dsn: str, dsn: str, *, when_all_left: bool = 
 
 
 async def read_metrics(socket: Path) -> str:
-    """Return what the server says at /metrics."""
+    """Return the text of /metrics."""
     reader, writer = await asyncio.open_unix_connection(socket)
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
     text = (await reader.read()).decode()

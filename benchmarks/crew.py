@@ -32,7 +32,7 @@ class CrewMember:
         environment: Mapping[str, str],
         program: str = WORKER,
     ) -> CrewMember:
-        """Start a worker process. It imports what it needs, says so, and waits."""
+        """Start a worker process. It imports what it needs, reports it, and waits."""
         arguments = [address, str(concurrency), str(recording.path), *topics]
         process = subprocess.Popen(
             [sys.executable, "-m", program, *arguments],

@@ -34,7 +34,7 @@ async def main(address: str, rate: int) -> None:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_METHOD)
 
         async def try_password(number: int) -> None:
-            # Half of them guess the password of a user who exists.
+            # Half of them guess the password of an existing user.
             user = "bench" if number % 2 else f"user-{number}"
             token = base64.b64encode(f"{user}:wrong-{number}".encode()).decode()
             try:

@@ -174,7 +174,7 @@ def _postgres_cpu(stand: Stand) -> float:
 
 
 async def idle_latencies(stand: Stand) -> list[float]:
-    """Return the milliseconds from an insert that notifies to the claim by the one who listens, one each."""
+    """Return the milliseconds from an insert that notifies to the claim by the listener, one each."""
     jobs = stand.sized(IDLE_JOBS)
     taken: list[float] = []
     async with _queue(stand, 3) as (_, (producer, listener, claimer)):

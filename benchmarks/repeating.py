@@ -22,7 +22,7 @@ Runs: TypeAlias = Mapping[str, Callable[[], Awaitable[Result]]]
 
 
 async def in_turn(stand: Stand, runs: Runs[Result]) -> dict[str, list[Result]]:
-    """Return the results of every run, repeated as often as the stand says.
+    """Return the results of every run, repeated as often as the stand is set to.
 
     The runs alternate, so that a machine that changes its pace changes all of them. One in which others
     used too much is made again, up to three times for each name; the least disturbed one counts.

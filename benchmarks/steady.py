@@ -15,7 +15,7 @@ from benchmarks.scenarios.load import payload
 _TICK_SECONDS = 0.02
 # Calls under way: a server that does not keep up is not drowned, and what it did not accept is reported.
 _MOST_CALLS = 16
-# What one call carries at the most, if the producer was held up.
+# The most that one call carries, if the producer was late.
 _MOST_JOBS = 1_000
 
 

@@ -1,4 +1,4 @@
-"""Looks at a server, its workers and its table every few seconds for as long as a load goes on."""
+"""Samples a server, its workers and its table every few seconds during a load."""
 
 from __future__ import annotations
 

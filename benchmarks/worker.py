@@ -21,7 +21,7 @@ __all__ = ["TOPIC"]
 
 
 class ConnectionLog(logging.Handler):
-    """Calls back when the SDK says that a worker has its stream."""
+    """Calls back when the SDK logs that a worker has its stream."""
 
     def __init__(self, connected: Callable[[], None]) -> None:
         super().__init__(logging.INFO)

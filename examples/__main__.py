@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def examples() -> dict[str, str]:
-    """The name of each example, and the first line of what it says of itself."""
+    """The name of each example, and the first line of its docstring."""
     scripts = {path.stem: path for path in HERE.glob("[!_]*.py")}
     programs = {path.parent.name: path for path in HERE.glob("*/__main__.py")}
     return {name: _first_line(path) for name, path in sorted((scripts | programs).items())}

@@ -1,11 +1,10 @@
-"""The pause switch: while the bank is down, pay-outs wait; everything else goes on.
+"""Pause a topic: while the bank is down, pay-outs wait; everything else runs.
 
     pulsed                           # terminal 1: the server
     python examples/pause.py         # terminal 2: a worker that pauses one of its topics, and resumes it
 
 p.pause(reason="maintenance") without a topic pauses every topic, until p.resume(). Either holds on all
-replicas of the server, and through restarts. PULSE_ADDR=host:port says where it is, unless it is
-localhost:50051.
+replicas of the server, and across restarts. Set PULSE_ADDR=host:port if it is not at localhost:50051.
 """
 
 import asyncio

@@ -4,7 +4,7 @@
     python examples/worker.py        # terminal 2: runs the jobs
     python examples/producer.py      # terminal 3: this
 
-PULSE_ADDR=host:port says where the server is, unless it is localhost:50051.
+Set PULSE_ADDR=host:port if the server is not at localhost:50051.
 """
 
 import asyncio

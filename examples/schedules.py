@@ -4,7 +4,7 @@
     python examples/schedules.py     # terminal 2: this; started twice, it makes no second schedule
 
 The server keeps the schedules and makes a job at each fire, whether or not this program runs; any worker of
-the topic may take it. PULSE_ADDR=host:port says where the server is, unless it is localhost:50051.
+the topic may take it. Set PULSE_ADDR=host:port if the server is not at localhost:50051.
 """
 
 import asyncio

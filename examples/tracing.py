@@ -6,7 +6,7 @@
 
 A real application sets its provider in the same way, with an exporter that sends to a collector. pulsed joins
 in, with a span for each claim, if OTEL_EXPORTER_OTLP_ENDPOINT has the address of that collector.
-PULSE_ADDR=host:port says where pulsed is, unless it is localhost:50051.
+Set PULSE_ADDR=host:port if pulsed is not at localhost:50051.
 """
 
 import asyncio

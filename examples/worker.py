@@ -4,7 +4,7 @@
     python examples/worker.py        # terminal 2: this worker; start as many as you like
     python examples/producer.py      # terminal 3: hands in jobs
 
-PULSE_ADDR=host:port says where the server is, unless it is localhost:50051.
+Set PULSE_ADDR=host:port if the server is not at localhost:50051.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from datetime import timedelta
 
 import pulse
 
-p = pulse.Pulse(concurrency=20, timeout=timedelta(seconds=3))  # runs 20 jobs at a time, at the most
+p = pulse.Pulse(concurrency=20, timeout=timedelta(seconds=3))  # runs at most 20 jobs at a time
 
 
 @dataclass

@@ -35,7 +35,7 @@ class Outcome:
 
 
 def run_static_checks() -> list[Outcome]:
-    """Run what only reads the sources, all at once. Prints each outcome, and what a failed check said."""
+    """Run what only reads the sources, all at once. Prints each outcome, and the output of failed checks."""
     with ThreadPoolExecutor(len(STATIC_CHECKS)) as pool:
         return [report(outcome) for outcome in pool.map(run_static_check, STATIC_CHECKS)]
 

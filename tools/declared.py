@@ -1,4 +1,4 @@
-"""What pyproject.toml declares: who needs what, and the oldest version of it that will do."""
+"""What pyproject.toml declares: the requirements of each profile, and their oldest versions."""
 
 import hashlib
 import re

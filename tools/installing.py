@@ -21,7 +21,7 @@ def install(profile: Profile, python: Path, lock: int) -> None:
     if profile is Profile.OLDEST:
         install_declared(profile, python, lock, oldest_versions(python))
     elif not locks.are_current():
-        say("requirements/ is not of this pyproject.toml (make it anew: python3 dev.py lock);")
+        say("requirements/ does not match pyproject.toml (run: python3 dev.py lock);")
         say("installing the newest versions that are allowed ...")
         install_declared(profile, python, lock)
     elif problem := install_locked(profile, python, lock):
@@ -36,7 +36,7 @@ def install(profile: Profile, python: Path, lock: int) -> None:
 
 
 def install_locked(profile: Profile, python: Path, lock: int) -> str | None:
-    """Install exactly the locked files. Returns what the installer said if it could not."""
+    """Install exactly the locked files. Returns the output of the installer if it failed."""
     files = [argument for path in locks.locks_of(profile) for argument in ("--requirement", path)]
     # Wheels only: a build from source would take minutes, and fetch tools with unchecked hashes.
     locked = ["--require-hashes", "--only-binary", ":all:", *files]

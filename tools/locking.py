@@ -17,7 +17,7 @@ _OLDEST_PYTHON = "3.11"
 
 
 def make_locks(*, upgrade: bool) -> list[str]:
-    """Make both locks anew. Returns the entries that are new, such as `click==8.1`.
+    """Regenerate both locks. Returns the entries that are new, such as `click==8.1`.
 
     Versions that still fit stay, unless an upgrade to the newest ones is asked for.
     """

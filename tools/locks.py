@@ -27,7 +27,7 @@ def wanted(profile: Profile) -> list[Requirement]:
 
 
 def are_current() -> bool:
-    """True if the locks were made for what pyproject.toml says now."""
+    """True if the locks match pyproject.toml."""
     return all(made_for() in text(lock) for lock in LOCKS)
 
 

@@ -1,4 +1,4 @@
-"""What the proto does not say about each RPC: what it does, and what it may be refused for.
+"""What the proto does not document about each RPC: its effect, and its errors.
 
 Refusals that any call may meet are not here. tests/docs/test_rpc_refusals.py provokes each of these.
 """

@@ -44,7 +44,7 @@ SECTIONS = (
         "A handler is a function that serves a topic: `async def`, or a plain `def`, which runs in a thread. "
         "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
-        "What it raises is a failure, and the job is tried again; three exceptions say more.",
+        "Any exception is a failure, and the job is retried; three exceptions have a special meaning.",
         ("Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
     ),
     Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),
@@ -228,7 +228,7 @@ def _section_of_types() -> str:
             "what `p.job(…)` returns, and what makes a `Job` of the function",
         ]
     )
-    return "## Names in signatures\n\nThey are not exported; they say what may be given.\n\n" + table(
+    return "## Names in signatures\n\nThey are not exported; they name types of parameters.\n\n" + table(
         ["", ""], rows
     )
 

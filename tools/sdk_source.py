@@ -1,4 +1,4 @@
-"""What the source of the SDK says about its names: signatures, members, and the docstrings of attributes."""
+"""What the SDK documents about its names: signatures, members, and the docstrings of attributes."""
 
 import ast
 import inspect

@@ -21,7 +21,7 @@ concern](../operations.md#settings-by-concern) explains what to choose.
 From the environment, or as a flag; the flag wins. What holds a secret has no flag, since a command line can
 be read by everyone on the machine. An empty value counts as unset. Durations are written `500ms`, `30s`,
 `5m`, `1h` or `7d`, switches `on` or `off`. `pulsed check` lists every setting with where it comes from, and
-says what is wrong with them together; `pulsed --help` prints this table.
+reports what is wrong with them; `pulsed --help` prints this table.
 
 """
 TITLES = {
@@ -42,9 +42,9 @@ line, takes the flag, else the variable, else what `pulse save creds` has saved
 # By the name that a field has in the CLI's table: the parameter of `Pulse`, and what it is for.
 PARAMETERS = {
     "address": ("address", "where `pulsed` is: `host`, `host:port` or `:port`"),
-    "user": ("user", "who calls; with a password, or not at all"),
+    "user": ("user", "the user; requires a password"),
     "password": ("password", "never a flag: `--password-stdin` reads it from standard input"),
-    "tls": ("tls", "speak TLS, and trust what this machine trusts"),
+    "tls": ("tls", "use TLS with the authorities that this machine trusts"),
     "tls_ca": ("ca", "PEM file of the authority that signed the server's certificate; turns TLS on"),
     "tls_cert": ("cert", "PEM file of one's own certificate, for mutual TLS; turns TLS on"),
     "tls_key": ("cert", "PEM file of its key, if it is not in the same file"),

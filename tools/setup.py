@@ -50,7 +50,7 @@ def set_up(profile: Profile, lock: int) -> None:
     stamp = read_stamp(profile)
     if stamp.get("environment") == environment_key() and python.exists() and profile is not Profile.OLDEST:
         say(f"updating {name} ...")
-        # Without a stamp it counts as unfinished: an interruption from here on means starting anew.
+        # Without a stamp it counts as unfinished: an interruption from here on means starting over.
         stamp_of(profile).unlink()
         profile = Profile.DEVELOP if stamp.get("profile") == Profile.DEVELOP else profile
     else:

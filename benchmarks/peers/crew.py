@@ -61,7 +61,7 @@ class Watch:
             recording.close()
 
     def failure(self, what: str) -> PeerFailed:
-        return PeerFailed(f"{what}; its workers said last: {_last_words(self._log)}")
+        return PeerFailed(f"{what}; the last output of its workers: {_last_words(self._log)}")
 
     def _look(self) -> list[Recording]:
         for process in self._processes:

@@ -68,7 +68,7 @@ class NodeEnvironment:
 
 
 def ensure(name: str, environment: PythonEnvironment | NodeEnvironment) -> Installed:
-    """Return the environment of that name, made anew when it is missing or made for other packages."""
+    """Return the environment of that name, created if it is missing or has other packages."""
     folder = _cache() / name
     # Written last: a folder without it is what an interrupted run has left.
     record = folder / "installed.json"

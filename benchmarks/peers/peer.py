@@ -1,4 +1,4 @@
-"""What the method has to know of a job queue: all that is particular to one is said in its module."""
+"""The interface of a job queue to the method: everything specific to one is in its module."""
 
 from __future__ import annotations
 

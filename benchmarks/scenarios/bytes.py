@@ -1,4 +1,4 @@
-"""Large payloads: how much memory pulsed takes at the most, and how long small submits of another topic take.
+"""Large payloads: the peak memory of pulsed, and how long small submits of another topic take.
 
 33 callers send 30 MiB at a time; and a worker drains a queue of 1,000 jobs of 900 KiB.
 """
@@ -113,5 +113,5 @@ def _request(count: int) -> pb.SubmitJobsRequest:
 
 def _most_megabytes(server: Server) -> float:
     found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())
-    assert found is not None, "the kernel says what a process had at the most"
+    assert found is not None, "the kernel reports the peak of a process"
     return int(found[1]) / 1024

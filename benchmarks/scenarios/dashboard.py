@@ -1,8 +1,8 @@
 """Pages of the dashboard over a small table and over a large one: how long the browser waits for each.
 
-The same pages are asked for in the same run with a thousand jobs and with a million; most of them are
-finished, some wait, and some died of one of twenty errors. A pause between two requests lets the server's
-samples of a second grow old, as they do for a person.
+The same pages are requested in the same run with a thousand jobs and with a million; most of them are
+finished, some wait, and some are dead letters with one of 20 errors. A pause between two requests lets the
+server's samples of a second expire, as they do for a person.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _rates(runs: Sequence[Drained]) -> list[float]:
 
 
 def _costs(name: str, runs: Sequence[Drained], jobs: int) -> list[Figure]:
-    """What a job costs: CPU by who uses it, transactions, statements."""
+    """What a job costs: CPU by process, transactions, statements."""
     figures = [
         Figure("drain", f"{name}, CPU in {who}", "µs/job", [run.cpu[who] for run in runs])
         for who in ("Postgres", "pulsed", "worker")

@@ -82,7 +82,7 @@ async def measure(stand: Stand) -> list[Figure]:
 
 
 def judged(minutes: Sequence[Minute], rate: float) -> list[Verdict]:
-    """What is to be said of the run as a whole, which was to go at this rate."""
+    """The verdicts on the run as a whole, which was to reach this rate."""
     usual = statistics.median(minute.rate for minute in minutes)
     server = [minute.server_megabytes for minute in minutes]
     worker = [minute.worker_megabytes for minute in minutes]

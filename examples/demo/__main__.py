@@ -28,7 +28,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:
-        # The reader of our output has seen enough (`| head`). Nothing more can be said, at exit neither.
+        # The reader of our output has seen enough (`| head`). Nothing more can be printed, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -15,7 +15,7 @@ Seen = TypeVar("Seen")
 
 
 class NotAsPromised(Exception):
-    """Something that the demo was to show did not happen; the sentence says what."""
+    """Something that the demo was to show did not happen; the message states what."""
 
 
 async def until(look: Callable[[], Awaitable[Seen | None]], promise: str) -> Seen:
@@ -27,7 +27,7 @@ async def until(look: Callable[[], Awaitable[Seen | None]], promise: str) -> See
             return seen
     except TimeoutError:
         waited = f"for {_PATIENCE_SECONDS} seconds"
-        raise NotAsPromised(f"Waited in vain {waited} until {promise}.") from None
+        raise NotAsPromised(f"Waited {waited}, but this did not happen: {promise}.") from None
 
 
 async def read_jobs(

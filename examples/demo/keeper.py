@@ -49,7 +49,7 @@ def _stop_at_end_of_input(pulsed: "subprocess.Popen[bytes]") -> None:
 
 
 def _last_words(log: Path) -> str:
-    """Return what pulsed said to the person at the terminal, which stands after its JSON lines."""
+    """Return the message of pulsed for the terminal, which follows its JSON lines."""
     return "\n".join(line for line in log.read_text().splitlines() if not line.startswith("{"))
 
 

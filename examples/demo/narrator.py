@@ -1,4 +1,4 @@
-"""Prints the story: a line per event, with the seconds since the start and who did it."""
+"""Prints the story: a line per event, with the seconds since the start and the process."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _WHO_WIDTH = 8
 
 
 class Tone(StrEnum):
-    """How a line is meant, as the color that says so."""
+    """The meaning of a line, as its color."""
 
     PLAIN = ""
     GOOD = "32"
@@ -54,7 +54,7 @@ class Narrator:
         return time.monotonic() - self._started_at
 
     def introduce(self, sentence: str, cast: Mapping[str, str]) -> None:
-        """Print what this is about, and who is who."""
+        """Print the introduction, and the list of processes."""
         self._print(self._in(Tone.TITLE, "pulse demo"))
         self.paragraph(sentence)
         self.gap()

@@ -68,7 +68,7 @@ class Scene:
         return await until(look, f"{worker} is connected")
 
     async def heard(self, job_id: str, percent: int) -> Progress:
-        """Wait until a worker said that it is this far with the job, and return what it said."""
+        """Wait until a worker reports this progress of the job, and return the report."""
 
         async def look() -> Progress | None:
             progress = self.stage.progress.get(job_id)

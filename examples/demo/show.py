@@ -147,7 +147,7 @@ class Show:
         elif self._keep is None:
             self._narrator.paragraph("Run it once more with --keep DIR, and look into the logs there.")
 
-    # ------------------------------------------------------------ time, and what workers say
+    # ------------------------------------------------------------ time, and reports of workers
 
     def _remaining_seconds(self) -> float:
         return float("inf") if self._seconds is None else self._seconds - self._narrator.seconds

@@ -31,7 +31,7 @@ _SERVER_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a worker said about a job that it runs."""
+    """Progress that a worker reported for a job."""
 
     worker: str
     job_id: str
@@ -115,14 +115,14 @@ class Stage:
     # ------------------------------------------------------------ workers
 
     def start_worker(self, name: str, address: str) -> None:
-        """Start a worker process, and listen to what it says."""
+        """Start a worker process, and read its reports."""
         worker = self._workers[name] = self._start("worker", [name, address], {})
         listener = asyncio.create_task(self._listen(name, worker))
         self._listeners.add(listener)
         listener.add_done_callback(self._listeners.discard)
 
     def kill_worker(self, name: str) -> None:
-        """Kill a worker with SIGKILL: it gets no chance to do or to say anything."""
+        """Kill a worker with SIGKILL: it gets no chance to do or report anything."""
         worker = self._workers.pop(name)
         worker.kill()
         worker.wait()
@@ -173,7 +173,7 @@ class Stage:
             listener.cancel()
 
     def abandon(self) -> None:
-        """Let go of every process without waiting: each ends by itself, and the directory is removed."""
+        """Abandon every process without waiting: each ends by itself, and the directory is removed."""
         for process in (*self._workers.values(), self._dashboard, self._keeper):
             if process is not None:
                 _let_go(process)

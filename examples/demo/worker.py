@@ -1,6 +1,6 @@
-"""A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`. Its name says what it can do.
+"""A worker process of the demo: `python -m examples.demo.worker NAME ADDRESS`. Its name decides its topics.
 
-What it says about a long job goes to standard output, one JSON object per line, for the demo to show.
+Its reports about a long job go to standard output, one JSON object per line, for the demo to show.
 Standard input is a pipe that only the demo holds: when it closes the demo is gone, and so is this process.
 """
 
@@ -47,7 +47,7 @@ def register_handlers(p: pulse.Pulse) -> None:
 
 
 def report(ctx: pulse.Context, *, percent: int) -> None:
-    """Say how far a job is."""
+    """Report the progress of a job."""
     line = {"job_id": ctx.job_id, "attempt": ctx.attempt, "percent": percent}
     print(json.dumps(line), flush=True)
 

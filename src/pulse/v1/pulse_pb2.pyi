@@ -951,7 +951,7 @@ Global___FindJobsResponse: _TypeAlias = FindJobsResponse  # noqa: Y015
 
 @_typing.final
 class CountJobsRequest(_message.Message):
-    """Counts jobs that are not finished, dead-lettered or canceled. Completed jobs are not counted: there may be
+    """Counts unfinished, dead-lettered and canceled jobs. Completed jobs are not counted: there may be
     millions of them.
     """
 
