@@ -113,7 +113,7 @@ def test_jobs_without_a_worker_are_canceled_and_deleted(address: str, authority:
         ([], "", "This server wants a user and a password"),
     ],
 )
-def test_caller_who_is_not_let_in_is_told(
+def test_refused_login_is_reported(
     address: str, authority: Authority, arguments: list[str], password: str, sentence: str
 ) -> None:
     result = bench(address, authority, *arguments, **({"PULSE_PASSWORD": password} if password else {}))
@@ -127,7 +127,7 @@ def test_password_has_no_place_on_the_command_line(address: str, authority: Auth
     assert bench(address, authority, "--user", "ops", "--password", "swordfish").returncode == 2
 
 
-def test_file_of_a_password_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_password_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoPassword, match="cannot be read"):
         password_for("ops", tmp_path / "none", {})
 

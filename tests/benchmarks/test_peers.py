@@ -93,7 +93,7 @@ def test_an_interrupted_installation_is_repeated(cache: Path) -> None:
     assert len(environment.installs) == 1
 
 
-def test_without_redis_a_sentence_tells_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_redis_the_error_names_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(LeftOut, match="apt-get install redis-server"):
         require_redis()
@@ -104,6 +104,6 @@ async def test_a_peer_that_cannot_run_is_left_out_with_its_reason(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     assert await peers.prepare(["pg-boss", "celery"]) == []
-    told = capsys.readouterr().err
-    assert "pg-boss is left out: npm is not on the PATH." in told
-    assert "celery is left out: redis-server is not on the PATH" in told
+    printed = capsys.readouterr().err
+    assert "pg-boss is left out: npm is not on the PATH." in printed
+    assert "celery is left out: redis-server is not on the PATH" in printed

@@ -1,4 +1,4 @@
-"""What the benchmarks tell about their figures is what was measured."""
+"""What the benchmarks report is what was measured."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -42,9 +42,9 @@ def test_median_and_spread_are_those_of_the_repeats() -> None:
 
 
 def test_share_of_a_rate_is_the_part_of_the_limit_that_was_reached() -> None:
-    told = DRAIN.beside(LIMIT)
-    assert told.share == 0.25
-    assert told.of == LIMIT.name
+    compared = DRAIN.beside(LIMIT)
+    assert compared.share == 0.25
+    assert compared.of == LIMIT.name
 
 
 def test_share_of_a_latency_is_one_at_the_limit_and_less_above_it() -> None:
@@ -130,7 +130,7 @@ def test_trial_says_that_its_figures_mean_nothing() -> None:
     assert "mean nothing" not in report.blocks(Document(MACHINE, [DRAIN], 3))["machine"]
 
 
-def test_bars_are_as_long_as_their_values_and_tell_them() -> None:
+def test_bars_are_as_long_as_their_values_and_show_them() -> None:
     chart = ElementTree.fromstring(
         bar_chart("A < B", "jobs/s", [Row("ours", [1000.0], True), Row("b", [250.0])])
     )
@@ -140,7 +140,7 @@ def test_bars_are_as_long_as_their_values_and_tell_them() -> None:
     assert {"A < B", "ours", "1,000", "250"} <= set(words)
 
 
-def test_pulse_has_a_colour_of_its_own() -> None:
+def test_pulse_has_a_color_of_its_own() -> None:
     chart = ElementTree.fromstring(bar_chart("", "ms", [Row("ours", [1.0], True), Row("b", [2.0])]))
     _, ours, theirs = (rect.attrib["fill"] for rect in chart.iter(f"{SVG}rect"))
     assert ours != theirs

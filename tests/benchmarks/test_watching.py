@@ -32,7 +32,7 @@ def test_full_recording_keeps_the_newest_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hits", [1, 3, 4, 5, 8, 9])
-def test_recording_tells_each_pair_once_to_one_who_follows_it(tmp_path: Path, hits: int) -> None:
+def test_recording_yields_each_pair_once_to_its_follower(tmp_path: Path, hits: int) -> None:
     recording = Recording.create(tmp_path, capacity=4)
     seen: list[tuple[float, float]] = []
     for number in range(hits):
@@ -56,7 +56,7 @@ pulse_statement_seconds_count{statement="reap_expired"} 7
 """
 
 
-def test_statements_are_told_as_they_were_between_the_two_looks() -> None:
+def test_statements_are_counted_between_the_two_samples() -> None:
     before = METRICS % (50, 50, 50, 0.05, 50)
     after = METRICS % (50, 150, 150, 0.55, 150)
 

@@ -17,8 +17,8 @@ def test_settings_on_the_page_are_those_of_the_code() -> None:
     defaults = {variable: default.strip() for variable, _, default in listed}
     assert defaults["PULSE_UI_ADDR"] == DEFAULT_ADDRESS
     for option in OPTIONS:
-        told = re.search(r"\(default (.+)\)", option.help)
-        assert defaults[option.variable] == (told[1] if told else "none"), option.variable
+        found = re.search(r"\(default (.+)\)", option.help)
+        assert defaults[option.variable] == (found[1] if found else "none"), option.variable
 
 
 def test_every_role_is_on_the_page() -> None:

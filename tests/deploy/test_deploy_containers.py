@@ -146,7 +146,7 @@ def test_compose_brings_the_schema_up_to_date_before_a_server_starts() -> None:
         assert COMPOSE[name]["depends_on"] == {"migrate": {"condition": "service_completed_successfully"}}
 
 
-def test_compose_publishes_on_loopback_unless_told_otherwise() -> None:
+def test_compose_publishes_on_loopback_unless_set_otherwise() -> None:
     for service in COMPOSE.values():
         for published in service.get("ports", []):
             assert published.startswith(("127.0.0.1:", "${PULSE_PUBLISH:-127.0.0.1}:"))

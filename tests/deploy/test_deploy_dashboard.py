@@ -39,7 +39,7 @@ def test_queried_labels_exist(query: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SERIES))
 def test_every_metric_is_shown(name: str) -> None:
-    """A metric that nobody can look at need not be counted."""
+    """A metric that no panel shows need not be counted."""
     if name in NOT_SHOWN:
         return
     family = re.sub(r"_(bucket|sum|count)$", "", name)
@@ -52,7 +52,7 @@ NOT_SHOWN = {"pulse_ready", "pulse_process_up"}
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_gauges_of_the_database_are_not_added_up_over_servers(expression: str) -> None:
-    """Each server samples the same database: a sum over two of them would tell twice the truth."""
+    """Each server samples the same database: a sum over two of them would be twice the truth."""
     shared = {"pulse_ready_jobs", "pulse_running_jobs", "pulse_dead_letters", "pulse_database_jobs_bytes"}
     if metrics_named(expression) & shared:
         assert "max" in expression

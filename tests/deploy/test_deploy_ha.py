@@ -111,6 +111,6 @@ def test_without_the_programs_the_trial_says_which_packages_to_install(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ha.main(1.0, 1) == 1
-    told = capsys.readouterr()
-    assert "apt-get install etcd-server patroni" in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert "apt-get install etcd-server patroni" in printed.err
+    assert printed.out == ""

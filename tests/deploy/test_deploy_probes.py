@@ -92,7 +92,7 @@ async def test_health_check_of_the_image_asks_over_tls_when_the_server_speaks_it
 
 async def test_health_check_of_the_image_says_why_it_cannot_ask(tmp_path: Path) -> None:
     assert await health() == (1, "PULSE_HTTP_ADDR is not set, so there is no health page.\n")
-    code, text = await health(PULSE_HTTP_ADDR=f"unix:{tmp_path}/nobody.sock")
+    code, text = await health(PULSE_HTTP_ADDR=f"unix:{tmp_path}/missing.sock")
     assert code == 1
     assert "does not answer" in text
     assert "Traceback" not in text

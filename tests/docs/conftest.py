@@ -10,6 +10,6 @@ from tests.postgres_cluster import Databases
 
 @pytest.fixture(scope="session")
 def address(databases: Databases, template_database: str) -> Iterator[str]:
-    """Where a pulsed serves that lets everybody in. The pages tell themselves apart by their topics."""
+    """The address of a pulsed without users. Each page has topics of its own."""
     with databases.temporary(template_database) as dsn, serving(dsn) as address:
         yield address

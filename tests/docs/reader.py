@@ -1,4 +1,4 @@
-"""Somebody who follows a page: saves its programs, types its commands, looks at what they print.
+"""Follows a page: saves its programs, types its commands, checks what they print.
 
 - A block of Python whose first line is `# name.py` is saved under that name; `# name.py, at the end` adds.
 - A block of kind diff changes the lines of the file that its first line names.
@@ -57,16 +57,17 @@ class Terminal:
     def printed(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def shows(self, told: str, transcript: Transcript) -> None:
+    def shows(self, expected: str, transcript: Transcript) -> None:
         """Wait until it has printed these lines, after those that were looked at before."""
 
         def has_come() -> bool:
-            end = transcript.end_in(told, self.printed, self._seen)
+            end = transcript.end_in(expected, self.printed, self._seen)
             self._seen = self._seen if end is None else end
             return end is not None
 
         await_fact(
-            has_come, lambda: f"`{self.command}` shows\n{told}\nIt has printed:\n{self.printed[self._seen :]}"
+            has_come,
+            lambda: f"`{self.command}` shows\n{expected}\nIt has printed:\n{self.printed[self._seen :]}",
         )
 
     def interrupt(self) -> int:
@@ -109,8 +110,8 @@ class Reader:
     def follow(self, block: Block) -> None:
         """Do what the block asks for. Raises AssertionError if something else happens than the page says."""
         if block.language == "console":
-            for command, told in _commands(block.text):
-                self._do(command, told)
+            for command, expected in _commands(block.text):
+                self._do(command, expected)
         elif block.language == "text":
             self.worker.shows(block.text, self.transcript)
         elif block.language == "diff":
@@ -118,9 +119,7 @@ class Reader:
         elif block.language == "python":
             self._save(block.text)
         else:
-            raise AssertionError(
-                f"line {block.line}: nobody knows what to do with a block of {block.language!r}"
-            )
+            raise AssertionError(f"line {block.line}: unknown kind of block: {block.language!r}")
 
     @property
     def worker(self) -> Terminal:
@@ -132,29 +131,31 @@ class Reader:
 
     # ------------------------------------------------------------ commands
 
-    def _do(self, command: str, told: str) -> None:
+    def _do(self, command: str, expected: str) -> None:
         command = self.transcript.as_typed(command)
         if command == "^C":
             assert self.worker.interrupt() == 0
-            self.worker.shows(told, self.transcript)
+            self.worker.shows(expected, self.transcript)
         elif found := _GOES_ON.match(command):
             log = self._home / f"{found[0].replace(' ', '-')}.log"
             terminal = Terminal(command, log, self.directory, self.environment)
             self.terminals[found[0]] = terminal
-            terminal.shows(told, self.transcript)
+            terminal.shows(expected, self.transcript)
         elif _LOOKS.match(command):
             printed = ""
 
             def is_so() -> bool:
                 nonlocal printed
                 _, printed = self._run(command)
-                return self.transcript.is_whole(told, printed)
+                return self.transcript.is_whole(expected, printed)
 
-            await_fact(is_so, lambda: f"`{command}` prints\n{told}\nIt prints:\n{printed}")
+            await_fact(is_so, lambda: f"`{command}` prints\n{expected}\nIt prints:\n{printed}")
         else:
             code, printed = self._run(command)
-            if told:
-                assert self.transcript.is_whole(told, printed), f"`{command}` prints\n{told}\nnot\n{printed}"
+            if expected:
+                assert self.transcript.is_whole(expected, printed), (
+                    f"`{command}` prints\n{expected}\nnot\n{printed}"
+                )
             else:
                 assert code == 0, f"`{command}` ended with {code}:\n{printed}"
 
@@ -224,6 +225,6 @@ def await_fact(is_so: Callable[[], bool], what: Callable[[], str]) -> None:
 def _commands(text: str) -> Iterator[tuple[str, str]]:
     """Yield each command of a console block with what it prints, as far as the page says it."""
     for found in re.finditer(
-        r"^(?:\$ (?P<typed>.+)|(?P<key>\^C))\n(?P<told>(?:(?!\$ |\^C).*\n)*)", text, re.M
+        r"^(?:\$ (?P<typed>.+)|(?P<key>\^C))\n(?P<expected>(?:(?!\$ |\^C).*\n)*)", text, re.M
     ):
-        yield found["typed"] or found["key"], found["told"]
+        yield found["typed"] or found["key"], found["expected"]

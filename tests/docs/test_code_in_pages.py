@@ -127,10 +127,10 @@ def test_metrics_in_the_pages_exist() -> None:
         instrument.name + ("_total" if isinstance(instrument, Counter) else "") for instrument in Metrics()
     }
     for page in EVERY_PAGE:
-        told = " ".join(
+        code = " ".join(
             [*page.inline_code, *(block.text for block in page.blocks if block.language == "promql")]
         )
-        for name in re.findall(r"(?<![\w./])pulse_[a-z_]+(?![\w.*/])", told):
+        for name in re.findall(r"(?<![\w./])pulse_[a-z_]+(?![\w.*/])", code):
             base = re.sub(r"_(bucket|sum|count)$", "", name)
             assert base in known | {"pulse_server", "pulse_cli", "pulse_text", "pulse_ui"}, (
                 f"{page.name} names {name}"

@@ -51,7 +51,9 @@ def stuck(database_dsn: str) -> Iterator[str]:
     The jobs are stored in the order in which the page lists them, the newest first.
     """
     with (
-        serving(database_dsn, PULSE_LEASE_TTL="10m") as address,  # longer than the test: nobody beats
+        serving(
+            database_dsn, PULSE_LEASE_TTL="10m"
+        ) as address,  # longer than the test: there are no heartbeats
         pulse.SyncPulse(address) as p,
         grpc.insecure_channel(address) as channel,
     ):

@@ -65,7 +65,7 @@ def test_section_writes_the_statuses_that_its_arrows_lead_to(section: str) -> No
     assert written_statuses(SECTIONS[section]) == targets
 
 
-def test_every_section_tells_what_it_writes() -> None:
+def test_every_section_lists_what_it_writes() -> None:
     assert set(first_cells("What each transition writes")) == SECTIONS.keys()
 
 

@@ -12,7 +12,7 @@ from pulse.v1 import pulse_pb2 as pb
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tools.rpc_notes import NOTES
 
-NOBODY = "01a1dfd2-d01d-779d-9031-31efcdcc417d"
+UNKNOWN_ID = "01a1dfd2-d01d-779d-9031-31efcdcc417d"
 JOBS = {
     "GetJob": pb.GetJobRequest,
     "CancelJob": pb.CancelJobRequest,
@@ -32,7 +32,7 @@ SCHEDULES = {
 
 
 async def waiting(server: ServerUnderTest) -> str:
-    return await server.submit("nobody-works-here")
+    return await server.submit("without-workers")
 
 
 async def finished(server: ServerUnderTest) -> str:
@@ -44,7 +44,7 @@ async def finished(server: ServerUnderTest) -> str:
 
 async def repeat_with_another_payload(server: ServerUnderTest) -> Any:
     job_id = await waiting(server)
-    return pb.SubmitJobRequest(topic="nobody-works-here", payload=b"another", job_id=job_id)
+    return pb.SubmitJobRequest(topic="without-workers", payload=b"another", job_id=job_id)
 
 
 async def name_for_another_schedule(server: ServerUnderTest) -> Any:
@@ -76,9 +76,9 @@ async def request_for(server: ServerUnderTest, method: str, code: str) -> Any:
     """Return a request that the method should refuse with this code."""
     match code:
         case "NOT_FOUND" if method in SCHEDULES:
-            return SCHEDULES[method](schedule_id=NOBODY)
+            return SCHEDULES[method](schedule_id=UNKNOWN_ID)
         case "NOT_FOUND":
-            return JOBS[method](job_id=NOBODY)
+            return JOBS[method](job_id=UNKNOWN_ID)
         case "FAILED_PRECONDITION":
             return JOBS[method](job_id=await WRONG_STATES[method](server))
     return await TAKEN[method](server)
@@ -100,5 +100,5 @@ async def test_calls_are_refused_for_the_reasons_on_the_page(server: ServerUnder
 
 
 async def test_what_takes_a_job_or_a_schedule_says_on_the_page_that_there_may_be_none() -> None:
-    told = {method for method, note in NOTES.items() if "NOT_FOUND" in dict(note.refusals)}
-    assert told == JOBS.keys() | SCHEDULES.keys()
+    noted = {method for method, note in NOTES.items() if "NOT_FOUND" in dict(note.refusals)}
+    assert noted == JOBS.keys() | SCHEDULES.keys()

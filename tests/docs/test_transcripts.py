@@ -5,7 +5,7 @@ import pytest
 from tests.docs.transcripts import Transcript
 
 FIRST, SECOND, OTHER = (f"01a1dfd2-d01d-779d-9031-{number:012}" for number in (1, 2, 3))
-TOLD = f"""\
+EXPECTED = f"""\
 ID                                    STATUS  SUBMITTED
 {FIRST}  FAILED  3s ago
 {SECOND}  DONE    2026-03-02 09:00:00 UTC, took 5ms
@@ -19,7 +19,7 @@ def printed(first: str = OTHER, status: str = "FAILED", *, more: str = "") -> st
 
 
 def test_ids_times_and_spans_may_differ() -> None:
-    assert Transcript().is_whole(TOLD, printed())
+    assert Transcript().is_whole(EXPECTED, printed())
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_ids_times_and_spans_may_differ() -> None:
     ids=["another word", "a line more", "no id", "nothing"],
 )
 def test_everything_else_may_not(output: str) -> None:
-    assert not Transcript().is_whole(TOLD, output)
+    assert not Transcript().is_whole(EXPECTED, output)
 
 
 def test_id_that_was_learned_is_typed_and_expected_from_then_on() -> None:

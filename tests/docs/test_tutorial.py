@@ -27,7 +27,7 @@ PAGE = Page(ROOT / "docs" / "tutorial.md")
 
 @pytest.fixture
 def reader(database_dsn: str) -> Iterator[Reader]:
-    """Somebody at the root of the clone, whose pulsed and dashboard have ports that nobody else has."""
+    """A reader at the root of the clone, whose pulsed and dashboard have free ports."""
     server, dashboard = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(prefix="reader-") as home:
         reader = Reader(

@@ -32,35 +32,35 @@ class Transcript:
     real_ids: dict[str, str] = field(default_factory=dict)
 
     def as_typed(self, command: str) -> str:
-        """Return a command of the page as somebody would type it whose jobs have other ids."""
+        """Return a command of the page with the ids of the actual jobs."""
         return re.sub(_ID, lambda found: self.real_ids.get(found[0], found[0]), command)
 
-    def is_whole(self, told: str, printed: str) -> bool:
-        """Tell whether the output is what the page says, from the first line to the last."""
+    def is_whole(self, shown: str, printed: str) -> bool:
+        """Whether the output is that of the page, from the first line to the last."""
         expected = _Expected(self.real_ids)
-        return self._learn(expected, expected.pattern(told).fullmatch(_tidy(printed))) is not None
+        return self._learn(expected, expected.pattern(shown).fullmatch(_tidy(printed))) is not None
 
-    def end_in(self, told: str, printed: str, start: int = 0) -> int | None:
+    def end_in(self, shown: str, printed: str, start: int = 0) -> int | None:
         """Return where the lines of the page end in the output, or None if they are not there yet."""
         expected = _Expected(self.real_ids)
-        found = self._learn(expected, expected.pattern(told).search(printed, start))
+        found = self._learn(expected, expected.pattern(shown).search(printed, start))
         return None if found is None else found.end()
 
     def _learn(self, expected: _Expected, found: re.Match[str] | None) -> re.Match[str] | None:
         if found is not None:
-            self.real_ids |= {told: found[name] for told, name in expected.new_ids.items()}
+            self.real_ids |= {shown: found[name] for shown, name in expected.new_ids.items()}
         return found
 
 
 class _Expected:
-    """Makes a pattern of what a page says. `new_ids` tells which group stands for which id of the page."""
+    """Makes a pattern of the text of a page. `new_ids` maps an id of the page to its group."""
 
     def __init__(self, real_ids: dict[str, str]) -> None:
         self._real_ids = real_ids
         self.new_ids: dict[str, str] = {}
 
-    def pattern(self, told: str) -> re.Pattern[str]:
-        lines = (line.strip() for line in _tidy(told).splitlines())
+    def pattern(self, shown: str) -> re.Pattern[str]:
+        lines = (line.strip() for line in _tidy(shown).splitlines())
         patterns = (r"(?:[^\n]*\n)*?" if line == "…" else rf"^ *{self._line(line)} *\n" for line in lines)
         return re.compile("".join(patterns), re.MULTILINE)
 
@@ -80,13 +80,13 @@ class _Expected:
             other for other, shown in zip(_VARYING.values(), found.groups()[1:], strict=True) if shown
         )
 
-    def _id(self, told: str) -> str:
-        if told in self._real_ids:
-            return re.escape(self._real_ids[told])
-        if told in self.new_ids:
-            return f"(?P={self.new_ids[told]})"
-        self.new_ids[told] = f"id{len(self.new_ids)}"
-        return f"(?P<{self.new_ids[told]}>{_ID})"
+    def _id(self, shown: str) -> str:
+        if shown in self._real_ids:
+            return re.escape(self._real_ids[shown])
+        if shown in self.new_ids:
+            return f"(?P={self.new_ids[shown]})"
+        self.new_ids[shown] = f"id{len(self.new_ids)}"
+        return f"(?P<{self.new_ids[shown]}>{_ID})"
 
 
 def _literal(text: str) -> str:

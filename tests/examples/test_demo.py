@@ -1,4 +1,4 @@
-"""The demo tells the truth, and leaves nothing behind however it ends."""
+"""The demo shows what happened, and leaves nothing behind however it ends."""
 
 import asyncio
 import os
@@ -35,11 +35,11 @@ async def test_demo_shows_a_recovery_and_ends_with_a_summary(place: Path) -> Non
     async with program("-m", "examples.demo", "--seconds", "20", TMPDIR=str(place)) as demo:
         assert await demo.ends() == 0, demo.output
         assert not leftovers(place)
-    told = [" ".join(line.split()) for line in demo.output.splitlines()]
-    assert any("was killed (kill -9) while it ran make-video" in line for line in told)
-    assert any("was recovered: worker" in line for line in told)
-    assert any("goes to the dead letters" in line for line in told)
-    summary = dict(line.split()[:2] for line in told[told.index("Summary") :] if len(line.split()) > 1)
+    lines = [" ".join(line.split()) for line in demo.output.splitlines()]
+    assert any("was killed (kill -9) while it ran make-video" in line for line in lines)
+    assert any("was recovered: worker" in line for line in lines)
+    assert any("goes to the dead letters" in line for line in lines)
+    summary = dict(line.split()[:2] for line in lines[lines.index("Summary") :] if len(line.split()) > 1)
     assert int(summary["recovered"]) >= 1
     assert summary["dead-lettered"] == "1"
     assert summary["unfinished"] == "0"

@@ -67,7 +67,7 @@ async def test_worker_runs_what_the_producer_submits(address: str) -> None:
     assert [job.idempotency_key for job in jobs if job.topic == "charge-card"] == ["order-1001"]
 
 
-async def test_producer_tells_that_no_worker_is_there(address: str) -> None:
+async def test_producer_reports_that_there_is_no_worker(address: str) -> None:
     async with program("examples/producer.py", PULSE_ADDR=address) as producer:
         assert await producer.ends() == 0
     assert "Start one: python examples/worker.py" in producer.output
@@ -136,14 +136,14 @@ async def test_schedules_fire_until_the_program_is_stopped(address: str) -> None
 async def test_paused_topic_waits_and_runs_when_resumed(address: str) -> None:
     async with program("examples/pause.py", PULSE_ADDR=address) as pause:
         assert await pause.ends() == 0
-    told = [
+    printed = [
         "paused: pay-out, because the bank is down",
         "is PENDING",
         "running: notify",
         "resuming: pay-out",
         "running: pay-out",
     ]
-    assert sorted(told, key=pause.output.index) == told
+    assert sorted(printed, key=pause.output.index) == printed
     async with pulse.Pulse(address) as p:
         assert not (await p.dispatch_status()).topics
 

@@ -107,7 +107,7 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 
 # What permits to be used as these are used here, and how packages call it.
-LICENCES = {
+LICENSES = {
     "0BSD": "0BSD",
     "Apache": "Apache",
     "BSD": "BSD",
@@ -125,17 +125,17 @@ SECTIONS = {
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_page_has_a_row_for_each_dependency_with_its_oldest_version(heading: str) -> None:
     declared = [parsed(text) for text in SECTIONS[heading] if not text.startswith("pulse-jobs[")]
-    told = {name: re.split(r"[ ,:]", cells[-1])[0] for name, cells in rows(heading).items()}
-    assert told == {requirement.name: requirement.oldest for requirement in declared}
+    stated = {name: re.split(r"[ ,:]", cells[-1])[0] for name, cells in rows(heading).items()}
+    assert stated == {requirement.name: requirement.oldest for requirement in declared}
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
-def test_page_tells_the_licence_that_the_package_has(heading: str) -> None:
+def test_page_has_the_license_of_the_package(heading: str) -> None:
     for name, cells in rows(heading).items():
         family = re.split(r"[-, ]", cells[2])[0]
-        assert family in LICENCES, f"{name} has a licence to think about"
+        assert family in LICENSES, f"{name} has a license to think about"
         if is_installed(name):
-            assert re.search(LICENCES[family], licence_text(name)), f"{name} is not {cells[2]}"
+            assert re.search(LICENSES[family], license_text(name)), f"{name} is not {cells[2]}"
 
 
 def is_installed(name: str) -> bool:
@@ -143,10 +143,10 @@ def is_installed(name: str) -> bool:
     return bool([*Distribution.discover(name=name)])
 
 
-def licence_text(name: str) -> str:
-    """Return what a distribution says of its licence, in its metadata and in the files that it brings."""
+def license_text(name: str) -> str:
+    """Return what a distribution says of its license, in its metadata and in the files that it brings."""
     installed = distribution(name)
-    told = [installed.metadata.get(field, "") for field in ("License-Expression", "License")]
-    told += [line for line in installed.metadata.get_all("Classifier") or () if line.startswith("License")]
+    stated = [installed.metadata.get(field, "") for field in ("License-Expression", "License")]
+    stated += [line for line in installed.metadata.get_all("Classifier") or () if line.startswith("License")]
     files = [file for file in installed.files or () if file.name.lower().startswith("licen")]
-    return "\n".join([*told, *(file.read_text(encoding="utf-8") for file in files)])
+    return "\n".join([*stated, *(file.read_text(encoding="utf-8") for file in files)])

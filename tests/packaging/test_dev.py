@@ -20,7 +20,7 @@ def dev(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_dev_parses_on_pythons_too_old_to_run_it() -> None:
-    """Else such a Python shows a SyntaxError instead of the sentence that tells what to do."""
+    """Else such a Python shows a SyntaxError instead of the message that states what to do."""
     ast.parse((ROOT / "dev.py").read_text(encoding="utf-8"), feature_version=(3, 7))
 
 

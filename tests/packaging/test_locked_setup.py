@@ -123,7 +123,7 @@ def test_locked_version_is_installed_though_there_is_a_newer_one(checkout: Check
 
 
 def test_file_of_another_hash_is_refused(checkout: Checkout) -> None:
-    """Nor is another version taken instead: somebody may have put that file there."""
+    """Nor is another version taken instead: an attacker may have put that file there."""
     wheel(checkout.wheels, "1.0")
     checkout.lock("1.0", hashlib.sha256(b"what was there when it was locked").hexdigest())
     result = checkout.install()
