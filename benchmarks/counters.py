@@ -1,4 +1,4 @@
-"""What the database counted: transactions by its own books, statements by those of pulsed."""
+"""Transactions as the database counts them, statements as pulsed counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drain: workers are let loose on a queue that is full, and timed until their work is committed."""
+"""A drain: workers empty a full queue, timed until their work is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to the peers: other queues, measured side by side in the same run."""
+"""Runs the peers: other queues, measured side by side in the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was watched for a while: a table with a row for each moment, and a figure for each of its columns."""
+"""Samples over time: a table with a row for each moment, and a figure for each of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements of a server took between two looks at its metrics."""
+"""The durations of the statements of a server between two samples of its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers that submit so many jobs a second, whatever becomes of them."""
+"""Producers that submit at a fixed rate, whatever the outcome of the jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether something that was watched for a while stayed as it was."""
+"""Whether a sampled value stayed stable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A producer: hands in jobs in every way there is, then asks what became of one.
+"""A producer: enqueues jobs in every way there is, then reads the status of one.
 
     pulsed                           # terminal 1: the server
     python examples/worker.py        # terminal 2: runs the jobs

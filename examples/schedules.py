@@ -1,4 +1,4 @@
-"""Schedules: work that comes back by itself, and a reminder for later. Runs until Ctrl-C.
+"""Schedules: recurring jobs, and a reminder for later. Runs until Ctrl-C.
 
     pulsed                           # terminal 1: the server
     python examples/schedules.py     # terminal 2: this; started twice, it makes no second schedule

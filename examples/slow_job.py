@@ -1,4 +1,4 @@
-"""A job that takes 45 seconds: longer than its lease, and it survives the death of its worker.
+"""A job that takes 45 seconds, longer than its lease, and survives a crash of its worker.
 
 A worker holds a job by a lease of 30 seconds, and renews it with a heartbeat every 10 seconds while the
 handler runs. When the worker dies the heartbeats stop, the lease runs out, and the job is free again.

@@ -1,4 +1,4 @@
-"""A producer without asyncio: how a Flask or Django view, or a script, hands in jobs.
+"""A producer without asyncio: how a Flask or Django view, or a script, enqueues jobs.
 
     pulsed                           # terminal 1: the server
     python examples/worker.py        # terminal 2: runs the jobs

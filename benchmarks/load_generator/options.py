@@ -1,4 +1,4 @@
-"""The command line of the load generator, and the secrets that must not stand on it."""
+"""The command line of the load generator, and the secrets that must not be on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of one run: started in a session of their own, and ended with whatever they have started."""
+"""The processes of one run: started in a session of their own, and ended with all their children."""
 
 from __future__ import annotations
 

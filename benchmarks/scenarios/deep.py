@@ -1,4 +1,4 @@
-"""The same drain in front of a table that is anything but small. It must not notice.
+"""The same drain over a large table. Its speed must not change.
 
 Each drain is stopped at 20,000 jobs, the plain one as well, which has half as many again: else it alone would
 be timed over its last, smaller batches.

@@ -1,4 +1,4 @@
-"""Shows pulse at work: jobs run, fail, are tried again, and survive a worker that is killed.
+"""Shows pulse at work: jobs run, fail, are retried, and survive a killed worker.
 
 Everything is real and runs on this machine only: a Postgres and a pulse server in a temporary directory, a
 dashboard, worker processes, and a program that submits jobs. All of it is gone when the demo ends.

@@ -1,4 +1,4 @@
-"""The load of a small shop, for as long as someone watches."""
+"""The load of a small shop, until Ctrl-C."""
 
 import asyncio
 import itertools
