@@ -1,5 +1,4 @@
-"""What this process asks of the system: how much memory it has, to take back what it freed, and for all open
-files it may have."""
+"""Memory and open files of this process: its size, the return of freed memory, the limit of files."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from mmap import PAGESIZE
 from pathlib import Path
 
 _MEMORY = Path("/proc/self/statm")
-# glibc's mallopt, and what it is asked for.
+# glibc's mallopt, and its parameters.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # Blocks of this size go back to the system when they are freed. By itself glibc raises the bound to the
 # largest block that was ever freed, and keeps what lies between others.
@@ -36,7 +35,7 @@ def give_back_freed() -> None:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has; 0 where the system does not say."""
+    """The memory of this process; 0 where the system does not report it."""
     try:
         return int(_MEMORY.read_text().split()[1]) * PAGESIZE
     except OSError:

@@ -7,9 +7,9 @@ import time
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def awake_or_not() -> float:
-        """Seconds that never run backwards and go on while the machine sleeps, as leases do."""
+        """Seconds that never run backwards and continue while the machine sleeps, as leases do."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
-    # Stands still while the machine sleeps: a server's machine does not.
+    # Stops while the machine sleeps, which a server's machine does not do.
     awake_or_not = time.monotonic

@@ -1,4 +1,4 @@
-"""Who gets in by the settings, and what the log says at the start about who can get in and who can listen."""
+"""Authentication by the settings, and the log of how the ports are protected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def access_of(settings: Settings, metrics: Metrics) -> Access | None:
-    """Who gets in; None if everybody may."""
+    """The authentication; None if every caller is accepted."""
     if settings.is_open:
         return None
     try:
@@ -24,7 +24,7 @@ def access_of(settings: Settings, metrics: Metrics) -> Access | None:
 
 
 def doors(settings: Settings) -> dict[str, str]:
-    """The doors of a server, as fields of its first event."""
+    """How the ports of a server are protected, as fields of its first event."""
     tls = "off"
     if settings.tls is not None:
         tls = "mutual" if settings.tls.client_ca is not None else "on"
@@ -32,7 +32,7 @@ def doors(settings: Settings) -> dict[str, str]:
 
 
 def warn_of_open_doors(settings: Settings) -> None:
-    """Log what an operator may not have meant, unless only this machine can reach the server."""
+    """Log unprotected ports, unless only this machine can reach the server."""
     if is_loopback(settings.grpc_address):
         return
     address = {"address": settings.grpc_address}

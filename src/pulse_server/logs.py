@@ -14,7 +14,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 class JsonFormatter(logging.Formatter):
     """The message is the event's name; what was passed as `extra` are its fields.
 
-    With several processes behind one port, each line tells the number of its process.
+    With several processes behind one port, each line has the number of its process.
     """
 
     def __init__(self, process: int | None = None) -> None:
@@ -50,7 +50,7 @@ class _WholeLines(logging.Handler):
             rest = f"{self.format(record)}\n".encode(errors="backslashreplace")
             while rest:
                 rest = rest[os.write(2, rest) :]
-        except OSError:  # standard error is gone: nobody reads
+        except OSError:  # standard error is closed
             pass
         except Exception:
             self.handleError(record)

@@ -1,4 +1,4 @@
-"""Owns "do this again and again until told to stop", once for every background loop."""
+"""Repeats an action until it is stopped: the one form of every background loop."""
 
 from __future__ import annotations
 

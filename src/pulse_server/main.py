@@ -208,8 +208,8 @@ def _run(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
 def _fail(sentences: Sequence[str], lifeline: Lifeline | None) -> int:
     if lifeline is not None:
-        # The supervisor tells it once, and not each process of many the same.
-        lifeline.say_failed(sentences)
+        # The supervisor prints it once, instead of each of its processes.
+        lifeline.report_failed(sentences)
         return 1
     for sentence in sentences:
         print(f"pulsed: {sentence}", file=sys.stderr)

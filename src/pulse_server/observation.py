@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 
 class Observation:
-    """Readiness, gRPC's health and the look-out for what holds vacuum back are there always; vitals only if
-    there is a port to tell them on."""
+    """Readiness, gRPC's health and the watch for what holds vacuum back run always; vitals only if there is
+    a port to publish them on."""
 
     def __init__(
         self, settings: Settings, database: Database, gate: Gate, roster: Roster, metrics: Metrics
@@ -72,7 +72,7 @@ class Observation:
         return (self.readiness.loop, self.horizon.loop, *((self.vitals.loop,) if has_readers else ()))
 
     async def open(self, access: Access | None, certificates: Certificates | None) -> None:
-        """Answer on the HTTP port, if there is to be one: alive, and not ready yet."""
+        """Open the HTTP port, if one is set: alive, and not ready yet."""
         if self._settings.http_address is None:
             return
         pages = ProcessPages(self.readiness, Exposition(self._metrics)).pages
@@ -83,12 +83,12 @@ class Observation:
         self.http_address = await self._http.start(self._settings.http_address, tls)
 
     async def serve(self) -> None:
-        """Be ready, if the database is."""
+        """Become ready, if the database is."""
         await self.readiness.tick()
         self.readiness.serve()
 
     def drain(self) -> None:
-        """Say at once that nobody should come any more."""
+        """Report at once that this server is no longer ready."""
         self.readiness.drain()
         self.health.end()
 

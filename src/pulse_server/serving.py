@@ -1,4 +1,4 @@
-"""Serves until a signal says otherwise, and tells the log what began."""
+"""Serves until a signal ends it, and logs its start."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def serve(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
         if lifeline is None:
             warn_of_open_doors(settings)
         else:
-            lifeline.say_serving(address)
+            lifeline.report_serving(address)
         await stopping.wait()
         log.info("draining")
     log.info("stopped")

@@ -87,7 +87,7 @@ SCHEDULE_CONTENTION = 5
 
 # --- the pause switch (docs/adr/0012) ---
 
-# How long another replica may go on asking for work in vain; a claim itself sees the switch at once.
+# How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
 # Of the paused topics so many are named in the log.
 PAUSED_TOPICS_SHOWN = 100
@@ -109,7 +109,7 @@ REPORT_LANES = 2
 
 # Errors and metadata of one page; a default gRPC client receives 4 MiB.
 PAGE_BYTES = 3 * 1024 * 1024
-# A list that is asked for without a limit. A default gRPC client receives 4 MiB.
+# A list that is requested without a limit. A default gRPC client receives 4 MiB.
 WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
@@ -140,7 +140,7 @@ CERTIFICATE_WARNING = timedelta(days=14)
 
 # --- retention ---
 
-# Long enough to answer "what happened last week"; a dead letter waits for somebody to come back from holiday.
+# Long enough to answer "what happened last week"; a dead letter waits until an operator is back from holiday.
 RETENTION_COMPLETED = timedelta(days=7)
 RETENTION_CANCELED = timedelta(days=7)
 RETENTION_DEAD_LETTERED = timedelta(days=30)
@@ -279,8 +279,8 @@ STATISTICS_INTERVAL = timedelta(seconds=5)
 STATISTICS_KEPT = timedelta(days=7)
 # Old minutes are deleted once in so many rounds: every ten minutes.
 STATISTICS_CLEAN_UP_ROUNDS = 120
-# How often each server says who is connected to it, how many silent rounds make it a dead one, and when its
-# row goes.
+# How often each server records its connected workers, how many missed rounds make it silent, and when its row
+# is deleted.
 SERVERS_INTERVAL = timedelta(seconds=5)
 SERVER_SILENT_ROUNDS = 4
 SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
@@ -298,10 +298,10 @@ TOPICS_SAMPLE_AGE = timedelta(seconds=1)
 SPANS_REMEMBERED = 32
 # So many counts, each of a topic or of all, are kept; one takes PAGE_BYTES at the most.
 DEAD_LETTER_COUNTS_REMEMBERED = 8
-# Somebody who watches is told for this long after the last reminder from their server.
+# Other servers send transitions for this long after the last reminder that a server has watchers.
 WATCH_REMINDER = timedelta(seconds=5)
 WATCH_INTEREST = timedelta(seconds=15)
-# What is told waits this long for what was to be told before it: the line between servers takes some 30 ms.
+# Transitions wait this long for earlier ones of other servers: the line between servers takes some 30 ms.
 WATCH_GATHERING = timedelta(milliseconds=100)
 # What a watcher may leave unread. With the gathering it bounds what a busy server spends on one who watches:
 # 10,000 transitions a second, more than anybody can read, at some 8 µs.
@@ -312,7 +312,7 @@ TRANSITION_ERROR_CHARACTERS = 120
 
 # Until the streams are closed and the calls under way are answered; then they are cut.
 DRAIN_TIMEOUT = timedelta(seconds=10)
-# How long workers may take to leave after they were told that the server is draining.
+# How long workers may take to leave after the message that the server is draining.
 STREAM_GOODBYE = timedelta(seconds=2)
-# What the last words to the database may take: statistics, and that this server is gone. Neither is needed.
+# For the last statements: the statistics, and the end of this server. Neither is needed.
 FAREWELL_TIMEOUT = timedelta(seconds=1)

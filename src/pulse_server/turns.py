@@ -1,4 +1,4 @@
-"""Long lists, worked through in turns: the event loop serves others in between."""
+"""Long lists in slices: the event loop serves other tasks in between."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 async def in_turns(
     entries: Sequence[Entry], size: int = tuning.TURN_ENTRIES
 ) -> AsyncIterator[Sequence[Entry]]:
-    """Yield the entries in pieces, and let others have their turn after each."""
+    """Yield the entries in slices, and let other tasks run after each."""
     for begin in range(0, len(entries), size):
         if begin:
             await asyncio.sleep(0)
@@ -25,7 +25,7 @@ async def in_turns(
 async def each_in_turns(
     convert: Callable[[Entry], Result], entries: Sequence[Entry], size: int = tuning.TURN_VIEWS
 ) -> list[Result]:
-    """Convert each entry, and let others have their turn after each piece."""
+    """Convert each entry, and let other tasks run after each slice."""
     if len(entries) <= size:
         return [convert(entry) for entry in entries]
     results: list[Result] = []

@@ -86,22 +86,22 @@ async def test_malformed_credentials_are_not_quoted(house: House, checks: Counte
 async def test_success_is_checked_once(house: House, checks: CountedChecks) -> None:
     for _ in range(5):
         await house.login("ann", "one")
-    assert house.authenticator.recognise(shown("ann", "one")) == ANN
+    assert house.authenticator.recognize(shown("ann", "one")) == ANN
     assert checks.count == 1
     assert house.logins == {"ok": 1}
 
 
 async def test_remembered_success_does_not_let_another_password_in(house: House) -> None:
     await house.login("ann", "one")
-    assert house.authenticator.recognise(shown("ann", "two")) is None
-    assert house.authenticator.recognise(shown("bob", "one")) is None
+    assert house.authenticator.recognize(shown("ann", "two")) is None
+    assert house.authenticator.recognize(shown("bob", "one")) is None
     assert await house.fails("ann", "two") == "Unauthenticated"
     assert await house.fails("ann", "one ") == "Unauthenticated"
 
 
 async def test_failure_is_not_remembered_as_anything(house: House, checks: CountedChecks) -> None:
     await house.fails("ann", "wrong")
-    assert house.authenticator.recognise(shown("ann", "wrong")) is None
+    assert house.authenticator.recognize(shown("ann", "wrong")) is None
     await house.fails("ann", "wrong")
     assert checks.count == 2
 
@@ -250,7 +250,7 @@ async def test_check_that_was_under_way_when_the_user_was_removed_lets_nobody_in
         await checks.wait_for(1)
         house.directory.replace([BOB])
     assert await login == "Unauthenticated"
-    assert house.authenticator.recognise(shown("ann", "one")) is None
+    assert house.authenticator.recognize(shown("ann", "one")) is None
 
 
 async def test_check_that_was_under_way_when_the_password_changed_is_made_again(

@@ -110,10 +110,10 @@ def test_line_of_the_file_is_named_by_its_number(tmp_path: Path) -> None:
         read_users_file(file, "FILE")
 
 
-def test_file_without_users_is_refused_since_nobody_could_get_in(tmp_path: Path) -> None:
+def test_file_without_users_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text("# nobody\n")
-    with pytest.raises(BadUsers, match="FILE names no user, so nobody could get in"):
+    with pytest.raises(BadUsers, match="FILE names no user, so every caller would be refused"):
         read_users_file(file, "FILE")
 
 

@@ -168,7 +168,7 @@ def test_variable_that_nobody_reads_is_told_with_what_may_be_meant(check: Check)
     assert "warn settings PULSE_LEASE_TLL is set" in told
     assert "Did you mean PULSE_LEASE_TTL?" in told
     assert "PULSE_UNHEARD_OF" in told
-    assert told.count("pulsed knows no such setting") == 2
+    assert told.count("pulsed has no such setting") == 2
     assert CANARY not in told
 
 
@@ -192,7 +192,7 @@ def test_open_server_that_others_can_reach_is_warned_of(check: Check) -> None:
     _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0", PULSE_INSECURE_OPEN_TO_NETWORK="on")
     assert "warn users None, and 0.0.0.0:0 can be reached from elsewhere" in told
     _, told = check(DB_HOST=NOWHERE)
-    assert "info users None: everybody on this machine" in told
+    assert "info users None: everyone on this machine" in told
 
 
 def test_users_without_tls_are_warned_of_off_this_machine(check: Check) -> None:

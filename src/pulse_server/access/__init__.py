@@ -1,1 +1,1 @@
-"""Who gets in: users, their passwords and roles. Knows nothing of gRPC or HTTP; both doors ask it."""
+"""Authentication: users, their passwords and roles. Independent of gRPC and HTTP, which both use it."""

@@ -1,4 +1,4 @@
-"""Who gets in, as a whole: the users, where they come from, and who tells them by their passwords."""
+"""Authentication as a whole: the users, their source, and the check of their passwords."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Access:
-    """Reads the users from the file, if there is one; BadUsers if that cannot be done."""
+    """Reads the users from the file, if one is set. Raises BadUsers if it cannot be read."""
 
     def __init__(self, users: Iterable[User], users_file: Path | None, metrics: Metrics) -> None:
         self.directory = Directory(users if users_file is None else read_users_file(users_file, SOURCE))
@@ -29,7 +29,7 @@ class Access:
         return () if self.users_file is None else (self.users_file.loop,)
 
     def read_again(self) -> None:
-        """Take over what is in the file now. Users from the environment are the process's for its life."""
+        """Use the current content of the file. Users from the environment never change."""
         if self.users_file is None:
             log.info("no_users_to_read_again", extra={"hint": f"Only those of {SOURCE} can change."})
         else:

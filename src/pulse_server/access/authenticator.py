@@ -1,4 +1,4 @@
-"""Tells who a caller is. Both doors ask it, gRPC and HTTP."""
+"""Authenticates callers of gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Authenticator:
         self._metrics = metrics
         self._passwords = passwords or Passwords()
         self._throttle = Throttle(clock)
-        # What is remembered is worth nothing to a reader of this memory who has not the key as well, and
-        # nothing after the process has ended.
+        # The cached digests are useless to a reader of this memory without the key, and after the
+        # process has ended.
         self._key = secrets.token_bytes(32)
         self._verified: dict[str, tuple[User, bytes]] = {}
         self._checks: dict[bytes, asyncio.Task[User]] = {}
         directory.on_change(self._forget_changed)
 
-    def recognise(self, authorization: str | None) -> User | None:
-        """The user, if these credentials were found right before; None if they have to be checked.
+    def recognize(self, authorization: str | None) -> User | None:
+        """The user, if these credentials were accepted before. None if they have to be checked.
 
         Raises Unauthenticated if there are none, or none that can be read.
         """
@@ -65,7 +65,7 @@ class Authenticator:
         credentials, digest = self._read(authorization)
         if (user := self._remembered(credentials, digest)) is not None:
             return user
-        # A hundred workers of one deployment start at once: one check answers them all.
+        # A hundred workers of one deployment start at once: one check serves them all.
         check = self._checks.get(digest)
         if check is None:
             self._admit(credentials.name, peer)
@@ -73,7 +73,7 @@ class Authenticator:
             self._checks[digest] = check
             check.add_done_callback(lambda done: self._over(digest, done))
         try:
-            # Whoever hangs up must not take the others' answer away.
+            # A caller that hangs up must not cancel the check for the others.
             return await asyncio.shield(check)
         finally:
             del check  # it has the error, whose traceback has this frame: they would keep each other
@@ -109,7 +109,7 @@ class Authenticator:
             raise
         if user is None:
             self._metrics.logins.add("wrong")
-            # A name that nobody has may be a password in the wrong field.
+            # An unknown name may be a password in the wrong field.
             known = self._directory.find(credentials.name)
             log.warning(
                 "login_refused", extra={"peer": plain_address(peer), "user": known.name if known else None}
@@ -126,7 +126,7 @@ class Authenticator:
             matches = await self._passwords.match(user, credentials.password, self._directory.highest_cost)
             if self._directory.find(credentials.name) == user:
                 return user if matches else None
-            # The users were changed meanwhile, and the answer is about one who is no more.
+            # The users were changed meanwhile, and the result is about a removed user.
 
     def _over(self, digest: bytes, check: asyncio.Task[User]) -> None:
         del self._checks[digest]

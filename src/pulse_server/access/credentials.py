@@ -1,4 +1,4 @@
-"""What a caller shows: the Authorization header of HTTP's Basic scheme, which gRPC carries as metadata."""
+"""Credentials: the Authorization header of HTTP's Basic scheme, which gRPC carries as metadata."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class BadCredentials(Exception):
-    """The header is not of the form that Basic credentials have. Never carries what it was."""
+    """The header does not have the form of Basic credentials. Never contains the header."""
 
 
 @dataclass(slots=True)  # not frozen: one is made for every call, and a frozen one takes thrice as long

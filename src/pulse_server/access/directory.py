@@ -1,4 +1,4 @@
-"""The users as they are now, and who wants to know when they change."""
+"""The current users, and the callbacks for their changes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Directory:
         return self._users.get(name)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Have it called, once the users have changed."""
+        """Register a callback for changes of the users."""
         self._listeners.append(listener)
 
     def replace(self, users: Iterable[User]) -> None:
-        """These are the users from now on."""
+        """Replace the users."""
         before = self._users
         self._take(users)
         if self._users == before:
@@ -52,7 +52,7 @@ class Directory:
                 "bcrypt_costs_differ",
                 extra={
                     "costs": sorted(costs),
-                    "hint": "The time that a wrong password takes tells such users apart from unknown ones. "
-                    "Hash all passwords with one cost.",
+                    "hint": "The time that a wrong password takes distinguishes such users from unknown "
+                    "ones. Hash all passwords with one cost.",
                 },
             )

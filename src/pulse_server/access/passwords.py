@@ -36,10 +36,10 @@ class Passwords:
         self._under_way = 0
 
     async def match(self, user: User | None, password: bytes, highest_cost: int) -> bool:
-        """Whether the password is the user's; never for None, at the price of a user who is there.
+        """Whether the password is the user's. Never for None, at the cost of an existing user.
 
         `highest_cost` is that of all users' hashes, 0 if there are none. Where there are, a plain password is
-        checked no faster: the answer's time must not tell who has which.
+        checked no faster: the response time must not reveal which users have one.
         """
         if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
             # bcrypt would repeat a password after a NUL: "a" and "a\0a" are the same to it.
@@ -53,7 +53,7 @@ class Passwords:
         return _is_equal(user, password)
 
     def close(self) -> None:
-        """Check nothing more. What is being checked is not waited for."""
+        """Stop checking. Does not wait for the check under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, password: bytes, hashed: str) -> bool:
@@ -70,7 +70,7 @@ class Passwords:
 
 def _is_equal(user: User | None, password: bytes) -> bool:
     secret = user.secret.encode() if user is not None else b""
-    # Digests, since a comparison of the texts would tell by its time whether their lengths are equal.
+    # Digests: the time of a comparison of the texts would reveal whether their lengths are equal.
     matches = hmac.compare_digest(sha256(secret).digest(), sha256(password).digest())
     return matches and user is not None
 

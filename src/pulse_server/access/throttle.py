@@ -1,6 +1,6 @@
-"""How often a caller may be wrong: one bucket per address, and one per address and user.
+"""Limits wrong passwords: one bucket per address, and one per address and user.
 
-Asked before any password is hashed. Memory is bounded whatever names and addresses are made up.
+Checked before any password is hashed. Memory is bounded for any number of names and addresses.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Throttle:
 class _Buckets:
     """Token buckets that each are one number: when the bucket will be full again.
 
-    A full bucket is one that nobody has heard of. Past the bound the one that was used least lately is
-    forgotten; who makes up names to that end is held back by the bucket of the address.
+    A full bucket is not stored. Past the bound the least recently used one is dropped; a caller that makes up
+    names for that purpose is limited by the bucket of its address.
     """
 
     def __init__(self, burst: int) -> None:
@@ -61,7 +61,7 @@ class _Buckets:
         return max(0.0, self._full_at.get(hash(key), now) + self._interval - now - self._span)
 
     def take(self, key: Hashable, now: float) -> None:
-        # The hash alone, for its size: a name may have kilobytes. Who shares it by chance shares the bucket.
+        # The hash alone, for its size: a name may have kilobytes. Equal hashes share a bucket.
         short = hash(key)
         self._full_at[short] = max(self._full_at.get(short, now), now) + self._interval
         self._full_at.move_to_end(short)
@@ -80,7 +80,7 @@ def network_of(peer: str) -> str:
     try:
         address = ipaddress.ip_address(peer)
     except ValueError:
-        return peer  # a unix socket, or a proxy that tells no address
+        return peer  # a unix socket, or a proxy that passes no address
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
@@ -89,5 +89,5 @@ def network_of(peer: str) -> str:
 
 
 def plain_address(peer: str) -> str:
-    """The address as an operator knows it: IPv4 as such, also where a socket for both families took it."""
+    """The address as an operator knows it: IPv4 as such, also if a socket for both families accepted it."""
     return peer.removeprefix("::ffff:") if "." in peer else peer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 # bcrypt reads no further: two passwords that differ only past it would be the same.
 MAX_PASSWORD_BYTES = 72
-# The salt's last letter carries two bits; bcrypt refuses others than these four when it is asked to check.
+# The salt's last letter carries two bits; bcrypt refuses others than these four at the check.
 _BCRYPT = re.compile(r"\$2[abxy]\$(\d\d)\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}")
 _COSTS = range(4, 32)
 
@@ -26,7 +26,7 @@ class Role(StrEnum):
 
 
 class BadUsers(Exception):
-    """The list of users cannot be used. The sentence tells the entry's position, never what is in it."""
+    """The list of users cannot be used. The sentence has the entry's position, never its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class User:
 
 
 def parse_users(text: str, source: str) -> tuple[User, ...]:
-    """Read a comma-separated list. BadUsers tells the first entry that is wrong."""
+    """Read a comma-separated list. BadUsers names the first entry that is wrong."""
     return _users(enumerate(text.split(","), start=1), source, "entry")
 
 
 def read_users_file(path: Path, source: str) -> tuple[User, ...]:
-    """Read one entry per line; blank lines and lines that start with # are passed over."""
+    """Read one entry per line; blank lines and lines that start with # are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +73,7 @@ def _users(entries: Iterable[tuple[int, str]], source: str, unit: str) -> tuple[
         positions[user.name] = position
     if not users:
         raise BadUsers(
-            f"{source} names no user, so nobody could get in. Add one, or unset it to let everybody in."
+            f"{source} names no user, so every caller would be refused. Add one, or unset it to accept all."
         )
     return tuple(users.values())
 

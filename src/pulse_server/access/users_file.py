@@ -1,4 +1,4 @@
-"""Follows the file of users: what is written there holds within seconds, without a restart."""
+"""Follows the file of users: changes take effect within seconds, without a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOURCE = "PULSE_AUTH_USERS_FILE"
 
 
 class _Look(NamedTuple):
-    """What a file looks like without reading it."""
+    """The state of a file without its content."""
 
     inode: int
     size: int
@@ -31,7 +31,7 @@ class _Look(NamedTuple):
 
 
 class UsersFile:
-    """A file that cannot be read, or not be understood, changes nothing: the users stay as they were."""
+    """A file that cannot be read or parsed changes nothing: the users stay as they were."""
 
     def __init__(self, path: Path, directory: Directory) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class UsersFile:
         self.loop = Loop("users", self.look, USERS_FILE_INTERVAL)
 
     def read_again(self) -> None:
-        """Read it now, whatever it looks like."""
+        """Read the file now, changed or not."""
         self._is_asked_for = True
         self.loop.nudge()
 

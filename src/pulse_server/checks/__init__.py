@@ -1,4 +1,4 @@
-"""`pulsed check`: tells what is wrong with a configuration before anything is served with it."""
+"""`pulsed check`: reports what is wrong with a configuration before a server starts with it."""
 
 from pulse_server.checks.checking import check
 

@@ -1,4 +1,4 @@
-"""Runs the checks one after the other and prints what they found."""
+"""Runs the checks one after the other and prints their findings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _of_the_database(settings: Settings, migrates: bool) -> Iterable[Finding]:
 
 
 def _guarded(subject: str, run: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What the check found. One that breaks is a finding itself, and the others go on."""
+    """The findings of the check. A check that raises is a finding itself; the others continue."""
     found: list[Finding] = []
     try:
         found.extend(run())

@@ -1,4 +1,4 @@
-"""The database that was named: whether it answers, fits, and would hold what is asked of it."""
+"""Checks the database: whether it responds, its schema fits, and its limits suffice."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def _server(found: Inspection) -> Iterator[Finding]:
             f"{what} is off: jobs that were acknowledged are lost if the database crashes. Turn it on.",
         )
     ahead = found.clock_ahead
-    told = f"This machine's clock and the database's differ by {abs(ahead.total_seconds()):.1f} s."
+    difference = f"This machine's clock and the database's differ by {abs(ahead.total_seconds()):.1f} s."
     if abs(ahead) > _CLOCKS_AGREE:
-        yield info("clock", f"{told} Only the times in logs are affected: rules go by the database's.")
+        yield info("clock", f"{difference} Only the times in logs are affected: rules use the database's.")
     if found.oldest_transaction > _OLD_TRANSACTION:
         yield warn(
             "database",
@@ -100,23 +100,23 @@ def _room(settings: Settings, found: Inspection) -> Iterator[Finding]:
         yield info("connections", f"Up to {settings.most_connections}, from the pooler.")
         return
     processes = f" ({settings.processes} processes)" if settings.processes > 1 else ""
-    told = f"Up to {settings.most_connections} would be used{processes}"
+    needed = f"Up to {settings.most_connections} would be used{processes}"
     beside = f"; {found.connections_of_pulsed} are another pulsed's" if found.connections_of_pulsed else ""
     tightest = min(found.limits, key=lambda limit: limit.allowed - limit.used)
     left = f"{tightest.allowed - tightest.used} are free for this role"
     if settings.most_connections <= tightest.allowed - tightest.used:
-        yield ok("connections", f"{told}; {left}{beside}.")
+        yield ok("connections", f"{needed}; {left}{beside}.")
         return
     yield warn(
         "connections",
-        f"{told}, but {left}{beside}. Under load, calls would fail as UNAVAILABLE. "
+        f"{needed}, but {left}{beside}. Under load, calls would fail as UNAVAILABLE. "
         f"{tightest.sentence(settings.most_connections)} Or run fewer processes.",
     )
 
 
 async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[Finding]:
     if found.lacking.get("schema_migrations"):
-        return  # it cannot be read; the privileges tell why
+        return  # it cannot be read; the check of privileges reports why
     try:
         await require_current_schema(dsn)
     except SchemaBehind as error:
@@ -137,7 +137,7 @@ async def _schema(dsn: str, found: Inspection, migrates: bool) -> AsyncIterator[
 
 
 def _other_roles(found: Inspection) -> Iterator[Finding]:
-    """What other roles of the database could have run in the sessions of pulsed, or of other programs."""
+    """Functions and operators that other roles could make the sessions of pulsed run."""
     for schema, roles in found.creators.items():
         why = (
             "a function of theirs there could run with the rights of pulsed"

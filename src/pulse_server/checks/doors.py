@@ -1,4 +1,4 @@
-"""Who could get in: users, certificates, addresses."""
+"""Checks who can connect: users, certificates, addresses."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def check_tls(settings: Settings) -> Iterator[Finding]:
     except FilesChanged:
         yield fail("tls", "The certificate is being written to at this moment. Check again.")
         return
-    names = ", ".join(pair.names) or pair.subject or "nobody"
-    told = f"The certificate is for {names} and expires on {pair.expires_at:%Y-%m-%d}"
+    names = ", ".join(pair.names) or pair.subject or "no name"
+    validity = f"The certificate is for {names} and expires on {pair.expires_at:%Y-%m-%d}"
     left = pair.expires_at - datetime.now(UTC)
     if left < tuning.CERTIFICATE_WARNING:
-        yield warn("tls", f"{told}, in {left.days} days. Renew it; a running pulsed takes the new one over.")
+        yield warn("tls", f"{validity}, in {left.days} days. Renew it; a running pulsed picks it up.")
     else:
-        yield ok("tls", f"{told}. {_who_must_show_one(settings.tls)}")
+        yield ok("tls", f"{validity}. {_who_must_show_one(settings.tls)}")
     yield from _kept_private(settings.tls.key, "tls", "PULSE_TLS_KEY")
 
 
@@ -78,13 +78,13 @@ def check_addresses(settings: Settings) -> Iterator[Finding]:
 
 def _open(settings: Settings) -> Iterator[Finding]:
     if is_loopback(settings.grpc_address):
-        yield info("users", "None: everybody on this machine may do everything. Set PULSE_AUTH_USERS.")
+        yield info("users", "None: everyone on this machine may do everything. Set PULSE_AUTH_USERS.")
     elif settings.tls is not None and settings.tls.client_ca is not None:
-        yield info("users", "None: whoever has a certificate of PULSE_TLS_CLIENT_CA may do everything.")
+        yield info("users", "None: every holder of a certificate of PULSE_TLS_CLIENT_CA may do everything.")
     else:
         yield warn(
             "users",
-            f"None, and {settings.grpc_address} can be reached from elsewhere: everybody who can connect may "
+            f"None, and {settings.grpc_address} can be reached from elsewhere: everyone who can connect may "
             "do everything. Set PULSE_AUTH_USERS, or listen on 127.0.0.1.",
         )
 
@@ -93,15 +93,15 @@ def _secrets(users: tuple[User, ...]) -> Iterator[Finding]:
     if plain := [user.name for user in users if not user.has_hash]:
         yield warn(
             "users",
-            f"Plain passwords: {', '.join(plain)}. Whoever sees this configuration has them; "
-            "a bcrypt hash does as well, and tells nothing.",
+            f"Plain passwords: {', '.join(plain)}. Every reader of this configuration has them; "
+            "use bcrypt hashes, which reveal nothing.",
         )
     odd = [user for user in users if user.has_hash and user.bcrypt_cost not in _SANE_COSTS]
     if odd:
-        told = ", ".join(f"{user.name} ({user.bcrypt_cost})" for user in odd)
+        costs = ", ".join(f"{user.name} ({user.bcrypt_cost})" for user in odd)
         yield warn(
             "users",
-            f"Unusual bcrypt costs: {told}. Below {_SANE_COSTS[0]} a stolen hash is guessed quickly; above "
+            f"Unusual bcrypt costs: {costs}. Below {_SANE_COSTS[0]} a stolen hash is guessed quickly; above "
             f"{_SANE_COSTS[-1]} each login takes seconds. 12 is usual.",
         )
 
@@ -116,7 +116,7 @@ def _kept_private(file: Path, subject: str, variable: str) -> Iterator[Finding]:
     try:
         mode = file.stat().st_mode
     except OSError:
-        return  # whoever reads it has told
+        return  # reported by the check that reads it
     if mode & _READ_BY_OTHERS:
         yield warn(subject, f"{variable} ({file}) can be read by everyone on this machine: chmod o-r {file}")
 

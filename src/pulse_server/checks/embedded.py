@@ -16,7 +16,7 @@ from pulse_server.embedded.identity import choose_identity
 
 
 def check_embedded(path: Path) -> Iterator[Finding]:
-    """Nothing is made or started."""
+    """Creates and starts nothing."""
     directory = DataDirectory(path)
     try:
         identity = choose_identity(directory.path, directory.postgres)
@@ -52,7 +52,7 @@ def _require_free(path: Path) -> None:
             raise DataDirectoryUnusable(path, f"{error.strerror} ({error.filename})") from None
         return
     try:
-        # Shared, and for an instant: two checks at the same time are not in each other's way.
+        # A shared lock, and for an instant: two checks at the same time do not disturb each other.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(lock, 64, 0).partition(b"\n")[0]

@@ -1,4 +1,4 @@
-"""What a check found, and how it is printed."""
+"""The findings of a check, and how they are printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about one subject. Whoever has to do something about it is told what."""
+    """One sentence about one subject. It states what to do if something is to be done."""
 
     level: Level
     subject: str
@@ -64,7 +64,7 @@ def verdict(findings: Iterable[Finding]) -> str:
     """The last line: whether it would work."""
     levels = [finding.level for finding in findings]
     failures, warnings = levels.count(Level.FAIL), levels.count(Level.WARN)
-    told = f"{warnings} warning{'' if warnings == 1 else 's'}"
+    counted = f"{warnings} warning{'' if warnings == 1 else 's'}"
     if failures:
-        return f"pulsed would not serve: {failures} problem{'' if failures == 1 else 's'}, {told}."
-    return f"pulsed would serve; {told}." if warnings else "pulsed would serve."
+        return f"pulsed would not serve: {failures} problem{'' if failures == 1 else 's'}, {counted}."
+    return f"pulsed would serve; {counted}." if warnings else "pulsed would serve."

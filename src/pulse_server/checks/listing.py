@@ -27,7 +27,7 @@ _OF_OTHERS = frozenset(
         "PULSE_TLS_SERVER_NAME",
     }
 )
-# Read where the tests of pulse have something go wrong. No settings: nobody else needs to know them. ADR-0032
+# Read by the fault tests of pulse. Not settings. ADR-0032
 _OF_TESTS = frozenset({"PULSE_FAILPOINTS", "PULSE_FAILPOINTS_SEED"})
 # Kubernetes gives these to every pod for a Service whose name begins with "pulse".
 _OF_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
@@ -42,15 +42,15 @@ def listed(environ: Mapping[str, str], flags: Mapping[str, str], settings: Setti
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What looks as if it was meant for pulsed, and is read by nobody."""
+    """Variables that look like settings of pulsed and are not."""
     known = {option.variable for option in OPTIONS} | _OF_OTHERS | _OF_TESTS
     for name in sorted(environ):
         is_of_others = _OF_KUBERNETES.fullmatch(name) or name.startswith("PULSE_UI_")
         is_meant = name.startswith("PULSE_") and not is_of_others
         if is_meant and name not in known.union(_TAKEN_FOR_DB_HOST):
             close = get_close_matches(name, known, n=1, cutoff=0.7)
-            meant = f"Did you mean {close[0]}?" if close else "`pulsed --help` tells those that there are."
-            yield warn("settings", f"{name} is set, but pulsed knows no such setting. {meant}")
+            meant = f"Did you mean {close[0]}?" if close else "`pulsed --help` lists the settings."
+            yield warn("settings", f"{name} is set, but pulsed has no such setting. {meant}")
     if not environ.get("DB_HOST"):
         for name in _TAKEN_FOR_DB_HOST:
             if environ.get(name):
@@ -62,7 +62,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def shown_url(url: str) -> str:
-    """User, hosts and database of a URL. Whatever cannot be told apart from a password is left out."""
+    """User, hosts and database of a URL. Text that may be part of a password is left out."""
     if not is_url(url):
         return _shown_pairs(url)
     try:

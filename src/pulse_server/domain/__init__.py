@@ -1,1 +1,1 @@
-"""What a job is and which rules it obeys. Pure: no I/O, no clock of its own."""
+"""Jobs, schedules and their rules. Pure: no I/O, no clock."""

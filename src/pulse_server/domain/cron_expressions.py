@@ -1,6 +1,6 @@
 """The forms of a cron expression: five fields, a name, `@every 5m`, and a zone before any of them.
 
-What is stored and shown is the text as it was sent. This module says what the text stands for.
+The text is stored and shown as it was sent. This module parses it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PART = re.compile(r"([0-9]{0,15})(?:\.([0-9]{0,15}))?(ns|us|µs|μs|ms|s|m|h)")
 
 @dataclass(frozen=True, slots=True)
 class CronExpression:
-    """What a text stands for: either fields or an interval is set."""
+    """A parsed expression: either fields or an interval is set."""
 
     zone: str | None
     """The time zone that the text names; None if it names none."""

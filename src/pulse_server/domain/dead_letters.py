@@ -1,4 +1,4 @@
-"""Dead letters in groups that died alike."""
+"""Dead letters in groups by their error."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pulse_server.domain.jobs import Job
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """The dead letters of one topic that died of the same error."""
+    """The dead letters of one topic with the same error."""
 
     count: int
     first_at: datetime
     last_at: datetime
     sample: Job
-    """The one that died last, without payload and history. The topic and the group are its own."""
+    """The latest one, without payload and history. It has the topic and the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroups:
-    """Those that somebody joined last first, and how many there are, those that are left out included."""
+    """The groups with the latest dead letters first, and the number of all groups, shown or not."""
 
     groups: tuple[DeadLetterGroup, ...] = ()
     total: int = 0

@@ -1,4 +1,4 @@
-"""What may be handed out: everything, nothing, or everything but some topics."""
+"""What may be dispatched: everything, nothing, or everything but some topics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Pause:
     reason: str
     since: datetime
     by: str = ""
-    """The user who paused; empty if the server asks for none."""
+    """The user who paused; empty if the server has no users."""
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """The switches as the database last told them."""
+    """The pause switches as last read from the database."""
 
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class DispatchState:
         return self.everything is not None or bool(self.topics)
 
     def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
-        """Those of the topics that may be handed out."""
+        """Those of the topics that are not paused."""
         if self.everything is not None:
             return frozenset()
         if len(self.topics) <= len(topics):
             return topics - self.topics.keys() if self.topics else topics
-        # The difference would walk all that is paused, for each topic that is asked about.
+        # A set difference would walk all paused topics for each topic in question.
         return frozenset(topic for topic in topics if topic not in self.topics)

@@ -1,7 +1,7 @@
-"""Which errors are alike: the same kind of error with the same message, but for what varies from job to job.
+"""Groups errors: the same kind of error with the same message, but for values that vary from job to job.
 
-The group is stored with the dead letter, so a change of the rules splits groups: who died before it keeps the
-old one. ADR-0028
+The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
+the old one. ADR-0028
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
-# Every pattern is linear in the text, whatever that is: what could match in two ways is possessive. Errors
-# come from handlers, and handlers quote what strangers sent them.
+# Every pattern is linear in any text: what could match in two ways is possessive. Errors come from handlers,
+# and handlers quote input of their users.
 
 # A class, perhaps with its module. Its digits belong to it: S3Error is not EC2Error.
 _KIND = re.compile(r"(?:[A-Za-z_]\w*+\.)*+[A-Z]\w*+(?=:|$)")
@@ -27,16 +27,16 @@ _TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}")  # as Python names its files
 _VALUES = re.compile(r"(?<!\w)[-+]?+#(?:[-+.,:;Te]{0,2}+ ?+[-+]?+#)*+Z?+")
 _BLANKS = re.compile(r"\s++")
 
-# Letters and digits mixed in a word of this length are an id that somebody made, not a name.
+# Letters and digits mixed in a word of this length are a generated id, not a name.
 _LONG_WORD = 16
-# What an error is like shows at its beginning. The rest is often a document that somebody else sent.
+# The beginning identifies an error. The rest is often a document that was received.
 _CHARACTERS_READ = 2000
 _CHARACTERS_COMPARED = 300
 
 WITHOUT_GROUP = "none"
-"""What callers call the dead letters that have no group: they died before there were any."""
+"""How callers refer to dead letters without a group: they are older than the groups."""
 LEASE_EXPIRED = "worker lease expired"
-"""What is recorded as the error of an attempt whose lease lapsed."""
+"""The recorded error of an attempt whose lease expired."""
 
 
 def error_group(error: str) -> str:
@@ -56,7 +56,7 @@ def shape(error: str) -> str:
 
 
 def _tells_what(line: str) -> bool:
-    """Whether a line tells what happened, and not where: the frames of a traceback are indented."""
+    """Whether a line has the error, not a frame: the frames of a traceback are indented."""
     return bool(line) and not line[0].isspace() and not line.startswith("Traceback (most recent call last)")
 
 

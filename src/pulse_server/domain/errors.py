@@ -1,4 +1,4 @@
-"""What can be wrong, one class per thing that a caller can act on.
+"""The errors, one class per thing that a caller can act on.
 
 PulseError
 ├── InvalidArgument      the request itself is wrong; sending it again changes nothing
@@ -6,7 +6,7 @@ PulseError
 ├── ScheduleNotFound     no schedule has this id or name
 ├── AlreadyExists        the id or the idempotency key belongs to a job with other content
 ├── ScheduleExists       the name belongs to a schedule with another definition
-├── InvalidTransition    the job's state, or another claim, forbids what was asked
+├── InvalidTransition    the job's state, or another claim, forbids the request
 ├── Unauthenticated      the credentials are missing or wrong
 ├── PermissionDenied     the user is known, but its role does not allow this
 ├── TooManyLogins        too many wrong passwords came from there; wait
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 class PulseError(Exception):
-    """Root of the errors that are answers. Its text is a sentence for the caller, never SQL."""
+    """Root of the errors that callers receive. Its text is a sentence for the caller, never SQL."""
 
 
 class InvalidArgument(PulseError):

@@ -1,4 +1,4 @@
-"""What keeps the database from removing dead rows: somebody might still look at them."""
+"""What keeps the database from removing dead rows: a snapshot that might still need them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The oldest of those who hold dead rows back, as the database tells of it.
+    """The oldest holder of dead rows, as the database reports it.
 
-    Who may not look into sessions of other roles is told of them too, but without `state` and `seconds`.
+    A role without the right to see sessions of other roles gets them without `state` and `seconds`.
     """
 
     kind: HolderKind
     xid: int
-    """The transaction from which on nothing can be cleared away. While it stays, so does every dead row."""
+    """The transaction from which on no dead row can be removed."""
     transactions: int
-    """How many transaction ids were given out since."""
+    """How many transaction ids were assigned since."""
     dead_rows: int
     pid: int | None
     name: str
@@ -39,7 +39,7 @@ class Holder:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Two looks that have this in common met the same holder, which held still in between."""
+        """Equal in two samples: it is the same holder, with the same snapshot."""
         return self.kind, self.pid, self.name, self.xid
 
     @property
@@ -47,10 +47,10 @@ class Holder:
         """What a person can do about it."""
         match self.kind:
             case HolderKind.SESSION:
-                told = f"SELECT pg_terminate_backend({self.pid}) ends it."
+                remedy = f"SELECT pg_terminate_backend({self.pid}) ends it."
                 if self.state is None:
-                    return f"It is a session of another user, so its state is hidden from pulsed. {told}"
-                return told
+                    return f"It is a session of another user, so its state is hidden from pulsed. {remedy}"
+                return remedy
             case HolderKind.PREPARED:
                 name = self.name.replace("'", "''")
                 return f"COMMIT PREPARED '{name}' or ROLLBACK PREPARED '{name}' ends it."
@@ -58,7 +58,7 @@ class Holder:
                 return "A query on that standby holds it (hot_standby_feedback): end the query there."
             case HolderKind.SLOT if self.pid is None:
                 return (
-                    "Nobody uses the slot. If its standby is gone for good: "
+                    "The slot is not in use. If its standby is gone for good: "
                     f"SELECT pg_drop_replication_slot('{self.name}')."
                 )
             case HolderKind.SLOT:

@@ -1,4 +1,4 @@
-"""Ids of jobs, schedules and servers: UUIDv7, so that neighbours in time are neighbours in the index."""
+"""Ids of jobs, schedules and servers: UUIDv7, so that ids made together lie together in the index."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def parse_id(text: str, field: str = "job_id") -> str:
 def parse_new_id(text: str) -> str:
     """The id that a caller chose for a new job, in its canonical form, or InvalidArgument.
 
-    Fires of schedules have ids of version 5, derived from what everyone may read. A caller that took one
-    would keep the occurrence from being fired under it. ADR-0018
+    Fires of schedules have ids of version 5, derived from what everyone may read. A caller that used one
+    would keep the occurrence from firing under it. ADR-0018
     """
     parsed = parse_id(text)
     if parsed[_VERSION] == _VERSION_OF_FIRES:

@@ -1,4 +1,4 @@
-"""The nouns: a job to insert, a job as stored, a claim on it, and what a worker says about the claim.
+"""The nouns: a job to insert, a job as stored, a claim on it, and a worker's report on the claim.
 
 Those that exist once per job on the hot path are named tuples: as immutable as a frozen dataclass and made
 in a third of the time.
@@ -35,7 +35,7 @@ class NewJob(NamedTuple):
 
     @property
     def may_be_ready(self) -> bool:
-        """Whether it may be claimed at once. For a `run_at` only the database's clock knows."""
+        """Whether it may be claimed at once. For a `run_at` the database's clock decides."""
         return self.delay is None
 
 
@@ -45,11 +45,11 @@ class Submitted(NamedTuple):
     job_id: str
     duplicate: bool
     is_taken: bool = False
-    """Whether it went straight to a worker that waited for it."""
+    """Whether it was handed over to a worker with a free slot."""
 
 
 class Claim(NamedTuple):
-    """The fence. Whatever a worker says about a job counts only while all three still match the row.
+    """The fence. A worker's report on a job counts only while all three still match the row.
 
     A caller of the original contract sends less: a None is not checked.
     """
@@ -60,7 +60,7 @@ class Claim(NamedTuple):
 
 
 class BeatAnswer(NamedTuple):
-    """What became of the beats that did not extend their leases.
+    """The claims whose leases were not extended.
 
     `lost`: the claim no longer holds. `unknown`: it still does, but another session of the database has its
     row, and the lease could not be extended.
@@ -71,14 +71,14 @@ class BeatAnswer(NamedTuple):
 
 
 class ReleaseAnswer(NamedTuple):
-    """How many jobs went back, and the claims that still hold because their rows are locked."""
+    """How many jobs were released, and the claims that still hold because their rows are locked."""
 
     released: int
     locked: list[Claim]
 
 
 class ClaimedJob(NamedTuple):
-    """A job as it goes to a worker. `confirm`: the worker must beat it once before it starts."""
+    """A job as it goes to a worker. `confirm`: the worker must extend its lease before it starts."""
 
     id: str
     topic: str
@@ -95,7 +95,7 @@ class ClaimedJob(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How an attempt ended. For a failure: the error, and how the next attempt is to be timed, if at all."""
+    """How an attempt ended. For a failure: the error, and when the next attempt is due, if any."""
 
     claim: Claim
     success: bool
@@ -103,11 +103,11 @@ class Report(NamedTuple):
     retry_after: timedelta | None = None
     discard: bool = False
     error_group: str = ""
-    """Where the job belongs if this failure is its end."""
+    """The group of the job if this failure dead-letters it."""
 
 
 class Ended(NamedTuple):
-    """An attempt that its worker reported: where the job went, and how long after its claim."""
+    """An attempt that its worker reported: the job's new status, and how long the attempt took."""
 
     status: JobStatus
     topic: str
@@ -115,7 +115,7 @@ class Ended(NamedTuple):
 
 
 class Outcome(StrEnum):
-    """How an attempt that was not a success ended, as its history tells it."""
+    """How an unsuccessful attempt ended, as recorded in the history."""
 
     FAILED = "failed"
     DISCARDED = "discarded"
@@ -137,7 +137,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that is known about a job."""
+    """A job as stored."""
 
     id: str
     topic: str
@@ -160,13 +160,13 @@ class Job:
     schedule_id: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     error_group: str = ""
-    """Of a dead letter; empty if it died before there were groups."""
+    """Of a dead letter; empty if it is older than the groups."""
     history: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """A job that was called off, and the claim that it ended, if a worker held it."""
+    """A canceled job, and the claim that this ended, if a worker held the job."""
 
     job: Job
     ended_claim: Claim | None
@@ -183,7 +183,7 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a walk from topic to topic promoted, and the topic after which the next one goes on."""
+    """What a walk from topic to topic promoted, and the topic after which the next one continues."""
 
     topics: frozenset[str]
     last_topic: str
@@ -191,7 +191,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """A claim whose lease lapsed, and where its job went."""
+    """A claim whose lease expired, and the job's new status."""
 
     claim: Claim
     topic: str
@@ -201,7 +201,7 @@ class Reaped:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs. A None asks for nothing."""
+    """Selects jobs. A None matches all."""
 
     topic: str | None = None
     statuses: frozenset[JobStatus] | None = None
@@ -213,7 +213,7 @@ class JobFilter:
     metadata: Mapping[str, str] | None = None
     """Each of these entries is among the job's."""
     error_group: str | None = None
-    """Of dead letters; empty asks for those without one."""
+    """Of dead letters; empty selects those without one."""
 
 
 @dataclass(frozen=True, slots=True)

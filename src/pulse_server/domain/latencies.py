@@ -1,7 +1,7 @@
-"""How long things took, counted in buckets that grow by about a fifth, and what the buckets tell.
+"""Durations, counted in buckets that grow by about a fifth, and percentiles of the buckets.
 
-A bucket's number is stored with its count (pulse.topic_minutes), so the bounds are for ever: others would
-tell other times of the minutes that are kept.
+A bucket's number is stored with its count (pulse.topic_minutes), so the bounds never change: others would
+give the stored minutes another meaning.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
-# Seconds. Each of them is a bound, so that whoever wants fewer buckets adds up those between two of them.
+# Seconds. Each of them is a bound, so that fewer buckets can be had as sums between two of them.
 _MARKS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86_400.0),
@@ -41,7 +41,7 @@ NOTHING: Buckets = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How many there were, and how long half of them, most, and nearly all took at the most, in seconds."""
+    """The count, and the percentiles in seconds."""
 
     count: int = 0
     p50: float = 0.0
@@ -50,7 +50,7 @@ class Latency:
 
 
 def latency(buckets: Buckets) -> Latency:
-    """What the buckets tell. All zeros if they are empty."""
+    """Compute the percentiles of the buckets. All zeros if they are empty."""
     count = sum(buckets.values())
     if not count:
         return Latency()
@@ -76,7 +76,7 @@ def added_up(many: Iterable[Buckets]) -> dict[int, int]:
 
 
 def _inside(bucket: int, share: float) -> float:
-    """Where in the bucket the value is likely to be, if they lie evenly on a logarithmic scale."""
+    """Interpolate in the bucket, on a logarithmic scale."""
     if bucket >= len(BOUNDS):
         return BOUNDS[-1]
     high = BOUNDS[bucket]

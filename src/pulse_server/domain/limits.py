@@ -1,4 +1,4 @@
-"""What may come in, and what holds where a caller says nothing. A check that fails names the field."""
+"""Limits of the input, and defaults of what a caller leaves out. A check that fails names the field."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_CLAIMS_PER_HEARTBEAT = 20_000
 MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
-LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # beyond it nobody plans
+LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # later than any real schedule
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 50
 DEFAULT_DEAD_LETTER_GROUPS = 100
@@ -44,7 +44,7 @@ _ID_PREFIX = re.compile(r"[0-9a-f]{1,32}")
 _TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 
 
-@lru_cache(maxsize=1024)  # an application has few topics, and says them all day
+@lru_cache(maxsize=1024)  # an application has few topics, and uses them all the time
 def check_topic(topic: str, field: str = "topic") -> str:
     if not topic:
         raise InvalidArgument(field, "is empty: name the kind of work, such as 'send-email'.")
@@ -168,7 +168,7 @@ def check_search(text: str, field: str = "error_contains") -> str | None:
 
 
 def check_error_group(group: str) -> str | None:
-    """The group as it is stored: empty for those without one. None if none was asked for."""
+    """The group as it is stored: empty for those without one. None if the request has none."""
     if not group:
         return None
     if group == WITHOUT_GROUP:
@@ -176,7 +176,7 @@ def check_error_group(group: str) -> str | None:
     if not _ERROR_GROUP.fullmatch(group):
         raise InvalidArgument(
             "error_group",
-            f"{group[:40]!r} is not one: give what ListDeadLetterGroups tells, such as '3201d5cec167', "
+            f"{group[:40]!r} is not one: give one of ListDeadLetterGroups, such as '3201d5cec167', "
             f"or {WITHOUT_GROUP!r} for dead letters without one.",
         )
     return group

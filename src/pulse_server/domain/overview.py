@@ -1,4 +1,4 @@
-"""What operators see at a glance: topics, servers and the workers that are connected to them."""
+"""The overview for operators: topics, servers and their connected workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_TOPICS = ""
 
 @dataclass(frozen=True, slots=True)
 class TopicDepth:
-    """How many jobs of a topic wait, run, or need somebody."""
+    """How many jobs of a topic wait, run, or need an operator."""
 
     topic: str
     ready: int = 0
@@ -64,7 +64,7 @@ class Counts(NamedTuple):
 
 
 class TopicActivity(NamedTuple):
-    """What one server did for a topic since it last told."""
+    """What one server did for a topic since its last report."""
 
     topic: str
     counts: Counts = Counts()
@@ -89,15 +89,15 @@ class ConnectedWorker(NamedTuple):
     capacity: int
     connected_at: datetime
     topics_left_out: int = 0
-    """How many topics it takes besides those that are named."""
+    """How many topics it takes besides those in the list."""
 
 
 class Sparing(NamedTuple):
-    """What a server that is not heard of any more means to the reaping of its workers' jobs.
+    """How the workers of a server that stopped reporting are spared from reaping.
 
-    `after` so long since it was last heard of it is taken to be cut off from the database. Its workers are
-    spared for it, `until` so long after that moment, so that they can move to another server. If it is heard
-    of again, they are spared for `once_back` more. ADR-0042
+    `after` so long since its last report it is taken to be cut off from the database. Its workers are spared,
+    `until` so long after that moment, so that they can move to another server. If it reports again, they are
+    spared for `once_back` more. ADR-0042
     """
 
     after: timedelta
@@ -106,13 +106,13 @@ class Sparing(NamedTuple):
 
 
 class Server(NamedTuple):
-    """One pulsed process, and who is connected to it."""
+    """One pulsed process, and its connected workers."""
 
     id: str
     name: str
     workers: tuple[ConnectedWorker, ...]
     started_at: datetime | None = None
-    """None: it has not written it down yet."""
+    """None: not recorded yet."""
 
 
 class HeldJob(NamedTuple):

@@ -1,4 +1,4 @@
-"""What has to be well before a server is of use."""
+"""The conditions under which a server can serve requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that has to be well. `why` is a sentence if it is not."""
+    """One condition. `why` is a sentence if it does not hold."""
 
     name: str
     ok: bool

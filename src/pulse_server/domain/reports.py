@@ -1,4 +1,4 @@
-"""Judging a report that the fence did not let through."""
+"""Judges a report that the fence refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_repeat(report: Report, job: Job) -> bool:
 
 
 def refusal(report: Report, job: Job) -> InvalidTransition:
-    """Why the report was not taken, as a sentence that tells the worker whose job it is now."""
+    """Why the report was refused, as a sentence for the worker that names the job's holder."""
     claim = report.claim
     if job.status is not JobStatus.RUNNING:
         problem = f"Job {job.id} is {job.status}, not RUNNING: the report was not taken."

@@ -14,7 +14,7 @@ _FIRES = UUID("6f1c8f5e-52f0-4b0a-9a1d-1f3e0a4c7b6d")
 
 
 class CatchUp(StrEnum):
-    """What becomes of occurrences that nobody was there to fire."""
+    """What becomes of occurrences that were missed while no server ran."""
 
     ONE = "one"  # fire once, late, and go on from now
     SKIP = "skip"  # go on from now
@@ -92,7 +92,7 @@ class Fire:
 
 
 def fire_id(schedule_id: str, occurrence: datetime) -> str:
-    """The id of the job that an occurrence makes: the same for whoever fires it, so it is inserted once."""
+    """The id of an occurrence's job: the same on every server, so it is inserted once."""
     return str(uuid5(_FIRES, f"{schedule_id}|{occurrence.astimezone(UTC).isoformat()}"))
 
 

@@ -73,7 +73,7 @@ def upcoming(timetable: Timetable, cursor: datetime, count: int) -> list[datetim
             following = (cursor + number * interval for number in range(1, count))
         case Cron() as plain:
             following = islice(_occurrences(plain, cursor), count - 1)
-    # A day that comes every 28 years takes 10 ms to find, and a hundred of them nobody wants to see.
+    # A day that comes every 28 years takes 10 ms to find; a preview needs no hundred of them.
     return [cursor, *takewhile(lambda occurrence: occurrence <= LAST_MOMENT, following)]
 
 

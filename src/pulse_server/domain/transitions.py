@@ -25,18 +25,18 @@ def in_order(transitions: Iterable[Transition]) -> list[Transition]:
     """The same transitions, those of each job in the order of its life.
 
     What one server commits is heard of in order, but a job may be submitted to one, claimed by another and
-    reported to a third. Where the order of arrival is impossible, attempts and statuses tell the true one.
+    reported to a third. Where the order of arrival is impossible, attempts and statuses show the true one.
     """
-    told = list(transitions)
+    ordered = list(transitions)
     places: dict[str, list[int]] = {}
-    for place, transition in enumerate(told):
+    for place, transition in enumerate(ordered):
         places.setdefault(transition.job_id, []).append(place)
     for own in places.values():
-        life = [told[place] for place in own]
+        life = [ordered[place] for place in own]
         if not _is_possible(life):
             for place, transition in zip(own, sorted(life, key=_step), strict=True):
-                told[place] = transition
-    return told
+                ordered[place] = transition
+    return ordered
 
 
 def _is_possible(life: Sequence[Transition]) -> bool:

@@ -132,7 +132,7 @@ def _probe(directory: Path) -> Installation | str:
         return f"{directory} ({error})"
     match = re.search(r"\(PostgreSQL\) (\d+)", answer.stdout)
     if answer.returncode != 0 or match is None:
-        return f"{directory} ({(answer.stderr or answer.stdout).strip() or 'it does not tell its version'})"
+        return f"{directory} ({(answer.stderr or answer.stdout).strip() or 'it prints no version'})"
     major = int(match.group(1))
     if major < OLDEST_MAJOR:
         return f"{directory} (Postgres {major} is older than {OLDEST_MAJOR})"

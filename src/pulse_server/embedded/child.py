@@ -40,11 +40,11 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether it still runs, reaping it when it does not."""
+        """Whether it still runs. Reaps it when it does not."""
         return self.process.poll() is None
 
     def leads(self, pid: int) -> bool:
-        """Tell whether the process is this child, or the one that its guard watches."""
+        """Whether the process is this child, or the one that its guard watches."""
         try:
             return os.getpgid(pid) == self.process.pid
         except OSError:

@@ -70,7 +70,7 @@ class EmbeddedPostgres:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the server process lives."""
+        """Whether the server process lives."""
         return self._child is not None and self._child.is_running
 
     def start(self, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -129,7 +129,7 @@ class EmbeddedPostgres:
         return installation
 
     def _await_predecessor(self) -> None:
-        """Wait until the server of a killed pulsed has shut down; its parent's death told it to."""
+        """Wait until the server of a killed pulsed has shut down, as it does at its parent's death."""
         data = self._directory.postgres
         deadline = time.monotonic() + _PREDECESSOR_PATIENCE.total_seconds()
         while (other := read_postmaster(data)) is not None and is_serving(data, other.pid):
@@ -165,7 +165,7 @@ class EmbeddedPostgres:
         environment = {}
         if (stale := read_postmaster(data)) is not None:
             # The file's process is not a server of ours, but Postgres gives up if that pid lives at all,
-            # unless told that it is an ancestor. Its check of shared memory in use still protects the data.
+            # unless it is an ancestor. Its check of shared memory in use still protects the data.
             environment["PG_GRANDPARENT_PID"] = str(stale.pid)
         log = self._directory.open_log()
         try:

@@ -2,7 +2,7 @@
 
 <directory>/postgres/      the data directory of Postgres
 <directory>/postgres.log   its log, with one predecessor
-<directory>/lock           held with flock; tells the holder's pid and its socket directory
+<directory>/lock           held with flock; contains the holder's pid and its socket directory
 """
 
 import contextlib

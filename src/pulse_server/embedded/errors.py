@@ -5,7 +5,7 @@ EmbeddedError
 ├── DataDirectoryInUse      another process holds the data directory
 ├── DataDirectoryUnusable   the directory cannot be reached, written, or holds something else
 ├── WrongMajorVersion       the data was written by a major version that is not installed
-└── StartFailed             initdb or postgres ended, or did not get ready; tells the end of its log
+└── StartFailed             initdb or postgres ended, or did not get ready; quotes the end of its log
 """
 
 from collections.abc import Sequence
@@ -77,15 +77,15 @@ class StartFailed(EmbeddedError):
         self.log_tail = log_tail
         self.log_file = log_file
         where = f" ({log_file})" if log_file else ""
-        told = f" The end of its log{where}:\n{log_tail}" if log_tail else f" Its log{where} is empty."
-        super().__init__(what + told)
+        log = f" The end of its log{where}:\n{log_tail}" if log_tail else f" Its log{where} is empty."
+        super().__init__(what + log)
 
     @classmethod
     def not_ready(cls, timeout: timedelta, log_tail: str, log_file: Path) -> "StartFailed":
         """Build the error for a server that still runs but accepted no connections in time."""
         return cls(
             f"The embedded Postgres was not ready after {timeout.total_seconds():g} s and was stopped; "
-            "if its log tells of a recovery, allow it more time.",
+            "if its log shows a recovery, allow it more time.",
             log_tail,
             log_file,
         )

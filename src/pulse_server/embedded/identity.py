@@ -24,7 +24,7 @@ class Identity:
     gid: int
 
     def can_reach(self, path: Path) -> bool:
-        """Tell whether this identity may pass through every directory down to the path, itself included."""
+        """Whether this identity may pass through every directory down to the path, itself included."""
         return self.obstacle(path) is None
 
     def obstacle(self, path: Path) -> Path | None:

@@ -70,7 +70,7 @@ def _single_user_command(installation: Installation, name: str, settings: Mappin
 def _run(launcher: Launcher, made: Path, command: Sequence[str], given: str = "") -> None:
     child = launcher.spawn(command, made, output=subprocess.PIPE, stdin=subprocess.PIPE)
     try:
-        told, _ = child.process.communicate(given.encode(), _PATIENCE.total_seconds())
+        output, _ = child.process.communicate(given.encode(), _PATIENCE.total_seconds())
     except subprocess.TimeoutExpired as error:
         raise StartFailed(
             f"{Path(command[0]).name} took longer than {_PATIENCE} and was ended.", ""
@@ -79,7 +79,7 @@ def _run(launcher: Launcher, made: Path, command: Sequence[str], given: str = ""
         child.stop(())
     if child.process.returncode != 0:
         what = f"The embedded database could not be made: {Path(command[0]).name} failed."
-        raise StartFailed(what, told.decode(errors="replace").strip())
+        raise StartFailed(what, output.decode(errors="replace").strip())
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads the file in which the server process of a data directory tells about itself."""
+"""Reads postmaster.pid, the file of the server process of a data directory."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ def read_postmaster(data_directory: Path) -> Postmaster | None:
 
 
 def is_serving(data_directory: Path, pid: int) -> bool:
-    """Tell whether the process lives and, where that can be seen, is a server of this data directory.
+    """Whether the process lives and, where that can be seen, is a server of this data directory.
 
     The second half matters in containers: pids repeat from run to run, so that a file left by a killed
     server often names a living stranger.

@@ -1,1 +1,1 @@
-"""The only package that imports the driver. Statements stand in sql/, schema changes in migrations/."""
+"""The only package that imports the driver. Statements are in sql/, schema changes in migrations/."""

@@ -1,4 +1,4 @@
-"""Claims over several topics: from how many jobs they choose, and what if others took these. ADR-0045"""
+"""Claims over several topics: from how many jobs they choose, and how they repeat. ADR-0045"""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def claim_across_topics(
         candidates = _candidates(len(slots.order) * per_slot, len(topics))
         arguments = [list(topics), *slot_arguments(rest, lease), *candidates]
         try:
-            # Under one name with the claim of a single topic: for those who watch claims they are the same.
+            # Under the name of the claim of a single topic: in metrics and logs they are the same.
             rows = await connections.fetch("claim_batch", _STATEMENT, *arguments)
         except PulseError:
             if jobs:  # these are leased
@@ -68,7 +68,7 @@ def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
 
 
 def _candidates(jobs: float, topics: int) -> tuple[int, int]:
-    """From how many jobs to choose, and how many of each topic to look at first.
+    """From how many jobs to choose, and how many of each topic to read first.
 
     The share of the topic and two more: chance rarely makes a second look necessary, and few topics need it.
     """

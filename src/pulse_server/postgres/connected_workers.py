@@ -1,7 +1,7 @@
-"""The workers of a server as they stand in its row.
+"""The workers of a server as its row has them.
 
 Workers that take the same topics share one list of them: a thousand workers of a thousand topics would be a
-million names, written every few seconds and read by every server that is asked.
+million names, written every few seconds and read by every server that lists workers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SERVER_ROW_TOPICS = 50_000
 
 
 def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
-    """A later worker with the topics of an earlier one names it, by its place, as `same_as`."""
+    """A later worker with the topics of an earlier one refers to it, by its index, as `same_as`."""
     places: dict[tuple[str, ...], int] = {}
     room = SERVER_ROW_TOPICS
-    told: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     for place, worker in enumerate(workers):
         entry: dict[str, object] = {
             "worker_id": worker.worker_id,
@@ -38,8 +38,8 @@ def workers_to_json(workers: Sequence[ConnectedWorker]) -> str:
             room -= len(shown)
             entry["topics"] = shown
             entry["topics_left_out"] = len(worker.topics) - len(shown) + worker.topics_left_out
-        told.append(entry)
-    return json.dumps(told)
+        entries.append(entry)
+    return json.dumps(entries)
 
 
 def workers_from_json(text: str) -> tuple[ConnectedWorker, ...]:

@@ -1,4 +1,4 @@
-"""How many connections the database takes from this role, and what to raise if pulsed needs more."""
+"""How many connections this role may open, and which limit to raise if pulsed needs more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SQL = statements("connection_limits.sql")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimit:
-    """A number of connections that is not exceeded, and what is open of it."""
+    """A limit of connections, and how many are open."""
 
     what: str
     """Whose limit it is, such as "the role pulse"."""
@@ -28,7 +28,7 @@ class ConnectionLimit:
     afterwards: str
 
     def sentence(self, needed: int) -> str:
-        """What is wrong with the limit, and the statement that helps."""
+        """Why the limit is too low, and the statement that raises it."""
         return (
             f"{self.what} allows {self.allowed} connections and {self.used} are open, but this pulsed needs "
             f"up to {needed}. Run {self.raising} {self.reserved + self.used + needed};{self.afterwards}"
@@ -36,12 +36,12 @@ class ConnectionLimit:
 
 
 async def limits_of(connection: Session) -> list[ConnectionLimit]:
-    """Every limit that holds for this role. In a transaction: a pooler may be in between."""
+    """Every limit that applies to this role. In a transaction: a pooler may be in between."""
     return [ConnectionLimit(**dict(row)) for row in await connection.fetch(_SQL["connection_limits"])]
 
 
 async def warn_of_low_limits(connection: Session, needed: int) -> None:
-    """Log each limit that this server may meet, with the number that it needs."""
+    """Log each limit that this server may reach, with the number that it needs."""
     async with own_transaction(connection):
         limits = await limits_of(connection)
     for limit in limits:

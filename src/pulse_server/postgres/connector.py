@@ -1,8 +1,8 @@
-"""Opens connections to whichever host of the database takes writes now. ADR-0022, 0036
+"""Opens connections to the host of the database that accepts writes now. ADR-0022, 0036
 
-The driver tries the hosts of a URL in turn, too, but under one common timeout: a frozen primary takes all of
-it, and the standby that was promoted meanwhile is never asked. Here each host has a time of its own, and the
-one that answered last is asked first.
+The driver also tries the hosts of a URL in turn, but under one timeout: a frozen primary uses all of it, and
+the standby that was promoted meanwhile is never tried. Here each host has its own timeout, and the one that
+responded last is tried first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 import asyncpg
 
-from pulse_server.postgres.array_types import tell_array_types
+from pulse_server.postgres.array_types import register_array_types
 from pulse_server.postgres.failures import NoHostTakesWrites, ReadOnlyRole, TakesNoWrites, describe
 from pulse_server.postgres.hosts import Host, chosen_session, hosts_in
 from pulse_server.postgres.session_settings import (
@@ -45,8 +45,8 @@ _IS_WRITABLE = (
     "NOT pg_catalog.pg_is_in_recovery() "
     "AND pg_catalog.current_setting('default_transaction_read_only') = 'off'"
 )
-# The role, if it is the role alone that writes nothing. A database or a server that is read-only is meant so:
-# it is being moved, or its disk is full.
+# The role, if only the role is read-only. A database or a server that is read-only is so on purpose: it is
+# being moved, or its disk is full.
 _READ_ONLY_ROLE = (
     "SELECT pg_catalog.quote_ident(CURRENT_USER) FROM pg_catalog.pg_settings "
     "WHERE name = 'default_transaction_read_only' AND source IN ('user', 'database user') "
@@ -61,7 +61,7 @@ _NONE_PREPARED = 0
 
 
 class Session(_Connection):
-    """A connection that knows where it leads, and how often the database had moved before it was opened."""
+    """A connection with its host, and the number of moves of the database before it was opened."""
 
     __slots__ = ("host", "moves")
 
@@ -70,7 +70,7 @@ class Session(_Connection):
 
 
 class Connector:
-    """Where the database is. Whoever shares a connector moves together when the primary does."""
+    """Where the database is. All users of a connector follow the primary together."""
 
     def __init__(self, dsn: str, *, behind_pooler: bool = False, needed: int | None = None) -> None:
         self.dsn = dsn
@@ -78,23 +78,23 @@ class Connector:
         self._told_of_refusal: float | None = None
         self._target = target = _read(dsn)
         self.behind_pooler = behind_pooler
-        # The order in which they are asked. Empty if there is only one: that is the driver's business alone.
+        # The order in which they are tried. Empty if there is only one, which the driver handles alone.
         self._hosts = _several_hosts(target.url)
         self._last: Host | None = None
         self._moves = 0
         self._sessions: WeakSet[Session] = WeakSet()
-        # An operator who says which hosts to accept is taken at the word; else they must take writes. So must
-        # one that stands alone: a server that can store nothing is not to call itself ready.
+        # If the URL sets which hosts to accept, this is followed; else they must accept writes. So must a
+        # single host: a server that can store nothing must not report itself ready.
         self._must_be_writable = _names_no_session(target.url)
 
     @property
     def connect_timeout(self) -> timedelta | None:
-        """How long each host may take to accept a connection, if the URL says so."""
+        """How long each host may take to accept a connection, if the URL sets it."""
         return self._target.connect_timeout
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether there is another host to go to."""
+        """Whether there is another host to try."""
         return bool(self._hosts)
 
     async def connect(
@@ -104,10 +104,10 @@ class Connector:
         settings: dict[str, str] | None = None,
         command_timeout: timedelta | None = None,
     ) -> Session:
-        """Open a connection to a host that takes writes. `timeout` is for all hosts together."""
+        """Open a connection to a host that accepts writes. `timeout` is for all hosts together."""
         timeout = timeout or self._patience
         options: dict[str, Any] = {
-            # A pooler refuses what it does not know: there each transaction brings its own.
+            # A pooler refuses unknown parameters: there each transaction sets its own.
             "server_settings": settings if self.behind_pooler else ALWAYS | (settings or {}),
             "command_timeout": command_timeout.total_seconds() if command_timeout else None,
             "statement_cache_size": _NONE_PREPARED if self.behind_pooler else _KEPT_PREPARED,
@@ -116,7 +116,7 @@ class Connector:
             return await self._connect(timeout, options)
         except asyncpg.TooManyConnectionsError as error:
             if self._needed is not None:  # else the one command that connects reports it
-                self._tell_of_refusal(error)
+                self._log_refusal(error)
             raise
 
     async def _connect(self, timeout: timedelta, options: dict[str, Any]) -> Session:
@@ -128,10 +128,10 @@ class Connector:
             if self._last in (was_last, host):
                 self._arrive(host)
                 return self._stamped(session, host)
-            # Others found the database elsewhere meanwhile. Here it was frozen, perhaps, and is awake again.
+            # Another connection found the database elsewhere meanwhile. This host may have been frozen.
             session.terminate()
 
-    def _tell_of_refusal(self, error: asyncpg.TooManyConnectionsError) -> None:
+    def _log_refusal(self, error: asyncpg.TooManyConnectionsError) -> None:
         now = asyncio.get_running_loop().time()
         if self._told_of_refusal is not None and now - self._told_of_refusal < _REFUSALS_TOLD.total_seconds():
             return
@@ -151,7 +151,7 @@ class Connector:
         return connection.moves == self._moves
 
     def leave(self, connection: Session) -> None:
-        """Use no connection any more that is as old as this one: its host is frozen, or no longer primary."""
+        """Stop using connections as old as this one: their host is frozen, or no longer primary."""
         if not self.is_current(connection):
             return
         self._moves += 1
@@ -168,7 +168,7 @@ class Connector:
         return self.connect_timeout * max(1, len(self._hosts))
 
     async def _reach(self, timeout: timedelta, options: dict[str, Any]) -> tuple[Session, Host]:
-        """Open a connection to the first host that takes writes, in the order of this moment."""
+        """Open a connection to the first host that accepts writes, in the current order."""
         hosts = list(self._hosts)
         for_each = min(self.connect_timeout or HOST_TIMEOUT, timeout / len(hosts))
         failures: list[Exception] = []
@@ -186,8 +186,8 @@ class Connector:
 
     def _arrive(self, host: Host) -> None:
         if self._last not in (None, host):
-            # Whoever still talks to the old host must not go on there, should it wake up and take writes, nor
-            # wait for its answer: a heartbeat that does comes too late here.
+            # A connection to the old host must not be used further, should that host wake up and accept
+            # writes. Nor may a statement wait for it: a heartbeat would come too late here.
             self._moves += 1
             for session in list(self._sessions):
                 session.terminate()
@@ -233,19 +233,19 @@ class Connector:
             **options,
         )
         assert isinstance(session, Session)
-        tell_array_types(session)
+        register_array_types(session)
         return session
 
 
 async def make_own(session: Session) -> None:
-    """Give a session to migrations, once it is known that there is no pooler."""
+    """Prepare a session for migrations, once it is known that there is no pooler."""
     await session.execute(set_for_session(FOR_MIGRATIONS))
     await session.execute(f"SELECT {LIFT_LATER_TIMEOUTS}")
 
 
 @asynccontextmanager
 async def own_transaction(session: Session, *, readonly: bool = False) -> AsyncIterator[None]:
-    """A transaction with a search path of its own, for a session that may be a pooler's.
+    """A transaction with its own search path, for a session that may be a pooler's.
 
     A pooler keeps one server, and its settings, for the length of a transaction only.
     """
@@ -271,24 +271,24 @@ def _names_no_session(dsn: str) -> bool:
     try:
         return chosen_session(dsn) is None
     except ValueError:
-        return True  # the driver says so when it reads the URL
+        return True  # the driver reports it when it reads the URL
 
 
 def _several_hosts(dsn: str) -> list[Host]:
     try:
         hosts = list(dict.fromkeys(hosts_in(dsn)))
     except ValueError:
-        return []  # the driver says so when it reads the URL
+        return []  # the driver reports it when it reads the URL
     return hosts if len(hosts) > 1 else []
 
 
 def _summary(hosts: list[Host], failures: list[Exception]) -> Exception:
-    """One error for all: that the user is refused if every host says so, else what each of them did."""
+    """One error for all hosts: the refusal if every host refuses the user, else one clause per host."""
     first = failures[0]
     if all(_is_refusal(error) for error in failures):
         return first
-    told = zip(hosts, failures, strict=True)
-    return NoHostTakesWrites("; ".join(f"{host} {describe(error)}" for host, error in told))
+    pairs = zip(hosts, failures, strict=True)
+    return NoHostTakesWrites("; ".join(f"{host} {describe(error)}" for host, error in pairs))
 
 
 def _is_refusal(error: Exception) -> bool:

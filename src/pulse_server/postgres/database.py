@@ -1,4 +1,4 @@
-"""Connections: who may use how many, with which planner settings, and how long each statement may take."""
+"""The connection pools: their sizes, planner settings and timeouts."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ HOT_PLANS = {
     "enable_bitmapscan": "off",
     "jit": "off",
 }
-# For questions of operators. Joins and the values at hand are the planner's business, but the way to the jobs
-# is an index: with statistics of a time when nothing was finished, a count of what waits would read the whole
-# table. ADR-0026
+# For queries of operators. Joins and custom plans are left to the planner, but jobs are read by an index:
+# with statistics of a time when nothing was finished, a count of waiting jobs would read the whole table.
+# ADR-0026
 READ_PLANS = {"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 _SESSION = {"application_name": "pulsed", "timezone": "UTC"}
 
@@ -48,7 +48,7 @@ Rows: TypeAlias = Sequence[asyncpg.Record]
 Fetch: TypeAlias = Callable[..., Awaitable[Rows]]
 """Runs a statement with its arguments and returns its rows."""
 Work: TypeAlias = Callable[[Fetch], Awaitable[Rows]]
-"""Statements of one transaction. Returns the rows that are the answer."""
+"""Statements of one transaction. Returns the rows of the result."""
 
 
 class PoolUse(NamedTuple):
@@ -58,7 +58,7 @@ class PoolUse(NamedTuple):
 
 
 class Connections:
-    """A few connections of one kind. A statement that is late is given up, and its connection with it."""
+    """A few connections of one kind. A statement past its timeout is abandoned with its connection."""
 
     def __init__(
         self,
@@ -75,29 +75,29 @@ class Connections:
         self._timeout = timeout.total_seconds()
         self._metrics = metrics or Metrics()
         settings = {
-            # The server gives up a little before we do: a statement must not commit after its UNAVAILABLE
-            # more often than a lost answer makes it.
+            # The server gives up a little earlier: a statement should not commit after its UNAVAILABLE more
+            # often than lost responses cause it.
             "statement_timeout": str(int(self._timeout * 900)),
             **(plans or {}),
         }
         if lock_patience is not None:
             settings["lock_timeout"] = str(lock_patience // timedelta(milliseconds=1))
-        # Of a session, or behind a pooler, where there is none to rely on, of each transaction. ADR-0022
+        # Of a session, or behind a pooler of each transaction. ADR-0022
         self._settings = _SESSION if connector.behind_pooler else _SESSION | settings
         self._begin = begin_with(ALWAYS | settings)
         self._begin_patiently = begin_with(
             (ALWAYS | settings if connector.behind_pooler else {}) | {"lock_timeout": "0"}
         )
-        # A server that lives ends a late statement by itself: one that does not is frozen, or cut off. Where
-        # little time is given, that it took too long tells nothing.
-        self._is_telling = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
+        # A live server ends a late statement by itself: one that does not is frozen, or cut off. With a short
+        # timeout this does not follow.
+        self._detects_moves = connector.has_alternatives and timeout >= tuning.STATEMENT_TIMEOUT
         self._pool = Pool(self._connect, size)
 
     async def fetch(self, name: str, statement: str, *args: object, if_locked: Work | None = None) -> Rows:
-        """Run the statement and return its rows. Unavailable if that takes too long or cannot be had.
+        """Run the statement and return its rows. Raises Unavailable if it fails or takes too long.
 
-        A statement that met a lock for longer than the patience of these connections has changed nothing.
-        `if_locked` runs instead of it, as in `transact`; without one the statement itself does, and waits.
+        A statement that waited for a lock past the lock timeout has changed nothing. `if_locked` runs instead
+        of it, as in `transact`; without one the statement itself runs again, and waits.
         """
         return await self._on_loan(name, partial(self._send, statement, args, if_locked))
 
@@ -132,13 +132,13 @@ class Connections:
         try:
             return await use(connection)
         except (TimeoutError, asyncio.CancelledError) as error:
-            if isinstance(error, TimeoutError) and self._is_telling:
+            if isinstance(error, TimeoutError) and self._detects_moves:
                 self._connector.leave(connection)
             # A frozen server would not read a cancel request either: drop the connection, do not wait on it.
             connection.terminate()
             raise
         except asyncpg.ReadOnlySQLTransactionError:
-            # It was demoted, or the name leads elsewhere by now.
+            # The host was demoted, or the name leads elsewhere by now.
             self._connector.leave(connection)
             connection.terminate()
             raise
@@ -158,7 +158,7 @@ class Connections:
     ) -> Rows:
         try:
             if self._connector.behind_pooler:
-                # It may give each transaction another session: what a statement needs goes into its own.
+                # It may use another session for each transaction: each sets what it needs.
                 return await self._run(self._begin, lambda fetch: fetch(statement, *args), connection)
             return await connection.fetch(statement, *args, timeout=self._timeout)
         except asyncpg.LockNotAvailableError:
@@ -180,7 +180,7 @@ class Connections:
 
 class Database:
     """The connections of one server: hot transitions, heartbeats, operators' actions, reads, samples of the
-    vitals and what else is seen at a glance, and one that finds out whether the database answers."""
+    vitals and the overview, and one that checks whether the database responds."""
 
     def __init__(self, dsn: str, metrics: Metrics | None = None, *, behind_pooler: bool = False) -> None:
         self.connector = connector = Connector(

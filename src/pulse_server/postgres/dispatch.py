@@ -1,4 +1,4 @@
-"""The switches. Each method sends the SQL section of its own name."""
+"""The pause switches. Each method sends the SQL section of its own name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulse_server.postgres.statements import statements
 
 _SQL = statements("dispatch.sql")
 
-# Some 600 topics. What is longer is read in a thread: 10,000 take 30 ms, which no job should wait for.
+# Some 600 topics. Longer texts are parsed in a thread: 10,000 take 30 ms, which would delay jobs.
 _LONG_TEXT = 64 * 1024
 
 

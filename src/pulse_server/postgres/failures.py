@@ -1,4 +1,4 @@
-"""Turns what the driver raises into what a caller can act on."""
+"""Translates errors of the driver into errors that a caller can act on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pulse_server.domain.errors import ResourceExhausted, Unavailable
 
 
 class TakesNoWrites(ConnectionRefusedError):
-    """The host answers, and is a standby or read-only."""
+    """The host responds, and is a standby or read-only."""
 
 
 class ReadOnlyRole(TakesNoWrites):
-    """The host takes writes, but not from this role."""
+    """The host accepts writes, but not from this role."""
 
     def __init__(self, role: str) -> None:
         super().__init__(
@@ -26,7 +26,7 @@ class ReadOnlyRole(TakesNoWrites):
 
 
 class NoHostTakesWrites(ConnectionError):
-    """Each host was asked, and none is a primary that answers. The text says what each of them did."""
+    """Each host was tried, and none is a primary that responds. The text has a clause per host."""
 
 
 _NO_ROOM = (asyncpg.DiskFullError, asyncpg.OutOfMemoryError)
@@ -35,18 +35,18 @@ _AWAY = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.InterfaceError,  # the pool is closing, or the connection died under a statement
-    # A session that was terminated while idle: its farewell is read only after the next statement was sent.
+    # A session that was terminated while idle: its last message is read after the next statement was sent.
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.InsufficientResourcesError,  # too many connections; _NO_ROOM is looked at first
-    asyncpg.OperatorInterventionError,  # shutting down, starting up, statement cancelled
+    asyncpg.OperatorInterventionError,  # shutting down, starting up, statement canceled
     asyncpg.ReadOnlySQLTransactionError,  # a standby: the primary moved
     asyncpg.TransactionRollbackError,  # deadlock or serialization: met again at the next try
     asyncpg.LockNotAvailableError,
     asyncpg.InvalidCachedStatementError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidPasswordError,
-    # The database is closed to connections, or renamed, while somebody mends it.
+    # The database is closed to connections, or renamed, during maintenance.
     asyncpg.ObjectNotInPrerequisiteStateError,
     asyncpg.InvalidCatalogNameError,
     asyncpg.InternalServerError,
@@ -55,7 +55,7 @@ _AWAY = (
 
 @contextmanager
 def translated(statement: str) -> Iterator[None]:
-    """Raise Unavailable or ResourceExhausted for what the database cannot help; let bugs through."""
+    """Raise Unavailable or ResourceExhausted for failures of the database; let bugs through."""
     try:
         yield
     except _NO_ROOM as error:
@@ -80,11 +80,11 @@ def translated(statement: str) -> Iterator[None]:
         what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
         raise Unavailable(f"The database {what} ({statement}: {type(error).__name__}). Try again.") from error
     except asyncpg.PostgresError as error:
-        # It quotes the whole row, payload and metadata included, and whoever logs the bug would log that.
+        # It quotes the whole row, payload and metadata included, which would end up in the log.
         error.detail = None
         raise
 
 
 def describe(error: BaseException) -> str:
-    """What the error says, to be put into a sentence."""
+    """The error as a clause of a sentence."""
     return str(error).strip().rstrip(".") or type(error).__name__

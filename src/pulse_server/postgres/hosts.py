@@ -1,4 +1,4 @@
-"""Reads from a database URL which hosts it names, so that each of them can be tried on its own."""
+"""Reads the hosts of a database URL, so that each of them can be tried on its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEFAULT_PORT = "5432"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One place where the database may be: a name or address, or the directory of a unix socket."""
+    """One host of the database: a name or address, or the directory of a unix socket."""
 
     name: str
     port: int
@@ -41,7 +41,7 @@ def hosts_in(dsn: str) -> tuple[Host, ...]:
 
 
 def chosen_session(dsn: str) -> str | None:
-    """What the URL, or the environment, says of the hosts to accept (`target_session_attrs`), if anything."""
+    """Which hosts to accept (`target_session_attrs`) by the URL or the environment, if set."""
     named = parse_qs(urlsplit(dsn).query).get("target_session_attrs", [""])[-1]
     return named or os.environ.get("PGTARGETSESSIONATTRS") or None
 

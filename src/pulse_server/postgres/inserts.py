@@ -1,4 +1,4 @@
-"""Stores new jobs, and answers for those that were there already."""
+"""Stores new jobs, and looks up those that existed already."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SQL = statements("transitions/jobs.sql", "queries.sql")
 
 
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
-    """Store the jobs with the statement of this name, and answer for each, in order."""
+    """Store the jobs with the statement of this name. Returns a result for each, in order."""
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
@@ -30,7 +30,7 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Su
 async def hand_over(
     hot: Connections, name: str, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
 ) -> list[Submitted | PulseError]:
-    """Do the same with one that leases each job to its taker."""
+    """The same with a statement that leases each job to its taker."""
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return _handover_columns(
@@ -57,7 +57,7 @@ async def _insert(
     columns_of: Callable[[Sequence[int]], tuple[object, ...]],
 ) -> Rows:
     async def without_existing(fetch: Fetch) -> Rows:
-        # A session that has changed one of them, and not committed, would keep the others waiting. ADR-0042
+        # A session that has changed one of them, and not committed, would delay the others. ADR-0042
         existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
         known = {row["position"] - 1 for row in existing}
         new = [place for place in range(len(jobs)) if place not in known]
@@ -95,7 +95,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
 def _handover_columns(
     jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
 ) -> tuple[object, ...]:
-    """The jobs as insert_columns has them, who takes each, and for how long."""
+    """The jobs as insert_columns has them, the taker of each, and the lease."""
     return (
         *insert_columns(jobs),
         [taker and taker.worker_id for taker in takers],
@@ -105,7 +105,7 @@ def _handover_columns(
 
 
 def existing_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
-    """What find_existing asks by."""
+    """The parameters of find_existing."""
     return (
         [job.id for job in jobs],
         [job.topic for job in jobs],
@@ -115,24 +115,24 @@ def existing_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
 
 
 def answers(jobs: Sequence[NewJob], inserted: set[str], existing: Rows) -> list[Submitted | PulseError]:
-    """What to say of each job after an insert that left some out, given what find_existing found."""
+    """The result for each job after an insert that left some out, given the rows of find_existing."""
     found: dict[int, list[tuple[str, bool, bool]]] = {}
     for row in existing:
         found.setdefault(row["position"] - 1, []).append((str(row["id"]), row["by_id"], row["same"]))
-    told: list[Submitted | PulseError] = []
+    results: list[Submitted | PulseError] = []
     for position, job in enumerate(jobs):
         rivals = found.get(position, [])
-        # The id alone does not tell: a namesake in this batch may have lost by its key before this one.
+        # The id alone does not decide: a job with the same id may have lost by its key earlier in this batch.
         if job.id in inserted and all(same and other == job.id for other, _, same in rivals):
             inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
-            told.append(Submitted(job.id, False))
+            results.append(Submitted(job.id, False))
         else:
-            told.append(_answer(job, rivals))
-    return told
+            results.append(_answer(job, rivals))
+    return results
 
 
 def _answer(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
-    """What to say of one that was left out, given the rows that bear its id or key."""
+    """The result for a job that was left out, given the rows with its id or key."""
     for existing_id, by_id, same in rivals:
         if not same:
             named_by = f"job_id {job.id}" if by_id else f"idempotency_key {job.idempotency_key!r}"
@@ -146,5 +146,5 @@ def _answer(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted 
 
 
 def _if_any(column: Sequence[object]) -> Sequence[object]:
-    """The column, or nothing at all: unnest fills up with nulls, and the driver looks at every element."""
+    """The column, or an empty array: unnest fills up with nulls, and the driver encodes every element."""
     return column if any(value is not None for value in column) else ()

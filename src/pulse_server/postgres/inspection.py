@@ -1,4 +1,4 @@
-"""Looks at a database from outside, for `pulsed check`: what it is, what it would allow, what it lacks."""
+"""Inspects a database for `pulsed check`: its version, its limits, what it lacks."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ async def inspect(dsn: str) -> Inspection:
         finally:
             connection.terminate()
     assert row is not None
-    told = dict(row)
+    values = dict(row)
     return Inspection(
-        **{name: told[name] for name in told.keys() & Inspection.__dataclass_fields__.keys()},
+        **{name: values[name] for name in values.keys() & Inspection.__dataclass_fields__.keys()},
         is_pooled=is_pooled,
         limits=limits,
-        clock_ahead=told["now"] - (asked + (answered - asked) / 2),
-        oldest_transaction=timedelta(seconds=told["oldest_transaction_seconds"]),
-        idle_in_transaction=timedelta(seconds=told["idle_in_transaction_seconds"]),
+        clock_ahead=values["now"] - (asked + (answered - asked) / 2),
+        oldest_transaction=timedelta(seconds=values["oldest_transaction_seconds"]),
+        idle_in_transaction=timedelta(seconds=values["idle_in_transaction_seconds"]),
         lacking={entry["relation"]: entry["lacking"] for entry in lacking},
         grants_to_serve=grants_to_serve,
         grants_to_migrate=grants_to_migrate,

@@ -1,4 +1,4 @@
-"""Changes of jobs that pass over the rows which another session has locked. ADR-0042"""
+"""Changes of jobs that skip the rows another session has locked. ADR-0042"""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def on_free_row(lock: str, key: object, statement: str, *args: object) -> Work:
 
 
 async def leave_it(_fetch: Fetch) -> Rows:
-    """Do without the statement: what it was to change may look different once the lock is gone."""
+    """Skip the statement: its rows may have changed once the lock is gone."""
     raise Unavailable("Another session has locked the table. Try again.")
 
 
 class RowLocks:
-    """Sends a statement as it is, and only where it meets a lock once more for the rows that are free.
+    """Sends a statement as it is, and again for the free rows only if it ran into a lock.
 
-    Every statement takes the ids of its jobs as $1. The caller finds out what became of those that the answer
-    lacks: their rows were locked, or the statement's own rule left them out.
+    Every statement takes the ids of its jobs as $1. The caller looks up those that the result lacks: their
+    rows were locked, or the statement's own rule left them out.
     """
 
     def __init__(self, statements: Mapping[str, str], clock: Callable[[], float] = monotonic) -> None:
         self._statements = statements
         self._clock = clock
-        # By id, when it is forgotten that the row was locked; the first to be forgotten comes first.
+        # By id, until when the row is taken to be locked; the earliest comes first.
         self._locked: dict[object, float] = {}
 
     async def fetch(
         self, connections: Connections, name: str, job_ids: Sequence[object], *args: object
     ) -> Rows:
-        """Run the statement of this name on those of the jobs whose rows can be had without waiting long."""
+        """Run the statement of this name on the jobs whose rows can be locked without a long wait."""
 
         async def on_free_rows(fetch: Fetch) -> Rows:
             return await self._fetch_free(fetch, name, job_ids, args)

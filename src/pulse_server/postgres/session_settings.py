@@ -1,7 +1,7 @@
-"""What our sessions set for themselves, whatever the role, the database or the server has as its defaults.
+"""The settings of our sessions, independent of the defaults of the role, the database and the server.
 
-The one place for it. A pool adds what its statements need (database.py). A session of our own has these from
-its start; behind a pooler, where none is our own, each transaction brings them along. ADR-0022
+A pool adds what its statements need (database.py). A session has these from its start; behind a pooler each
+transaction sets them. ADR-0022
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ ALWAYS = {
     # role may have put one that fits our arguments better, and it would run with our rights. What is ours is
     # written as pulse.…
     "search_path": "pg_catalog",
-    # Our statements take rows that others may have changed meanwhile, and decide by what they find then. In a
+    # Our statements lock rows that others may have changed meanwhile, and decide by the locked version. At a
     # stricter level each of them would fail instead.
     _ISOLATION: "read committed",
     # The pools bound their statements themselves. A migration may take hours.
     "statement_timeout": "0",
     "lock_timeout": "0",
 }
-# A migration may think between two statements of its transaction. Elsewhere the role's own value stands: it
+# A migration may pause between two statements of its transaction. Elsewhere the role's own value applies: it
 # ends the transaction of a pulsed that froze behind a pooler.
 FOR_MIGRATIONS = ALWAYS | {"idle_in_transaction_session_timeout": "0"}
 # Since PostgreSQL 14 and 17: an older server refuses a session that begins with them. A session that idles in
@@ -36,7 +36,7 @@ LIFT_LATER_TIMEOUTS = ", ".join(
 
 
 def set_for_session(settings: Mapping[str, str]) -> str:
-    """The statement that makes a session ours. Not behind a pooler: the next caller would get it so."""
+    """The statement that sets these for a session. Not behind a pooler: its next client would get them."""
     return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
 
 

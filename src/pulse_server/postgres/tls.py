@@ -1,4 +1,4 @@
-"""TLS to the database as far as the driver takes it in arguments and not in the URL."""
+"""TLS to the database: what the driver takes as arguments and not in the URL."""
 
 from __future__ import annotations
 

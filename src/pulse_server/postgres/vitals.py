@@ -1,4 +1,4 @@
-"""What an observer asks. Each method sends the SQL section of its own name, on connections kept for this."""
+"""The vitals. Each method sends the SQL section of its own name, on connections of their own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What servers tell each other, as texts that fit into a NOTIFY.
+"""The messages between servers, as texts that fit into a NOTIFY.
 
-Keys may be missing and unknown ones are passed over: servers of two releases share a line during an upgrade.
+Keys may be missing and unknown ones are ignored: servers of two releases share a line during an upgrade.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ TRANSITIONS_RELAYED = 100
 TRANSITIONS_WAITING = 1000
 
 _EVERYWHERE = None
-# What is around the claims or the transitions in their message takes less than the difference.
+# The rest of a message with claims or transitions takes less than the difference.
 _LIST_BYTES = NOTIFY_BYTES - 100
 
 
 class Outbox:
-    """What the next messages carry.
+    """The content of the next messages.
 
     A round of messages is taken, and afterwards confirmed with `sent` or taken back with `put_back`. Ended
     claims wait for one lease at the most: after that no worker holds them. Claims that are left out by this
@@ -61,7 +61,7 @@ class Outbox:
         self._clear()
 
     def _clear(self) -> None:
-        """Forget all that goes into one round whatever its size."""
+        """Clear what always goes into one round."""
         self._is_everywhere = False
         self._topics: set[str] = set()
         self._claims_unknown = False
@@ -178,7 +178,7 @@ class Outbox:
         return [_text(message) for message in messages]
 
     def _news(self) -> list[str]:
-        """The transitions, as many in each message as fit. The last one tells what was left out."""
+        """The transitions, as many in each message as fit. The last one counts those left out."""
         if not self._transitions and not self._missed:
             return []
         parts: list[list[str]] = [[]]
@@ -198,7 +198,7 @@ class Outbox:
 
 
 def read(payload: str) -> Wakeup | None:
-    """What another server says; None if it cannot be understood."""
+    """Read the message of another server. None if it cannot be read."""
     try:
         message = json.loads(payload)
         topics = message["topics"]

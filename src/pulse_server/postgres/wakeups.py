@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 
 
 def wakeup_line(connector: Connector, lease: timedelta) -> PostgresWakeupLine | NoWakeupLine:
-    """The line to the other replicas, if the connections there are can carry one."""
+    """The line to the other servers, if the connections allow one."""
     return NoWakeupLine() if connector.behind_pooler else PostgresWakeupLine(connector, lease)
 
 
 class NoWakeupLine:
-    """Behind a pooler of transactions nobody can LISTEN: the ticks find what there is."""
+    """Behind a transaction pooler LISTEN is impossible: the ticks find the work."""
 
     def announce(self, wakeup: Wakeup) -> None:
         return
@@ -46,7 +46,7 @@ class NoWakeupLine:
         return
 
     async def run(self) -> None:
-        """Say that there is no line, and be done."""
+        """Log that there is no line, and return."""
         log.info("wakeups_off", extra={"reason": "PULSE_DB_POOLER is on; work is found by polling"})
 
 
@@ -68,7 +68,7 @@ class PostgresWakeupLine:
         self._heard.append(heard)
 
     async def run(self) -> None:
-        """Keep the line up until cancelled."""
+        """Keep the line up until canceled."""
         while True:
             try:
                 await self._hold_the_line()
@@ -90,13 +90,13 @@ class PostgresWakeupLine:
         try:
             self._pid = connection.get_server_pid()
             await connection.add_listener(NOTIFY_CHANNEL, self._on_notification)
-            # A line that dies in silence is noticed when the next message cannot be sent.
+            # A line that was cut without notice is detected when the next message cannot be sent.
             connection.add_termination_listener(lambda _: self._pending.set())
             if self._is_down:
                 log.info("wakeups_recovered")
                 self._is_down = False
-            # What the others announced while the line was down is lost. What was announced here is still to
-            # be sent.
+            # Messages of the others while the line was down are lost. Those of this server are still to be
+            # sent.
             self._tell(Wakeup(topics=None, gate_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
@@ -129,7 +129,7 @@ class PostgresWakeupLine:
         self._outbox.sent()
 
     async def _check(self, connection: Session) -> None:
-        """A line on which all is quiet may be cut, or lead to a host where nobody speaks any more."""
+        """Test the line: a quiet one may be cut, or lead to a host that is no longer the primary."""
         if not self._connector.is_current(connection):
             raise ConnectionResetError("the database has moved")
         await connection.execute("SELECT")

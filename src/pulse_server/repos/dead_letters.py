@@ -9,5 +9,5 @@ from pulse_server.domain.dead_letters import DeadLetterGroups
 
 class DeadLetterRepo(Protocol):
     async def list_dead_letter_groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
-        """The groups of a topic, or of all, that somebody joined last."""
+        """The groups of a topic, or of all, with the latest dead letters."""
         ...

@@ -1,6 +1,6 @@
 """The port to the jobs table. Each transition is one method, one SQL section and one arrow of the lifecycle.
 
-Every method may raise Unavailable. Batches are judged item by item: an item that loses leaves its neighbours
+Every method may raise Unavailable. Batches are judged item by item: an item that loses leaves the others
 alone. So does one whose row another session of the database has locked: it is left as it is and is missing in
 the answer, like one that lost. Reading it shows which it was.
 """
@@ -121,7 +121,7 @@ class JobRepo(Protocol):
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
-        """Cancel those that are not finished, and in one of the statuses. Returns what was cancelled.
+        """Cancel those that are not finished, and in one of the statuses. Returns the canceled jobs.
 
         Several are returned without their payloads and histories.
         """
@@ -130,7 +130,7 @@ class JobRepo(Protocol):
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> list[Job]:
-        """Put dead-lettered and cancelled jobs back in line with that many attempts at least.
+        """Requeue dead-lettered and canceled jobs with at least that many attempts.
 
         Those in one of the statuses alone. Several are returned without their payloads and histories.
         """

@@ -1,4 +1,4 @@
-"""The port to the line between replicas. It may lose messages: polling is the floor beneath it."""
+"""The port to the line between servers. It may lose messages: polling finds what they announced."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pulse_server.domain.transitions import Transition
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """What replicas tell each other."""
+    """A message between servers."""
 
     topics: frozenset[str] | None = frozenset()
     """Where there are new ready jobs. None: look everywhere."""
     ended: tuple[Claim, ...] = ()
-    """Claims that somebody other than their worker has ended."""
+    """Claims that ended, but not by their worker."""
     lapsed: tuple[Claim, ...] = ()
-    """Claims that ended because their workers kept silent."""
+    """Claims that ended because their leases expired."""
     claims_unknown: bool = False
     """Claims may have ended that no message names: look up those that are held."""
     gate_changed: bool = False
-    """The pause switch was turned."""
+    """Dispatch or a topic was paused or resumed."""
     watching: bool = False
-    """Somebody watches jobs at the replica that says so: tell it what happens."""
+    """The sender has watchers: send it transitions."""
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""
@@ -33,9 +33,9 @@ class Wakeup:
 
 class WakeupLine(Protocol):
     def announce(self, wakeup: Wakeup) -> None:
-        """Tell the other replicas soon. Never waits, never fails."""
+        """Notify the other servers soon. Never waits, never fails."""
         ...
 
     def listen(self, heard: Callable[[Wakeup], None]) -> None:
-        """Call back for each wake-up of another replica."""
+        """Register a callback for each wake-up of another server."""
         ...

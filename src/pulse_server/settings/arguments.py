@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
         description="The pulse server: keeps jobs in Postgres and hands them to workers over gRPC.",
         epilog="\n".join(_settings_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        # A setting that is added later must not change what an abbreviation in somebody's unit file means.
+        # A setting that is added later must not change what an abbreviation in an existing unit file means.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     migrate = _add_command(commands, "migrate", about, usage="pulsed migrate [status] [settings]")
     migrate.add_argument("action", nargs="?", choices=["status"], help="show what is applied")
     _add_settings(migrate)
-    about = "tell what is wrong with this configuration, without serving and without changing anything"
+    about = "report what is wrong with this configuration, without serving and without changing anything"
     check = _add_command(commands, "check", about, usage="pulsed check [--migrate] [settings]")
     about = "open the embedded database of a pulsed that runs, with psql"
     psql = _add_command(commands, "psql", about, usage="pulsed psql [settings] [-- OPTIONS OF PSQL]")

@@ -29,7 +29,7 @@ _UNIX = "unix:"
 
 
 class BadSettings(Exception):
-    """Settings are wrong; each problem is a sentence that names the setting and tells what it takes."""
+    """Settings are wrong; each problem is a sentence that names the setting and the values it takes."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
 
 class UnixAddress(NamedTuple):
-    """A unix socket to listen on; whoever may open the file may connect."""
+    """A unix socket to listen on; every process that may open the file may connect."""
 
     path: str
 

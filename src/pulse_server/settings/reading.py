@@ -1,4 +1,4 @@
-"""The settings of one server, and how they are read: every problem is told, not only the first."""
+"""The settings of one server, and how they are read: every problem is reported, not only the first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What ties a server process to its supervisor: one socket, which tells each of the other's end.
+"""Ties a server process to its supervisor: one socket, by which each notices the other's end.
 
-The process says through it that it serves, or why it cannot. The supervisor says nothing: as long as it lives
-the socket is open, and whatever ends it, SIGKILL included, closes it. No signal from the kernel is needed for
-that, so that it is the same on every system.
+The process reports that it serves, or why it cannot. The supervisor sends nothing: the socket is open as long
+as the supervisor lives, and any end of it, SIGKILL included, closes the socket. No signal from the kernel is
+needed for that, so it works on every system.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ VARIABLE = "PULSE_SUPERVISED"
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    """What a process has to say of itself: the address that it serves, or the sentences why it does not."""
+class ProcessState:
+    """The state of a process: the address that it serves, or the sentences why it does not."""
 
     serving: str = ""
     failed: tuple[str, ...] = ()
@@ -34,13 +34,13 @@ class Word:
         return json.dumps({"serving": self.serving, "failed": self.failed}).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Word:
-        told = json.loads(line)
-        return cls(told["serving"], tuple(told["failed"]))
+    def decode(cls, line: bytes) -> ProcessState:
+        fields = json.loads(line)
+        return cls(fields["serving"], tuple(fields["failed"]))
 
 
 class Lifeline:
-    """The process's end of it."""
+    """The process's end of the socket."""
 
     def __init__(self, number: int, link: socket.socket) -> None:
         self.number = number
@@ -51,14 +51,14 @@ class Lifeline:
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Lifeline | None:
         """The lifeline that the supervisor left in the environment, which is then gone from there."""
-        told = environ.pop(VARIABLE, None)
-        if told is None:
+        value = environ.pop(VARIABLE, None)
+        if value is None:
             return None
-        number, _, descriptor = told.partition(":")
+        number, _, descriptor = value.partition(":")
         try:
             lifeline = cls(int(number), socket.socket(fileno=int(descriptor)))
         except (ValueError, OSError):
-            return None  # set by hand, by somebody who was curious
+            return None  # set by hand
         lifeline._link.set_inheritable(False)
         threading.Thread(target=lifeline._watch, name="lifeline", daemon=True).start()
         return lifeline
@@ -67,15 +67,15 @@ class Lifeline:
         """Call this, from a thread, when the supervisor is gone; end the process if it takes longer."""
         self._leave, self._patience = leave, within
 
-    def say_serving(self, address: str) -> None:
-        self._say(Word(serving=address))
+    def report_serving(self, address: str) -> None:
+        self._send(ProcessState(serving=address))
 
-    def say_failed(self, sentences: Sequence[str]) -> None:
-        self._say(Word(failed=tuple(sentences)))
+    def report_failed(self, sentences: Sequence[str]) -> None:
+        self._send(ProcessState(failed=tuple(sentences)))
 
-    def _say(self, word: Word) -> None:
+    def _send(self, state: ProcessState) -> None:
         with suppress(OSError):  # the supervisor is gone, which the watch deals with
-            self._link.sendall(word.encode())
+            self._link.sendall(state.encode())
 
     def _watch(self) -> None:
         with suppress(OSError):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from pulse_server.supervisor.lifeline import VARIABLE, Word
+from pulse_server.supervisor.lifeline import VARIABLE, ProcessState
 
 
 class ServerProcess:
@@ -19,8 +19,8 @@ class ServerProcess:
     def __init__(self, environment: Mapping[str, str], number: int) -> None:
         self.address = ""
         self.failed: tuple[str, ...] = ()
-        self.may_speak = True
-        self._heard = b""
+        self.is_connected = True
+        self._unread = b""
         self._link, its_end = socket.socketpair()
         self._link.setblocking(False)
         with its_end:
@@ -49,23 +49,23 @@ class ServerProcess:
         return bool(self.address)
 
     def fileno(self) -> int:
-        """Readable when there is something to hear."""
+        """Readable when there are messages."""
         return self._link.fileno()
 
-    def hear(self) -> None:
-        """Take in what it has said since."""
+    def read_messages(self) -> None:
+        """Read the messages that arrived."""
         try:
-            while told := self._link.recv(65536):
-                self._heard += told
-            self.may_speak = False
+            while received := self._link.recv(65536):
+                self._unread += received
+            self.is_connected = False
         except BlockingIOError:
             pass
         except OSError:
-            self.may_speak = False
-        *lines, self._heard = self._heard.split(b"\n")
-        for word in map(Word.decode, lines):
-            self.address = word.serving or self.address
-            self.failed = word.failed or self.failed
+            self.is_connected = False
+        *lines, self._unread = self._unread.split(b"\n")
+        for state in map(ProcessState.decode, lines):
+            self.address = state.serving or self.address
+            self.failed = state.failed or self.failed
 
     def send(self, number: signal.Signals) -> None:
         if self.exit_code is None:
@@ -73,10 +73,10 @@ class ServerProcess:
                 os.kill(self.pid, number)
 
     def end(self) -> int:
-        """Kill it if it runs, and forget it. Returns its exit code."""
+        """Kill it if it runs, and release it. Returns its exit code."""
         self.send(signal.SIGKILL)
         code = self._process.wait()
-        self.hear()
+        self.read_messages()
         self._link.close()
         return code
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from pulse_server import tuning
 from pulse_server.doors import doors, warn_of_open_doors
 from pulse_server.settings import Settings
-from pulse_server.supervisor.bell import Bell, bell
 from pulse_server.supervisor.inheritance import environment_of, private_sockets
 from pulse_server.supervisor.process import ServerProcess, ending
+from pulse_server.supervisor.signal_queue import SignalQueue, queued_signals
 from pulse_server.transport.addresses import reserve
 
 # What a drain may take beyond the drain timeout, the goodbye and the last statement: closing what is open.
@@ -37,7 +37,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class ProcessFailed(Exception):
-    """A process could not start. The text is what it said, or how it ended."""
+    """A process could not start. The text is its own report, or how it ended."""
 
 
 def longest_drain(settings: Settings) -> timedelta:
@@ -46,7 +46,7 @@ def longest_drain(settings: Settings) -> timedelta:
 
 
 def restart_wait(crashes: int) -> timedelta:
-    """How long to wait with the next process when one has died, and this many before it in a row."""
+    """The delay before the next start when a process has died, and this many before it in a row."""
     doublings = min(crashes, 16)  # which is past the longest wait
     return min(RESTART_LONGEST_WAIT, RESTART_FIRST_WAIT * (1 << doublings))
 
@@ -60,27 +60,27 @@ def supervise(settings: Settings, environ: Mapping[str, str], dsn: str) -> int:
     with (
         reserve(settings.grpc_address) as reserved,
         private_sockets(settings) as sockets,
-        bell(_SIGNALS) as rung,
+        queued_signals(_SIGNALS) as signals,
         _http_port(settings, sockets),
     ):
         inherited = [
             environment_of(environ, reserved.address, dsn, sockets[number] if sockets else None)
             for number in range(settings.processes)
         ]
-        return _Supervisor(settings, reserved.address, inherited, rung).run()
+        return _Supervisor(settings, reserved.address, inherited, signals).run()
 
 
 def _http_port(settings: Settings, sockets: Sequence[Path]) -> AbstractContextManager[None]:
     if settings.http_address is None:
         return nullcontext()
-    from pulse_server.supervisor.http_port import gathered_http  # brings Prometheus along
+    from pulse_server.supervisor.http_port import gathered_http  # imports asyncio, bcrypt and the metrics
 
     return gathered_http(settings, settings.http_address, sockets)
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where one process runs, and the next one when it dies."""
+class _Child:
+    """One of the processes, and its successor when it dies."""
 
     number: int
     environment: Mapping[str, str]
@@ -89,18 +89,18 @@ class _Place:
     serving_since: float | None = None
     crashes: int = 0
 
-    def take_in(self, now: float) -> bool:
-        """Listen to the process. True if it has just begun to serve."""
+    def read_messages(self, now: float) -> bool:
+        """Read the messages of the process. True if it has just begun to serve."""
         assert self.process is not None
-        if self.process.may_speak:
-            self.process.hear()
+        if self.process.is_connected:
+            self.process.read_messages()
         has_begun = self.process.is_serving and self.serving_since is None
         if has_begun:
             self.serving_since = now
         return has_begun
 
-    def empty(self, now: float) -> timedelta:
-        """Forget the process, which has ended. Returns how long to wait with the next."""
+    def clear(self, now: float) -> timedelta:
+        """Drop the process, which has ended. Returns the delay before the next start."""
         served = 0.0 if self.serving_since is None else now - self.serving_since
         if served >= RESTART_FORGIVEN_AFTER.total_seconds():
             self.crashes = 0
@@ -113,20 +113,20 @@ class _Place:
 
 class _Supervisor:
     def __init__(
-        self, settings: Settings, address: str, inherited: Sequence[Mapping[str, str]], rung: Bell
+        self, settings: Settings, address: str, inherited: Sequence[Mapping[str, str]], signals: SignalQueue
     ) -> None:
         self._settings = settings
         self._address = address
-        self._places = [_Place(number, env) for number, env in enumerate(inherited, start=1)]
-        self._bell = rung
+        self._children = [_Child(number, env) for number, env in enumerate(inherited, start=1)]
+        self._signals = signals
         self._has_started = False
 
     def run(self) -> int:
         try:
             while True:
-                for place in self._places:
-                    self._mind(place)
-                self._tell_once_all_serve()
+                for child in self._children:
+                    self._update(child)
+                self._log_once_all_serve()
                 for number in self._wait(self._next_start()):
                     if number in _STOP:
                         return self._drain()
@@ -136,32 +136,32 @@ class _Supervisor:
             for process in self._processes():
                 process.end()
 
-    def _mind(self, place: _Place) -> None:
-        """Take note of what became of the process, and start one where there is none."""
+    def _update(self, child: _Child) -> None:
+        """Update the state of the process, and start one where there is none."""
         now = time.monotonic()
-        if place.process is None:
-            if now >= place.start_at:
-                place.process = ServerProcess(place.environment, place.number)
+        if child.process is None:
+            if now >= child.start_at:
+                child.process = ServerProcess(child.environment, child.number)
             return
-        code = place.process.exit_code
-        if place.take_in(now) and place.crashes:
-            log.info("process_restarted", extra={"child": place.number, "child_pid": place.process.pid})
+        code = child.process.exit_code
+        if child.read_messages(now) and child.crashes:
+            log.info("process_restarted", extra={"child": child.number, "child_pid": child.process.pid})
         if code is not None:
-            self._replace(place, place.process, now)
+            self._replace(child, child.process, now)
 
-    def _replace(self, place: _Place, process: ServerProcess, now: float) -> None:
+    def _replace(self, child: _Child, process: ServerProcess, now: float) -> None:
         how = ending(process.end())
         if not self._has_started:
-            place.process = None
+            child.process = None
             raise ProcessFailed(
                 "\n".join(process.failed)
-                or f"Server process {place.number} ended before it served ({how}); what it wrote is above."
+                or f"Server process {child.number} ended before it served ({how}); what it wrote is above."
             )
-        wait = place.empty(now)
+        wait = child.clear(now)
         log.error(
             "process_ended",
             extra={
-                "child": place.number,
+                "child": child.number,
                 "child_pid": process.pid,
                 "how": how,
                 "reason": " ".join(process.failed) or None,
@@ -169,8 +169,8 @@ class _Supervisor:
             },
         )
 
-    def _tell_once_all_serve(self) -> None:
-        if self._has_started or not all(place.serving_since is not None for place in self._places):
+    def _log_once_all_serve(self) -> None:
+        if self._has_started or not all(child.serving_since is not None for child in self._children):
             return
         self._has_started = True
         log.info(
@@ -216,21 +216,21 @@ class _Supervisor:
         return 0 if not any(codes) else 1
 
     def _wait(self, until: float | None) -> list[signal.Signals]:
-        """Wait for a signal, a word from a process, or the time. Returns the signals."""
+        """Wait for a signal, a message from a process, or the deadline. Returns the signals."""
         seconds = None if until is None else max(0.0, until - time.monotonic())
-        # Not select(): it fails past descriptor 1023, and whoever calls the HTTP port makes the numbers rise.
+        # Not select(): it fails past descriptor 1023, and connections to the HTTP port raise the numbers.
         with selectors.DefaultSelector() as selector:
-            selector.register(self._bell, selectors.EVENT_READ)
+            selector.register(self._signals, selectors.EVENT_READ)
             for process in self._processes():
-                if process.may_speak:
-                    selector.register(process, selectors.EVENT_READ, process.hear)
+                if process.is_connected:
+                    selector.register(process, selectors.EVENT_READ, process.read_messages)
             for key, _ in selector.select(seconds):
                 if key.data is not None:
                     key.data()
-        return self._bell.answer()
+        return self._signals.take()
 
     def _next_start(self) -> float | None:
-        return min((place.start_at for place in self._places if place.process is None), default=None)
+        return min((child.start_at for child in self._children if child.process is None), default=None)
 
     def _processes(self) -> list[ServerProcess]:
-        return [place.process for place in self._places if place.process is not None]
+        return [child.process for child in self._children if child.process is not None]

@@ -1,1 +1,1 @@
-"""What a server counts while it works. Anyone may count; only the exposition knows of Prometheus."""
+"""The metrics and traces of a server. Only the exposition knows of Prometheus."""

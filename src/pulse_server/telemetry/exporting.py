@@ -33,9 +33,9 @@ class _UnknownProtocol(Exception):
 
 @asynccontextmanager
 async def traces_exported(environ: Mapping[str, str]) -> AsyncIterator[None]:
-    """Export spans for as long as the block lasts, unless nobody asks for it or somebody else does it.
+    """Export spans for as long as the block lasts, unless it is not configured or a provider is set already.
 
-    Whatever goes wrong with it is a warning: a server without traces is better than none.
+    Any failure is logged as a warning: a server without traces is better than none.
     """
     provider = None
     if endpoint := _endpoint_variable(environ):
@@ -71,7 +71,7 @@ def _set_provider(environ: Mapping[str, str]) -> TracerProvider | None:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return None  # as under opentelemetry-instrument: whoever set it exports as well
+        return None  # as under opentelemetry-instrument, which exports as well
     exporter, protocol = _exporter(environ)
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
@@ -85,7 +85,7 @@ def _set_provider(environ: Mapping[str, str]) -> TracerProvider | None:
 
 
 def _exporter(environ: Mapping[str, str]) -> tuple[Any, str]:
-    """The exporter for the protocol that is asked for, else for the first that is installed."""
+    """The exporter for the configured protocol, else for the first that is installed."""
     asked = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if asked:
         if (module := _EXPORTERS.get(asked.strip())) is None:
@@ -110,13 +110,13 @@ def _missing(endpoint: str, error: ModuleNotFoundError) -> str:
 
 
 async def _shut_down(provider: TracerProvider) -> None:
-    """Send what is left, in bounded time: a collector that does not answer must not hold up the exit."""
+    """Send the remaining spans, in bounded time: a collector that does not respond must not delay exit."""
     loop = asyncio.get_running_loop()
     is_done = asyncio.Event()
 
     def shut_down() -> None:
         provider.shutdown()
-        with suppress(RuntimeError):  # nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: no coroutine waits
             loop.call_soon_threadsafe(is_done.set)
 
     # Not a thread of the loop's own pool: the interpreter waits for those when it exits.

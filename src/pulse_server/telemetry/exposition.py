@@ -1,4 +1,4 @@
-"""Turns what was counted into the text that Prometheus reads."""
+"""Renders metrics as the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Text:
 
 
 class Exposition:
-    """What one process tells: its own metrics, and those of its interpreter."""
+    """The metrics of one process, and those of its interpreter."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         metrics.build.read = lambda: {(_installed_version(),): 1}
 
     def snapshot(self) -> Snapshot:
-        """Copy the numbers. Takes no time to speak of, and has to happen where they are counted."""
+        """Copy the numbers. Takes well below a millisecond, and must run on the thread that counts."""
         return Snapshot([_copied(instrument) for instrument in self._metrics])
 
 
@@ -53,7 +53,7 @@ class Snapshot:
         self._instruments = instruments
 
     def render(self, accept: str, accept_encoding: str) -> Text:
-        """The text in the format that the reader asks for: OpenMetrics, or what every Prometheus reads."""
+        """The text in the format that the reader requests: OpenMetrics, or what every Prometheus reads."""
         is_openmetrics = wants_openmetrics(accept)
         text = formatted([*self._instruments, *interpreter_instruments()], openmetrics=is_openmetrics)
         return packed(text + END_OF_OPENMETRICS if is_openmetrics else text, accept, accept_encoding)
@@ -73,7 +73,7 @@ def packed(text: str, accept: str, accept_encoding: str) -> Text:
 
 
 def _copied(instrument: Instrument) -> Instrument:
-    """The same with its present values, which nobody changes any more."""
+    """A copy with its present values, which no longer change."""
     name, about, labels = instrument.name, instrument.help, instrument.labels
     match instrument:
         case Counter():

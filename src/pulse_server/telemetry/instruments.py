@@ -77,9 +77,9 @@ class Histogram:
 
 @dataclass(slots=True)
 class Gauge:
-    """Goes up and down. Read when somebody asks: `read` returns a number per combination of labels.
+    """Goes up and down. Read at a scrape: `read` returns a number per combination of labels.
 
-    It is read on the event loop, so it must be quick and must not ask anybody.
+    It is read on the event loop, so it must be quick and must not wait.
     """
 
     name: str

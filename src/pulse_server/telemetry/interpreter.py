@@ -1,4 +1,4 @@
-"""What a process and its Python tell of themselves, under the names that dashboards everywhere expect."""
+"""Metrics of a process and its Python, under the names that common dashboards expect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GENERATION = ("generation",)
 
 
 def interpreter_instruments() -> list[Instrument]:
-    """The numbers of this moment. What only /proc knows is left out where there is none."""
+    """The current numbers. Those from /proc are left out where there is none."""
     return [*_process(), _python(), *_collector()]
 
 
@@ -85,17 +85,17 @@ def _python() -> Gauge:
 def _collector() -> list[Instrument]:
     stats = gc.get_stats()
 
-    def told(name: str, about: str, key: str) -> Counter:
+    def counted(name: str, about: str, key: str) -> Counter:
         return Counter(
             name, about, _GENERATION, {(str(number),): float(stat[key]) for number, stat in enumerate(stats)}
         )
 
     return [
-        told("python_gc_objects_collected", "Objects that the garbage collector freed.", "collected"),
-        told(
+        counted("python_gc_objects_collected", "Objects that the garbage collector freed.", "collected"),
+        counted(
             "python_gc_objects_uncollectable",
             "Objects that the garbage collector found and cannot free.",
             "uncollectable",
         ),
-        told("python_gc_collections", "Runs of the garbage collector.", "collections"),
+        counted("python_gc_collections", "Runs of the garbage collector.", "collections"),
     ]

@@ -1,4 +1,4 @@
-"""Puts the metrics of several processes into one text, each sample with the process that it is of."""
+"""Merges the metrics of several processes into one text, each sample with its process as a label."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FAMILY = re.compile("^(?=# HELP )", re.MULTILINE)
 
 
 def merged(texts: Mapping[str, str], own: Gauge, accept: str, accept_encoding: str) -> Text:
-    """The texts as one, by process, and what the supervisor itself has to tell. A family stays together.
+    """The texts as one, by process, with the supervisor's own metrics. A family stays together.
 
-    The texts are our own, in the format that the reader asked for, so they are cut and joined as they are.
+    The texts are our own, in the format that the reader requested, so they are cut and joined as they are.
     """
     families: dict[str, tuple[str, list[str]]] = {}
     for process, text in texts.items():

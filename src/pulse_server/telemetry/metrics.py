@@ -1,4 +1,4 @@
-"""Everything that one server process counts, by name. docs/metrics.md tells what each is good for."""
+"""Every metric of a server process, by name. docs/metrics.md explains the use of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulse_server.telemetry.instruments import (
     Instrument,
 )
 
-# An application that makes topics from user ids must not fill the memory of whoever scrapes it.
+# An application that makes topics from user ids must not fill the memory of its scraper.
 MOST_TOPICS = 1000
 # Of them, for topics that no worker has had a job of: producers alone can make up as many as they like, and
 # must not take the names away from topics that are worked on.
@@ -56,7 +56,7 @@ class Metrics:
         self.deleted = Counter(
             "pulse_jobs_deleted", "Finished jobs deleted, by whom: retention, operator.", ("status", "actor")
         )
-        # These two are also told by the minute, which takes finer bounds. One count serves both. ADR-0027
+        # These two are also recorded by the minute, with finer bounds. One count serves both. ADR-0027
         self.queue_wait = Histogram(
             "pulse_queue_wait_seconds",
             "From when a job was due to its claim.",
@@ -105,7 +105,7 @@ class Metrics:
         self.loop_failures = Counter(
             "pulse_loop_failures", "Rounds of background loops that failed.", ("loop",)
         )
-        # --- as it is now: whoever knows sets `read`
+        # --- the current state: its owner sets `read`
         self.workers = Gauge("pulse_workers_connected", "Streams of workers that are open on this server.")
         self.workers_capacity = Gauge("pulse_workers_capacity", "Jobs that those workers could hold.")
         self.workers_held = Gauge("pulse_workers_held_jobs", "Jobs that they hold, by this server's books.")
@@ -120,7 +120,7 @@ class Metrics:
             _TOPIC,
         )
         self.ready_to_serve = Gauge("pulse_ready", "Whether /readyz says yes.")
-        self.build = Gauge("pulse_build_info", "Always 1; the label tells which version runs.", ("version",))
+        self.build = Gauge("pulse_build_info", "Always 1; the label is the running version.", ("version",))
         self.process_up = Gauge(
             "pulse_process_up", "Whether a process answers its supervisor (--processes).", ("process",)
         )

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def claim_spans() -> ClaimSpans | None:
-    """What records claims, or None if nobody would see them."""
+    """The recorder of claims, or None if no provider is set."""
     if not IS_INSTALLED:
         return None
     try:
@@ -49,13 +49,13 @@ class ClaimSpans:
         self._nothing = Context()
 
     def record(self, jobs: Iterable[ClaimedJob], sent_at: int) -> None:
-        """Note a claim in the trace of each job that has one and is sampled: sent then, answered now."""
+        """Record a claim in the trace of each job that has one and is sampled: from its start until now."""
         answered_at = time.time_ns()
         try:
             for job in jobs:
                 if job.metadata is not None and not self._carriers.isdisjoint(job.metadata):
                     self._record(job, job.metadata, sent_at, answered_at)
-        except Exception:  # of somebody's propagator or processor: these jobs are claimed, and have to go out
+        except Exception:  # of a third-party propagator or processor: the jobs are claimed and must be sent
             log.exception("claim_not_traced")
 
     def _record(self, job: ClaimedJob, carrier: Mapping[str, str], sent_at: int, answered_at: int) -> None:
@@ -86,7 +86,7 @@ class ClaimSpans:
 
 
 def _is_dropped(traceparent: str) -> bool:
-    """Whether a W3C context says at a glance that its trace is not sampled.
+    """Whether the flags of a W3C context show that its trace is not sampled.
 
     In production most are not, and to read one in full takes 10 µs.
     """

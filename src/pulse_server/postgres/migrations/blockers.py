@@ -1,4 +1,4 @@
-"""Finds out whose transaction a migration waits for, while it waits: afterwards nobody can tell."""
+"""Finds the transaction that a migration waits for, while it waits: afterwards it cannot be found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Blockers:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look on for as long as the block lasts. That nothing can be seen disturbs nobody."""
+        """Watch for as long as the block lasts. Errors of the watching session are ignored."""
         watching = asyncio.create_task(self._watch())
         try:
             yield

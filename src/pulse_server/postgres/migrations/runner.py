@@ -1,4 +1,4 @@
-"""Brings the schema up to date, whoever starts at the same time.
+"""Brings the schema up to date, also when several servers start at the same time.
 
 Each file is applied once, in the order of its number, in a transaction of its own, and recorded with its
 checksum. Servers that start together take turns on an advisory lock; they poll for it, since a session that
@@ -89,7 +89,7 @@ def _refuse_pooler(missing: Sequence[Migration]) -> None:
 
 async def _apply(connector: Connector, connection: Session, migration: Migration) -> None:
     if migration.sql.startswith(_WITHOUT_TRANSACTION):
-        # Nobody queues behind the lock that these take, and one that gave up would leave half an index.
+        # No session queues behind the lock that these take, and giving up would leave half an index.
         await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT.total_seconds())
         await _record(connection, migration)
         return
@@ -120,14 +120,14 @@ async def _record(connection: Session, migration: Migration) -> None:
 
 
 async def _is_pooled(connection: Session) -> bool:
-    """Whether something stands in between: it made up the process id that came with the greeting."""
+    """Whether a pooler is in between: the process id of the greeting is not that of the session."""
     async with own_transaction(connection):
         return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
 
 
 @asynccontextmanager
 async def _turn(connection: Session) -> AsyncIterator[None]:
-    """Hold the migration lock. It belongs to the session: whatever ends that lets go of it."""
+    """Hold the migration lock. It belongs to the session and ends with it."""
     patience = MIGRATION_TURN
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):

@@ -1,4 +1,4 @@
-"""What the schema is to be and what it is: the migrations that this server knows, and those applied."""
+"""Compares the schema with the server: the migrations that this server has, and those applied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SQL = statements("migrations.sql")
 
 
 class SchemaMismatch(PulseError):
-    """The schema and this server do not fit together; the sentence says which way and what to do."""
+    """The schema and this server do not fit together. The sentence states which is older and what to do."""
 
 
 class SchemaBehind(SchemaMismatch):
@@ -72,7 +72,7 @@ def known_migrations() -> list[Migration]:
 
 
 async def migration_status(dsn: str) -> list[MigrationStatus]:
-    """Every migration that is known here or applied there, in order. Changes nothing."""
+    """Every migration that this server has or that is applied, in order. Changes nothing."""
     async with opened(migration_connector(dsn)) as connection:
         return await _status(connection, known_migrations())
 
@@ -87,11 +87,11 @@ async def require_current_schema(dsn: str) -> None:
 
 
 async def require_usable_schema(connections: Connections) -> None:
-    """Return if all that this server was built on is there; SchemaMismatch if not.
+    """Return if all migrations of this server are applied; SchemaMismatch if not.
 
-    For a server that runs, on its own connections. Unlike at the start a newer schema is no obstacle: in a
-    rollout somebody has migrated already, the old servers work on with it, and must not all be taken out of
-    service at once.
+    For a running server, on its own connections. Unlike at the start a newer schema is accepted: in a rollout
+    the migration comes first, the old servers keep working with it, and must not all be taken out of service
+    at once.
     """
     ((exists,),) = await connections.fetch("find_migrations", _SQL["find_migrations"])
     rows = await connections.fetch("list_migrations", _SQL["list_migrations"]) if exists else []
@@ -103,7 +103,7 @@ async def require_usable_schema(connections: Connections) -> None:
 
 
 async def missing_migrations(connection: Session, migrations: Sequence[Migration]) -> list[Migration]:
-    """What has to be applied yet; SchemaMismatch if what is applied is not this server's."""
+    """The pending migrations. Raises SchemaMismatch if others than this server's are applied."""
     status = await _status(connection, migrations)
     _refuse_foreign(status)
     applied = {entry.version for entry in status if entry.applied_at is not None}
@@ -141,8 +141,8 @@ def _compared(migrations: Sequence[Migration], rows: Rows) -> list[MigrationStat
 
 def migration_connector(dsn: str) -> Connector:
     """Where migrations are looked at and applied."""
-    # Whether there is a pooler has yet to be found out, and a statement left prepared in it would be in the
-    # way of whoever gets that session next.
+    # There may be a pooler, and a statement left prepared in its session would conflict with the next
+    # client of that session.
     return Connector(dsn, behind_pooler=True)
 
 

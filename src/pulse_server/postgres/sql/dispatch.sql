@@ -1,5 +1,5 @@
--- The switches that hold dispatch back. claim_batch looks at them itself: a claim that starts after a pause
--- was committed takes nothing, whatever a replica remembers.
+-- The pause switches. claim_batch reads them itself: a claim that starts after a pause was committed takes
+-- nothing, whatever a server remembers.
 
 -- name: read_gate
 SELECT paused, reason, paused_at, paused_by,
@@ -13,7 +13,7 @@ WHERE id = 1;
 SELECT id FROM pulse.dispatch_control WHERE id = 1 FOR UPDATE SKIP LOCKED;
 
 -- name: pause_everything
--- Pausing again keeps since when, and takes the new reason and its author.
+-- Pausing again keeps the time, and takes the new reason and its author.
 UPDATE pulse.dispatch_control
 SET paused = true, reason = $1, paused_by = $2, paused_at = COALESCE(paused_at, clock_timestamp())
 WHERE id = 1;

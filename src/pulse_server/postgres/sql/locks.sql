@@ -1,4 +1,4 @@
--- What keeps a row that another session has locked from delaying others. No transitions: neither changes a job. ADR-0042
+-- Keeps a row that another session has locked from delaying others. No statement changes a job. ADR-0042
 
 -- name: lock_free_jobs
 -- Whatever its state, a job that no other session has locked: it stays so until the transaction ends, and the

@@ -1,4 +1,4 @@
--- What tells whether the schema is the one that a server was built for.
+-- Reads whether the schema is the one that a server was built for.
 
 -- name: find_migrations
 -- Whether any migration was ever applied. Asked of the catalogue, which a role without rights on the schema may read.

@@ -1,7 +1,7 @@
 -- What operators see at a glance. Nothing here walks finished jobs.
 
 -- name: topic_depths
--- How many jobs each topic has in each state that somebody waits for or has to look after. Four index-only
+-- How many jobs each topic has in each state that waits, runs or needs an operator. Four index-only
 -- scans over the partial indexes of those states. By name: sorting 100,000 of them is nothing for an event loop.
 SELECT counted.topic, counted.state, counted.jobs, counted.oldest
 FROM (
@@ -69,7 +69,7 @@ LEFT JOIN pulse.topic_minutes AS stats ON stats.minute = span.minute AND stats.t
 ORDER BY span.minute;
 
 -- name: add_topic_minutes
--- Adds what one server did since it last told. A repeat after a lost answer would count twice, so nobody repeats.
+-- Adds what one server did since its last report. Never repeated: after a lost response it would count twice.
 INSERT INTO pulse.topic_minutes AS stats
     (minute, topic, submitted, completed, failed, retried, dead_lettered, canceled, wait_buckets, run_buckets)
 SELECT

@@ -1,6 +1,6 @@
 -- Reading jobs. Nothing here changes a row.
 --
--- Two of them vouch for what they read: a caller that repeats itself is told that it was taken before. A commit that
+-- Two of them confirm an earlier commit: a caller that repeats a request learns that it was stored. A commit that
 -- changes nothing waits for no synchronous standby, and the row it saw may not be on one: its own commit was ended
 -- while it waited, by a cancel or by a crash. The message in the WAL makes theirs a commit that waits; whatever
 -- it could see is before it. ADR-0035
@@ -17,12 +17,12 @@ WHERE id = ANY($1::uuid[])
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: job_statuses
--- By id, for telling what an operator's action passed over.
+-- By id, for the jobs that an operator's action skipped.
 SELECT job.id, job.status FROM pulse.jobs AS job WHERE job.id = ANY($1::uuid[]);
 
 -- name: find_existing
--- The jobs that stand in the way of an insert: by id, or by topic and key. `same` tells whether topic and
--- payload are those of the new job.
+-- The jobs that conflict with an insert: by id, or by topic and key. `same`: topic and payload are those of the
+-- new job.
 SELECT new.position, job.id, job.id = new.id AS by_id, job.topic = new.topic AND job.payload = new.payload AS same
 FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[])
     WITH ORDINALITY AS new (id, topic, payload, idempotency_key, position)

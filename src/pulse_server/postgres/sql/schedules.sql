@@ -40,8 +40,9 @@ SELECT id FROM pulse.jobs WHERE id = $2::uuid AND schedule_id = $1::uuid;
 SELECT id FROM pulse.schedules WHERE id = $1::uuid FOR UPDATE SKIP LOCKED;
 
 -- name: update_schedule
--- Retune, if nobody moved the cursor or changed the definition since it was read: future occurrences only, jobs
--- already made stay. Without the second guard two changes of different fields would undo each other.
+-- Change the definition, if neither the cursor nor the definition has changed since it was read: for future
+-- occurrences only, existing jobs stay. Without the second guard two changes of different fields would undo each
+-- other.
 UPDATE pulse.schedules
 SET run_at = $4::timestamptz,
     interval_ms = $5::bigint,
@@ -65,8 +66,8 @@ WHERE id = $1::uuid
 RETURNING *;
 
 -- name: resume_schedule
--- The cursor goes to the next occurrence to come, if nobody moved it since it was read: what was missed
--- while the schedule was paused was meant to be missed.
+-- The cursor goes to the next occurrence to come, if it has not moved since it was read: occurrences during the pause
+-- are skipped.
 UPDATE pulse.schedules SET paused = false, next_run_at = $3::timestamptz, updated_at = clock_timestamp()
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz
 RETURNING *;

@@ -1,4 +1,4 @@
--- What an observer asks. Sampled in the background, never while somebody waits for an answer.
+-- The vitals. Sampled in the background, never while a caller waits.
 
 -- name: ready_by_topic
 -- How many jobs could be claimed, and how long the one that is longest due has been due, per topic; those past
@@ -21,7 +21,7 @@ GROUP BY 1;
 
 -- name: count_jobs
 -- Those that are small in a healthy queue, each from its own partial index. Completed ones are not counted:
--- nothing short of reading them all could tell.
+-- it would take a read of all of them.
 SELECT
     (SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING') AS running,
     (SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED') AS dead_letters;
@@ -39,13 +39,12 @@ SELECT
     pg_total_relation_size('pulse.jobs'::regclass) AS jobs_bytes;
 
 -- name: oldest_holder
--- Whoever holds back the horizon behind which dead rows of this database can be removed: a session with a snapshot or
--- a transaction id, a prepared transaction, a standby that says what its queries still need, or the slot where it
--- left that. The oldest alone, by transactions: it is the one that counts. Of another database only what has an id: each
+-- The holder of the horizon behind which dead rows of this database can be removed: a session with a snapshot or a
+-- transaction id, a prepared transaction, a standby that reports what its queries still need, or its slot, which keeps
+-- that. The oldest alone, by transactions: it is the one that counts. Of another database only what has an id: each
 -- snapshot that is taken anywhere meanwhile reaches back to it, ours as well. So of several that reach equally far the
--- one whose id it is comes first. Sessions that vacuum are waited for by nobody. Sessions of other roles tell their pid
--- and their snapshot to everybody; when they began, and whether they do anything, only to a member of
--- pg_read_all_stats.
+-- one whose id it is comes first. Sessions that vacuum hold nothing. The pid and the snapshot of sessions of other roles
+-- are visible to all; when they began, and whether they are active, only to a member of pg_read_all_stats.
 WITH session AS MATERIALIZED (
     SELECT
         activity.*,

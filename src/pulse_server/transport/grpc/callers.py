@@ -40,7 +40,7 @@ class Callers:
 
     def _user(self, authenticator: Authenticator, context: grpc.aio.ServicerContext[Any, Any]) -> User:
         metadata = dict(context.invocation_metadata() or ())
-        user = authenticator.recognise(str(metadata.get("authorization", "")))
+        user = authenticator.recognize(str(metadata.get("authorization", "")))
         if user is None:
             raise Unauthenticated(WRONG)
         return user

@@ -50,7 +50,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
             return handler and taking_a_stream(handler, partial(self._entrance.answer_anybody, handler))
         try:
             authorization = _authorization(details)
-            user = self._authenticator.recognise(authorization)
+            user = self._authenticator.recognize(authorization)
             if user is not None:
                 _require_permission(user, method, handler)
                 note_caller(user.name)
