@@ -13,7 +13,11 @@ import grpc
 
 from pulse_server import port_failpoints, tuning
 from pulse_server.access.access import Access
+from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
+from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.overview import Sparing
 from pulse_server.domain.status import JobStatus
@@ -29,12 +33,11 @@ from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
-from pulse_server.service.claims import Claims
 from pulse_server.service.dead_letters import DeadLetters
-from pulse_server.service.gate import Gate, PauseControl
-from pulse_server.service.handover import Handover
+from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.leases import Leases
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
@@ -42,12 +45,9 @@ from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
 from pulse_server.service.servers import Servers
-from pulse_server.service.signals import Signals
-from pulse_server.service.spared_workers import SparedWorkers
 from pulse_server.service.statistics import Statistics
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
-from pulse_server.service.transitions import Transitions
 from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
@@ -66,6 +66,7 @@ from pulse_server.transport.grpc.planner import Planner
 from pulse_server.transport.grpc.producer import Producer
 from pulse_server.transport.grpc.server import grpc_server, listen
 from pulse_server.transport.tls import Certificates
+from pulse_server.watchers import Watchers
 
 
 class App:
@@ -78,73 +79,71 @@ class App:
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
         repo = with_failpoints(PostgresJobRepo(self._database), port_failpoints.JOBS)
-        signals = Signals(self._line)
-        self.transitions = transitions = Transitions(self._line)
+        self.roster = Roster(settings.lease_ttl)
+        self.watchers = Watchers(self._line)
+        publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
-        claims = Claims(
-            repo, signals, settings.lease_ttl, metrics, claim_spans(), transitions, self.spared_workers
-        )
+        self.claims = Claims(repo, publisher, self.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
-        self.gate = Gate(switches, interval=tuning.GATE_INTERVAL)
-        self.hub = Hub(claims, self.gate, tick=settings.dispatch_interval, lease_ttl=settings.lease_ttl)
-        self.gate.on_change(self.hub.change_gate)
-        signals.attach(self.hub)
-        signals.on_gate_changed_elsewhere(self.gate.loop.nudge)
+        self.gate = Gate(switches, self.roster, self.claims, interval=tuning.GATE_INTERVAL)
+        self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
+        self.hub = Hub(
+            self.roster, self.claims, self.gate, self.reconciler, self._line, tick=settings.dispatch_interval
+        )
         self.watchdog = Watchdog(
+            repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
+        )
+        leases = Leases(
             repo,
-            signals,
-            interval=settings.watchdog_interval,
-            lease_ttl=settings.lease_ttl,
-            metrics=metrics,
-            transitions=transitions,
+            publisher,
+            self.spared_workers,
+            settings.lease_ttl,
+            # Full disks and locks can keep heartbeats out of a database that answers each tick.
+            failed=self.watchdog.wait_again,
         )
-        # Full disks and locks can keep beats out of a database that answers each tick.
-        claims.on_failed_beats(self.watchdog.wait_again)
-        self.promoter = Promoter(repo, signals, interval=tuning.PROMOTE_INTERVAL)
+        self.promoter = Promoter(repo, publisher, interval=tuning.PROMOTE_INTERVAL)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
-        self.scheduler = Scheduler(
-            schedules, signals, interval=tuning.SCHEDULE_INTERVAL, metrics=metrics, transitions=transitions
-        )
+        self.scheduler = Scheduler(schedules, publisher, interval=tuning.SCHEDULE_INTERVAL)
         self.janitor = Janitor(
             with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
+            publisher,
             _kept(settings.retention),
             interval=tuning.RETENTION_INTERVAL,
-            metrics=metrics,
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=tuning.STATISTICS_INTERVAL)
         self.servers = Servers(
             overview,
             _name(),
-            self.hub.roster.connected,
+            self.roster.connected,
             interval=tuning.SERVERS_INTERVAL,
             sparing=Sparing(_silence(settings), 2 * settings.lease_ttl, settings.lease_ttl),
         )
-        jobs = Jobs(repo, signals, metrics, transitions)
-        self._reconciler = Loop("reconciler", self.hub.reconciler.reconcile, settings.heartbeat_interval)
-        signals.on_unknown_claims(self._check_claims)
+        jobs = Jobs(repo, publisher)
         self.access = access_of(settings, metrics)
-        self.observation = Observation(settings, self._database, self.gate, self.hub.roster, metrics)
+        self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
         self._lines = Lines(metrics)
         answers = Answers()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
-            Producer(Submissions(repo, signals, metrics, transitions, Handover(claims, self.hub))),
+            Producer(Submissions(repo, self.hub, publisher)),
             Consumer(
                 self.hub,
-                claims,
-                Reports(repo, metrics, transitions),
+                self.claims,
+                self.gate,
+                leases,
+                Reports(repo, publisher),
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(jobs, Selections(repo, jobs), PauseControl(switches, self.gate, signals), callers),
-            Planner(Schedules(schedules, signals, metrics, transitions), jobs, callers),
+            Operator(jobs, Selections(repo, jobs), Dispatch(switches, self.gate, publisher), callers),
+            Planner(Schedules(schedules, publisher), jobs, callers),
             Overseer(
                 Topics(overview),
                 Minutes(overview),
                 DeadLetters(PostgresDeadLetterRepo(self._database)),
                 self.servers,
-                transitions,
+                self.watchers,
                 self.gate,
                 answers,
             ),
@@ -178,12 +177,12 @@ class App:
     async def stop(self) -> None:
         """Stop claiming, hand back what was not delivered, let calls under way finish, then let go."""
         self.observation.drain()
-        self.transitions.end_watching()
+        self.watchers.end_watching()
         await self.hub.drain(tuning.STREAM_GOODBYE)
         self._lines.end()
         await self._server.stop(self._settings.drain_timeout.total_seconds())
         # A submit that was under way may have handed a job over to a worker that is gone by now.
-        await self.hub.releases.finish(tuning.STREAM_GOODBYE)
+        await self.claims.finish_releases(tuning.STREAM_GOODBYE)
         for loop in self._loops():
             loop.stop()
         *loops, line = self._tasks
@@ -201,10 +200,6 @@ class App:
             self.access.close()
         await self._database.close()
 
-    def _check_claims(self) -> None:
-        self.hub.reconciler.suspect_all()
-        self._reconciler.nudge()
-
     def read_again(self) -> None:
         """Take over what may change while the server runs: the file of users, and the certificate."""
         if self.certificates is not None:
@@ -220,10 +215,10 @@ class App:
             self.scheduler.loop,
             self.gate.loop,
             self.janitor.loop,
-            self._reconciler,
+            self.reconciler.loop,
             self.statistics.loop,
             self.servers.loop,
-            self.transitions.loop,
+            self.watchers.loop,
             *self.observation.loops,
             *(self.access.loops if self.access is not None else ()),
         )

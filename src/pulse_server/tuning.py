@@ -49,9 +49,9 @@ CLAIM_FAILURES = 4
 CLAIM_PROBES = 20
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
 # job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
-STINT_SECONDS = 0.002
+BURST_SECONDS = 0.002
 # A burst still reaches several workers, should the next job of a fast handler be a slow one.
-STINT_MOST = 50
+BURST_MOST = 50
 # Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
 TOPICS_OF_WORKERS = 150_000
 # A worker of the original contract names no capacity.

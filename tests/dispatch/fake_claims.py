@@ -1,8 +1,9 @@
-"""A stand-in for the claims service, for tests of what the hub asks of it and when."""
+"""A stand-in for Claims, for tests of what the hub asks of it and when."""
 
 import asyncio
 from collections import deque
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.repos.jobs import Slots
@@ -59,9 +60,11 @@ class FakeClaims:
             raise self.look_error
         return {topic for topic in topics if self.lines.get(topic)}
 
-    async def release(self, claims: Sequence[Claim]) -> int:
+    def release_soon(self, claims: Sequence[Claim]) -> None:
         self.released.extend(claims)
-        return len(claims)
+
+    async def finish_releases(self, patience: timedelta) -> None:
+        return
 
     async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
         return set(claims) - self.gone

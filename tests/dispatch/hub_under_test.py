@@ -8,21 +8,45 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, cast
 
+from pulse_server.dispatch.claims import Reconciler
+from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.sessions import Parcel, Session
+from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.sessions import Backlog, Delivery, Session
 from tests.dispatch.fake_claims import FakeClaims
-from tests.fakes.dispatch import an_open_gate
+from tests.fakes.dispatch import InMemoryDispatchRepo
+from tests.fakes.wakeups import FakeWakeupLine
 
 SOON = timedelta(milliseconds=1)
 NEVER = timedelta(hours=1)
 
 
 def a_session(worker_id: str = "w1", *topics: str, capacity: int = 2, speaks_batches: bool = True) -> Session:
-    return Session(worker_id, frozenset(topics or ("mail",)), capacity, speaks_batches=speaks_batches)
+    return Session(
+        worker_id,
+        frozenset(topics or ("mail",)),
+        capacity,
+        speaks_batches=speaks_batches,
+        run_id="",
+        backlog=Backlog(lambda: None),
+    )
 
 
 def a_hub(claims: FakeClaims, tick: timedelta = NEVER) -> Hub:
-    return Hub(cast(Any, claims), an_open_gate(), tick=tick, lease_ttl=timedelta(seconds=30))
+    return HubUnderTest(claims, tick).hub
+
+
+class HubUnderTest:
+    """A hub, its gate, and the switches behind it."""
+
+    def __init__(self, claims: FakeClaims, tick: timedelta = NEVER) -> None:
+        self.claims = claims
+        self.switches = InMemoryDispatchRepo()
+        answering = cast(Any, claims)
+        roster = Roster(timedelta(seconds=30))
+        self.gate = Gate(self.switches, roster, answering, interval=NEVER)
+        reconciler = Reconciler(answering, roster, interval=NEVER)
+        self.hub = Hub(roster, answering, self.gate, reconciler, FakeWakeupLine(), tick=tick)
 
 
 @contextmanager
@@ -35,10 +59,10 @@ def running(hub: Hub) -> Iterator[asyncio.Task[None]]:
         task.cancel()
 
 
-async def next_parcel(parcels: AsyncIterator[Parcel]) -> Parcel:
+async def next_delivery(deliveries: AsyncIterator[Delivery]) -> Delivery:
     async with asyncio.timeout(5):
-        return await anext(parcels)
+        return await anext(deliveries)
 
 
-async def job_ids(parcels: AsyncIterator[Parcel]) -> list[str]:
-    return [job.id for job in (await next_parcel(parcels)).jobs]
+async def job_ids(deliveries: AsyncIterator[Delivery]) -> list[str]:
+    return [job.id for job in (await next_delivery(deliveries)).jobs]

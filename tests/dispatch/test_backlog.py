@@ -1,13 +1,12 @@
 """Payloads that are leased and not yet sent: bounded for each worker and in all."""
 
-from pulse_server.dispatch.backlog import ALL_BYTES, SESSION_BYTES, Backlog
 from pulse_server.dispatch.groups import slots_for
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.sessions import ALL_BYTES, SESSION_BYTES, Backlog, Session
 from tests.dispatch.fake_claims import claimed
 
 
 def a_session(worker_id: str, backlog: Backlog) -> Session:
-    return Session(worker_id, frozenset({"mail"}), 1000, speaks_batches=True, backlog=backlog)
+    return Session(worker_id, frozenset({"mail"}), 1000, speaks_batches=True, run_id="", backlog=backlog)
 
 
 def fill(session: Session, size: int) -> None:
@@ -21,25 +20,25 @@ async def test_session_with_its_share_gets_no_more_until_it_was_sent() -> None:
     fill(session, SESSION_BYTES)
     assert session.free == 0
 
-    parcels = session.parcels()
-    await anext(parcels)
+    deliveries = session.deliveries()
+    await anext(deliveries)
     assert session.free == 0, "it is on its way, and not yet handed over"
     fill(session, 1)
-    await anext(parcels)
+    await anext(deliveries)
 
     assert session.free > 0
     assert woken
 
 
 async def test_claim_asks_for_no_more_bytes_than_its_workers_have_room_for() -> None:
-    session = a_session("w1", Backlog())
+    session = a_session("w1", Backlog(lambda: None))
     fill(session, SESSION_BYTES - 1000)
 
     assert slots_for([session] * 5).most_bytes == 1000
 
 
 async def test_slow_readers_leave_half_of_the_bytes_to_the_rest() -> None:
-    backlog = Backlog()
+    backlog = Backlog(lambda: None)
     slow = [a_session(f"slow-{number}", backlog) for number in range(ALL_BYTES // SESSION_BYTES // 2)]
     for session in slow:
         fill(session, SESSION_BYTES)

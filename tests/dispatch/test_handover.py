@@ -8,19 +8,17 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import Taker
-from pulse_server.service.claims import Claims
-from pulse_server.service.handover import Handover
 from pulse_server.service.submissions import Submissions
-from tests.fakes.dispatch import an_open_gate
+from tests.dispatch.hub_under_test import a_session
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica
-from tests.fakes.store import LEASE, a_job
+from tests.fakes.store import a_job
 
 
 class SlowRepo(InMemoryJobRepo):
@@ -45,16 +43,14 @@ class Server:
     def __init__(self, repo: InMemoryJobRepo | None = None) -> None:
         self.replica = Replica(repo=repo or InMemoryJobRepo())
         self.repo = self.replica.repo
-        claims = Claims(self.repo, self.replica.signals, LEASE)
-        self.hub = Hub(claims, an_open_gate(), tick=timedelta(hours=1), lease_ttl=LEASE)
-        self.replica.signals.attach(self.hub)
-        self.submissions = Submissions(self.repo, self.replica.signals, handover=Handover(claims, self.hub))
+        self.hub = self.replica.hub
+        self.submissions = Submissions(self.repo, self.hub, self.replica.publisher)
 
     async def connect(self, worker_id: str, *topics: str, capacity: int = 2) -> Session:
         """A worker that found nothing to do when it came."""
-        session = Session(worker_id, frozenset(topics or ("email",)), capacity, speaks_batches=True)
-        self.hub.open(session, [])
-        await self.hub._dispatch()
+        session = a_session(worker_id, *topics or ("email",), capacity=capacity)
+        self.hub.connect(session, [])
+        await self.hub._dispatch(Lane())
         return session
 
     def holder(self, job: NewJob) -> str | None:
@@ -68,7 +64,7 @@ def server() -> Server:
 
 async def sent_to(session: Session) -> list[str]:
     async with asyncio.timeout(5):
-        return [job.id for job in (await anext(session.parcels())).jobs]
+        return [job.id for job in (await anext(session.deliveries())).jobs]
 
 
 async def test_job_goes_to_a_waiting_worker_without_a_claim(server: Server) -> None:
@@ -78,8 +74,8 @@ async def test_job_goes_to_a_waiting_worker_without_a_claim(server: Server) -> N
 
     assert await server.submissions.submit([job]) == [Submitted(job.id, False, is_taken=True)]
 
-    parcel = await anext(session.parcels())
-    assert parcel.jobs[0][:9] == (job.id, "email", b"p", 1, 3, 5, {"a": "b"}, None, "w1")
+    delivery = await anext(session.deliveries())
+    assert delivery.jobs[0][:9] == (job.id, "email", b"p", 1, 3, 5, {"a": "b"}, None, "w1")
     assert server.repo.calls == [*before, "hand_over_jobs"]
 
 
@@ -117,7 +113,7 @@ async def test_worker_is_never_handed_more_than_it_can_hold(server: Server) -> N
     session = await server.connect("w1", capacity=2)
 
     await asyncio.gather(*(server.submissions.submit([a_job()]) for _ in range(5)))
-    await server.hub._dispatch()
+    await server.hub._dispatch(Lane())
 
     assert len(session.held) == 2
     assert sum(job.status is JobStatus.RUNNING for job in server.repo.jobs.values()) == 2
@@ -129,20 +125,20 @@ async def test_places_of_a_handover_under_way_are_not_claimed_for() -> None:
     submitting = asyncio.create_task(server.submissions.submit([a_job()]))
     await repo.is_asked.wait()
     await repo.insert_jobs([a_job("email")])
-    server.hub.wake({"email"})
+    server.hub.roster.wake({"email"})
 
-    await server.hub._dispatch()
+    await server.hub._dispatch(Lane())
     assert repo.calls.count("claim_batch") == 1  # when the worker came
     repo.may_answer.set()
     await submitting
-    await server.hub._dispatch()
+    await server.hub._dispatch(Lane())
 
     assert len(session.held) == 1
 
 
 async def test_nothing_is_handed_over_while_others_may_wait(server: Server) -> None:
     await server.connect("w1")
-    server.hub.wake({"email"})
+    server.hub.roster.wake({"email"})
 
     await server.submissions.submit([a_job()])
 
@@ -164,7 +160,7 @@ async def test_job_whose_worker_left_meanwhile_goes_back_with_its_attempt() -> N
     job = a_job()
     submitting = asyncio.create_task(server.submissions.submit([job]))
     await repo.is_asked.wait()
-    server.hub.close(session)
+    server.hub.disconnect(session)
     repo.may_answer.set()
 
     await submitting
@@ -192,7 +188,7 @@ async def test_same_job_twice_in_a_batch_is_handed_over_at_most_once(server: Ser
     job = a_job()
 
     answers = await server.submissions.submit([job, job])
-    await server.hub._dispatch()
+    await server.hub._dispatch(Lane())
 
     assert answers == [Submitted(job.id, False), Submitted(job.id, True)]
     assert await sent_to(session) == [job.id]

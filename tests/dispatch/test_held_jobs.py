@@ -4,30 +4,30 @@ import pytest
 
 from pulse_server.domain.jobs import Claim
 from tests.dispatch.fake_claims import FakeClaims
-from tests.dispatch.hub_under_test import a_hub, a_session, job_ids, next_parcel, running
+from tests.dispatch.hub_under_test import a_hub, a_session, job_ids, next_delivery, running
 
 
 async def test_stop_takes_a_job_out_of_the_line_that_was_not_sent(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session()
-    hub.open(session, [])
+    hub.connect(session, [])
     claims.add_jobs("mail", "job", "other")
     with running(hub):
         await claims.wait_for_calls(1)
-        parcels = session.parcels()
-        hub.stop_claims([Claim("job", "w1", 1)])
-        assert (await next_parcel(parcels)).jobs[0].id == "other"
+        deliveries = session.deliveries()
+        hub.roster.stop_claims([Claim("job", "w1", 1)])
+        assert (await next_delivery(deliveries)).jobs[0].id == "other"
 
 
 async def test_stop_of_another_attempt_is_not_for_this_worker(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=1)
-    hub.open(session, [Claim("job", "w1", 2)])
-    hub.stop_claims([Claim("job", "w1", 1), Claim("job", "w2", 2)])
+    hub.connect(session, [Claim("job", "w1", 2)])
+    hub.roster.stop_claims([Claim("job", "w1", 1), Claim("job", "w2", 2)])
     assert session.held == {"job": 2}
-    hub.stop_claims([Claim("job", "w1", 2)])
+    hub.roster.stop_claims([Claim("job", "w1", 2)])
     assert session.held == {}
-    assert (await next_parcel(session.parcels())).stops == (Claim("job", "w1", 2),)
+    assert (await next_delivery(session.deliveries())).stops == (Claim("job", "w1", 2),)
 
 
 @pytest.mark.parametrize("worker_id", ["w1", ""], ids=["by name", "original contract"])
@@ -36,33 +36,33 @@ async def test_worker_that_let_a_lease_lapse_gets_one_job_at_a_time_until_it_ans
 ) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=3)
-    hub.open(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
-    hub.lapse_claims([Claim("silent", "w1", 1)])
+    hub.connect(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
+    hub.roster.expire_claims([Claim("silent", "w1", 1)])
     assert session.free == 0, "it holds one already"
-    hub.settle([Claim("probe", "w1", 1)])
+    hub.roster.settle([Claim("probe", "w1", 1)])
     assert session.free == 1, "that its job ended elsewhere says nothing about it"
-    hub.open(other := a_session("w2"), [Claim("other", "w2", 1)])
-    hub.answered("w2", [Claim("other", "w2", 1)])
+    hub.connect(other := a_session("w2"), [Claim("other", "w2", 1)])
+    hub.roster.answered("w2", [Claim("other", "w2", 1)])
     assert (session.free, other.free) == (1, 2)
     session.held["again"] = 1
-    hub.answered(worker_id, [])
+    hub.roster.answered(worker_id, [])
     assert session.free == (2 if worker_id else 0)
 
 
 async def test_report_of_the_probe_ends_the_probation_of_an_original_worker(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=3, speaks_batches=False)
-    hub.open(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
-    hub.lapse_claims([Claim("silent", "w1", 1)])
-    hub.answered("", [Claim("probe", None, None)])
+    hub.connect(session, [Claim("silent", "w1", 1), Claim("probe", "w1", 1)])
+    hub.roster.expire_claims([Claim("silent", "w1", 1)])
+    hub.roster.answered("", [Claim("probe", None, None)])
     assert session.free == 3
 
 
 async def test_cancelled_job_puts_nobody_on_probation(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=3)
-    hub.open(session, [Claim("job", "w1", 1)])
-    hub.stop_claims([Claim("job", "w1", 1)])
+    hub.connect(session, [Claim("job", "w1", 1)])
+    hub.roster.stop_claims([Claim("job", "w1", 1)])
     assert session.free == 3
 
 
@@ -70,47 +70,47 @@ async def test_reconcile_frees_the_slot_of_a_job_reported_elsewhere(claims: Fake
     hub = a_hub(claims)
     session = a_session(capacity=2)
     gone, held = Claim("gone", "w1", 1), Claim("held", "w1", 1)
-    hub.open(session, [gone, held])
+    hub.connect(session, [gone, held])
     claims.gone.add(gone)
-    await hub.reconciler.reconcile()
+    await hub._reconciler.reconcile()
     assert session.free == 0, "a claim may be too young for the database to know of its end"
-    await hub.reconciler.reconcile()
+    await hub._reconciler.reconcile()
     assert session.held == {"held": 1}
 
 
 async def test_reconcile_frees_slots_though_two_sessions_count_on_the_job(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     lost, holder = a_session("lost", capacity=1), a_session("holder", capacity=1)
-    hub.open(holder, [Claim("job", "holder", 2)])
-    hub.open(lost, [Claim("job", "lost", 1)])
+    hub.connect(holder, [Claim("job", "holder", 2)])
+    hub.connect(lost, [Claim("job", "lost", 1)])
     claims.gone |= {Claim("job", "lost", 1), Claim("job", "holder", 2)}
-    await hub.reconciler.reconcile()
-    await hub.reconciler.reconcile()
+    await hub._reconciler.reconcile()
+    await hub._reconciler.reconcile()
     assert (lost.free, holder.free) == (1, 1)
 
 
 async def test_report_without_worker_and_attempt_settles_the_job(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=1, speaks_batches=False)
-    hub.open(session, [Claim("job", "w1", 1)])
-    hub.settle([Claim("job", None, None)])
+    hub.connect(session, [Claim("job", "w1", 1)])
+    hub.roster.settle([Claim("job", None, None)])
     assert session.free == 1
 
 
-async def test_original_worker_gets_one_job_per_parcel(claims: FakeClaims) -> None:
+async def test_original_worker_gets_one_job_per_delivery(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=100, speaks_batches=False)
-    hub.open(session, [])
+    hub.connect(session, [])
     claims.add_jobs("mail", "a", "b")
     with running(hub):
-        parcels = session.parcels()
-        assert [await job_ids(parcels), await job_ids(parcels)] == [["a"], ["b"]]
+        deliveries = session.deliveries()
+        assert [await job_ids(deliveries), await job_ids(deliveries)] == [["a"], ["b"]]
 
 
 async def test_resize_counts_for_every_stream_that_names_its_capacity(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     new, old = a_session("w", capacity=1), a_session("w", "image", capacity=100, speaks_batches=False)
-    hub.open(new, [])
-    hub.open(old, [])
-    hub.resize("w", 7)
+    hub.connect(new, [])
+    hub.connect(old, [])
+    hub.roster.resize("w", 7)
     assert (new.capacity, old.capacity) == (7, 100)

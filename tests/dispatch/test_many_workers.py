@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.lanes import Lane
+from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.repos.jobs import Slots
-from pulse_server.service.claims import Claims
-from pulse_server.service.handover import Handover
 from pulse_server.service.submissions import Submissions
-from tests.fakes.dispatch import an_open_gate
+from tests.dispatch.hub_under_test import a_hub, a_session
 from tests.fakes.replica import Replica
-from tests.fakes.store import LEASE, a_job
+from tests.fakes.store import a_job
 
 WORKERS = 1000
 # A handful of workers are compared, several times over, as their room changes.
@@ -42,23 +39,25 @@ class Crowd:
 
     def __init__(self, workers: int = WORKERS, sets: int = WORKERS, capacity: int = 8) -> None:
         self.replica = Replica()
-        self.claims = Claims(self.replica.repo, self.replica.signals, LEASE)
-        self.hub = Hub(self.claims, an_open_gate(), tick=timedelta(hours=1), lease_ttl=LEASE)
-        self.replica.signals.attach(self.hub)
-        self.submissions = Submissions(
-            self.replica.repo, self.replica.signals, handover=Handover(self.claims, self.hub)
-        )
+        self.claims = self.replica.claims
+        self.hub = self.replica.hub
+        self.submissions = Submissions(self.replica.repo, self.hub, self.replica.publisher)
         self.sessions = [
             WatchedSession(
-                f"w{number}", frozenset({"mail", f"own-{number % sets}"}), capacity, speaks_batches=True
+                f"w{number}",
+                frozenset({"mail", f"own-{number % sets}"}),
+                capacity,
+                speaks_batches=True,
+                run_id="",
+                backlog=Backlog(lambda: None),
             )
             for number in range(workers)
         ]
         for session in self.sessions:
-            self.hub.open(session, [])
+            self.hub.connect(session, [])
 
     async def settle(self) -> None:
-        await self.hub._dispatch()
+        await self.hub._dispatch(Lane())
         self.replica.repo.calls.clear()
         WatchedSession.looks = 0
 
@@ -86,8 +85,8 @@ async def test_report_of_one_worker_looks_at_no_other() -> None:
     holder = next(session for session in crowd.sessions if session.held)
     WatchedSession.looks = 0
 
-    crowd.hub.answered(holder.worker_id, [Claim(job.id, holder.worker_id, 1)])
-    await crowd.hub._dispatch()
+    crowd.hub.roster.answered(holder.worker_id, [Claim(job.id, holder.worker_id, 1)])
+    await crowd.hub._dispatch(Lane())
 
     assert WatchedSession.looks <= FEW
 
@@ -98,8 +97,8 @@ async def test_job_that_nobody_was_handed_is_claimed_for_one_group() -> None:
     await crowd.settle()
     await crowd.replica.repo.insert_jobs([a_job("mail")])
 
-    crowd.hub.wake({"mail"})
-    await crowd.hub._dispatch()
+    crowd.hub.roster.wake({"mail"})
+    await crowd.hub._dispatch(Lane())
 
     assert sum(crowd.held()) == 1
     assert crowd.replica.repo.calls == ["insert_jobs", "claim_batch"]
@@ -127,13 +126,13 @@ async def test_batch_fills_every_worker_of_a_crowd() -> None:
 
 async def test_small_group_gets_its_turn_beside_a_large_one_that_never_fills() -> None:
     """Its workers report as fast as they are given jobs, so it always has the most room."""
-    large = Session("large", frozenset({"mail", "own"}), 2000, speaks_batches=True)
-    small = Session("small", frozenset({"mail"}), 5, speaks_batches=True)
+    large = a_session("large", "mail", "own", capacity=2000)
+    small = a_session("small", "mail", capacity=5)
     endless = EndlessClaims()
-    hub = Hub(endless, an_open_gate(), tick=timedelta(hours=1), lease_ttl=LEASE)  # type: ignore[arg-type]
-    endless.hub = hub
-    hub.open(large, [])
-    hub.open(small, [])
+    hub = a_hub(endless)  # type: ignore[arg-type]
+    endless.roster = hub.roster
+    hub.connect(large, [])
+    hub.connect(small, [])
     running = asyncio.create_task(hub.run())
     async with asyncio.timeout(5):
         await endless.small_was_served.wait()
@@ -145,7 +144,7 @@ class EndlessClaims:
 
     def __init__(self) -> None:
         self.small_was_served = asyncio.Event()
-        self.hub: Any = None
+        self.roster: Any = None
         self._number = 0
 
     async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
@@ -154,14 +153,14 @@ class EndlessClaims:
             self.small_was_served.set()
         jobs = [self._next_job(slots.workers[index]) for index in slots.order]
         loop = asyncio.get_running_loop()
-        loop.call_soon(self.hub.settle, [Claim(job.id, "large", 1) for job in jobs])
+        loop.call_soon(self.roster.settle, [Claim(job.id, "large", 1) for job in jobs])
         return jobs
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         return set(topics)
 
-    async def release(self, claims: Sequence[Claim]) -> int:
-        return len(claims)
+    def release_soon(self, claims: Sequence[Claim]) -> None:
+        return
 
     def _next_job(self, worker_id: str) -> ClaimedJob:
         self._number += 1

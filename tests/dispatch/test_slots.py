@@ -17,36 +17,36 @@ def a_group(*sessions: Session) -> Group:
 
 def test_slots_are_dealt_in_rounds_starting_where_most_room_is() -> None:
     group = a_group(a_session("a", capacity=1), a_session("b", capacity=3), a_session("c", capacity=2))
-    slots = slots_for(group.places(most=100))
+    slots = slots_for(group.slots(most=100))
     assert slots.workers == ["b", "c", "a"]
     assert [slots.workers[index] for index in slots.order] == ["b", "c", "a", "b", "c", "b"]
 
 
 def test_worker_with_fast_handlers_gets_its_jobs_in_a_row() -> None:
     fast = a_session("fast", capacity=6)
-    fast.stint = 3
+    fast.burst = 3
     group = a_group(a_session("slow", capacity=4), fast)
-    places = [session.worker_id for session in group.places(most=100)]
+    places = [session.worker_id for session in group.slots(most=100)]
     assert places == ["fast"] * 3 + ["slow"] + ["fast"] * 3 + ["slow"] * 3
 
 
 @pytest.mark.parametrize(
-    ("run_seconds", "stint"), [(1.0, 1), (0.0021, 1), (0.0009, 2), (0.0001, 20), (1e-9, 50)]
+    ("run_seconds", "burst"), [(1.0, 1), (0.0021, 1), (0.0009, 2), (0.0001, 20), (1e-9, 50)]
 )
-async def test_stint_takes_no_longer_than_a_moment(
-    claims: FakeClaims, run_seconds: float, stint: int
+async def test_burst_takes_no_longer_than_a_moment(
+    claims: FakeClaims, run_seconds: float, burst: int
 ) -> None:
     hub = a_hub(claims)
     session = a_session("w")
-    hub.open(session, [])
-    hub.pace("w", run_seconds)
-    assert session.stint == stint
+    hub.connect(session, [])
+    hub.roster.set_pace("w", run_seconds)
+    assert session.burst == burst
 
 
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_slots_are_never_more_than_a_statement_takes(sessions: int) -> None:
     group = a_group(*(a_session(f"w{number}", capacity=1000) for number in range(sessions)))
-    assert len(group.places(most=500)) == 500
+    assert len(group.slots(most=500)) == 500
 
 
 def test_full_and_closing_sessions_have_no_slots() -> None:
@@ -54,10 +54,10 @@ def test_full_and_closing_sessions_have_no_slots() -> None:
     full.held["job"] = 1
     closing.close()
     group = a_group(full, closing)
-    assert group.places(most=100) == []
-    assert not group.has_room
+    assert group.slots(most=100) == []
+    assert not group.has_slots
 
 
 def test_slots_tell_who_can_confirm() -> None:
     group = a_group(a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False))
-    assert slots_for(group.places(most=10)).confirms == [True, False]
+    assert slots_for(group.slots(most=10)).confirms == [True, False]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from typing import Any, cast
 
 import asyncpg
 import pytest
@@ -17,32 +15,17 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
 from tests.dispatch.fake_claims import FakeClaims
+from tests.dispatch.hub_under_test import NEVER, SOON, a_hub, a_session, running
 from tests.eventually import eventually
-from tests.fakes.dispatch import an_open_gate
 from tests.transport.pulse_server_under_test import SECOND, server_under_test
 
-SOON = timedelta(milliseconds=1)
-NEVER = timedelta(hours=1)
 AWAY = Unavailable("The database did not answer. Try again.")
 
 
-def a_hub(claims: FakeClaims, tick: timedelta = SOON) -> Hub:
-    return Hub(cast(Any, claims), an_open_gate(), tick=tick, lease_ttl=timedelta(seconds=30))
-
-
 def a_worker(hub: Hub, topic: str, capacity: int = 10) -> Session:
-    session = Session(f"worker-of-{topic}", frozenset({topic}), capacity, speaks_batches=True)
-    hub.open(session, [])
+    session = a_session(f"worker-of-{topic}", topic, capacity=capacity)
+    hub.connect(session, [])
     return session
-
-
-@contextmanager
-def running(hub: Hub) -> Iterator[None]:
-    task = asyncio.create_task(hub.run())
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 @pytest.fixture
@@ -52,7 +35,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug")], ids=["blip", "bug"])
 async def test_group_whose_claims_fail_stops_no_other(claims: FakeClaims, error: Exception) -> None:
-    hub = a_hub(claims)
+    hub = a_hub(claims, tick=SOON)
     a_worker(hub, "broken", capacity=100)  # the roomiest: its turn comes first
     healthy = a_worker(hub, "mail")
     claims.errors["broken"] = error
@@ -72,7 +55,7 @@ async def test_claim_that_hangs_stops_no_other_group(claims: FakeClaims, impatie
     with running(hub):
         await eventually(lambda: "a" in healthy.held, "the other group got its job")
         claims.add_jobs("mail", "b")
-        hub.wake({"mail"})
+        hub.roster.wake({"mail"})
         await eventually(lambda: "b" in healthy.held, "wake-ups are heard meanwhile")
         assert not slow.held
         claims.held_up["slow"].set()
@@ -82,13 +65,13 @@ async def test_claim_that_hangs_stops_no_other_group(claims: FakeClaims, impatie
 async def test_group_has_one_claim_under_way_however_long_it_takes(
     claims: FakeClaims, impatient: None
 ) -> None:
-    hub = a_hub(claims)
+    hub = a_hub(claims, tick=SOON)
     a_worker(hub, "slow")
     a_worker(hub, "mail")
     claims.held_up["slow"] = asyncio.Event()
     with running(hub):
         await claims.wait_for_calls(10)
-        hub.wake({"slow"})
+        hub.roster.wake({"slow"})
         await claims.wait_for_calls(20)
     assert [topics for topics, _ in claims.claims_made].count(frozenset({"slow"})) == 1
 
@@ -97,7 +80,7 @@ async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others
     claims: FakeClaims, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "CLAIM_REST", timedelta(0))
-    hub = a_hub(claims)
+    hub = a_hub(claims, tick=SOON)
     slow = [f"slow-{number}" for number in range(3 * tuning.CLAIM_LANES)]
     for topic in slow:
         a_worker(hub, topic, capacity=100)
@@ -111,19 +94,19 @@ async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others
             claims.held_up[topic] = asyncio.Event()
         await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + tuning.CLAIM_LANES)
         claims.add_jobs("mail", "a")
-        hub.wake({"mail"})
+        hub.roster.wake({"mail"})
         await eventually(lambda: "a" in healthy.held, "the healthy group got its job")
 
 
 async def test_look_that_fails_leaves_the_claims_alone(claims: FakeClaims) -> None:
-    hub = a_hub(claims)
+    hub = a_hub(claims, tick=SOON)
     mail, image = a_worker(hub, "mail"), a_worker(hub, "image")
     claims.look_error = AWAY
     with running(hub):
         await claims.wait_for_calls(5)
         claims.add_jobs("mail", "a")
         claims.add_jobs("image", "b")
-        hub.wake({"mail"})
+        hub.roster.wake({"mail"})
         await eventually(lambda: "a" in mail.held, "a group that is known to have work gets it")
         await eventually(lambda: "b" in image.held, "one whose wake-up was lost finds out by its own claim")
 
@@ -135,7 +118,7 @@ async def test_database_that_is_away_is_asked_a_few_times_between_two_ticks(clai
     claims.error = AWAY
     with running(hub):
         await claims.wait_for_calls(1 + tuning.CLAIM_FAILURES)
-        hub.wake(None)
+        hub.roster.wake(None)
         for _ in range(100):
             await asyncio.sleep(0)
     assert len(claims.claims_made) == tuning.CLAIM_FAILURES
@@ -145,7 +128,7 @@ async def test_failing_group_is_logged_once_and_when_it_recovers(
     claims: FakeClaims, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    hub = a_hub(claims)
+    hub = a_hub(claims, tick=SOON)
     session = a_worker(hub, "mail")
     claims.add_jobs("mail", "a")
     claims.errors["mail"] = AWAY

@@ -1,13 +1,16 @@
-"""The switches in memory."""
+"""The pause switches in memory, and a roster that records."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
-from pulse_server.service.gate import Gate
+from pulse_server.domain.jobs import Claim
+from tests.fakes.store import LEASE
 
 SINCE = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -43,5 +46,26 @@ class InMemoryDispatchRepo:
             raise Unavailable("The database is away.")
 
 
-def an_open_gate(repo: InMemoryDispatchRepo | None = None) -> Gate:
-    return Gate(repo or InMemoryDispatchRepo(), interval=timedelta(hours=1))
+class RecordingRoster(Roster):
+    """Keeps what it was asked. `has_slots_for` are topics that count as having free slots."""
+
+    def __init__(self, has_slots_for: Collection[str] = ()) -> None:
+        super().__init__(LEASE)
+        self.has_slots_for = set(has_slots_for)
+        self.woken: list[set[str] | None] = []
+        self.stopped: list[Claim] = []
+        self.expired: list[Claim] = []
+
+    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+        self.woken.append(None if topics is None else set(topics))
+        return set(super().wake(topics)) - self.has_slots_for
+
+    def stop_claims(self, claims: Iterable[Claim]) -> None:
+        claims = list(claims)
+        self.stopped.extend(claims)
+        super().stop_claims(claims)
+
+    def expire_claims(self, claims: Iterable[Claim]) -> None:
+        claims = list(claims)
+        self.expired.extend(claims)
+        super().expire_claims(claims)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
-from pulse_server.service.signals import Signals
+from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
+from pulse_server.dispatch.gate import Gate
+from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.watchers import Watchers
+from tests.fakes.dispatch import InMemoryDispatchRepo, RecordingRoster
 from tests.fakes.jobs import InMemoryJobRepo
-from tests.fakes.store import Store
+from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine
-from tests.fakes.wakeups import FakeDispatcher, FakeWakeupLine
+from tests.fakes.wakeups import FakeWakeupLine
+
+NEVER = timedelta(hours=1)
 
 
 @dataclass
 class Replica:
     repo: InMemoryJobRepo = field(default_factory=InMemoryJobRepo)
     line: FakeWakeupLine = field(default_factory=FakeWakeupLine)
-    dispatcher: FakeDispatcher = field(default_factory=FakeDispatcher)
+    roster: RecordingRoster = field(default_factory=RecordingRoster)
 
     def __post_init__(self) -> None:
         self.store = Store(self.repo, InMemoryTimeMachine(self.repo))
-        self.signals = Signals(self.line)
-        self.signals.attach(self.dispatcher)
+        self.metrics = Metrics()
+        self.watchers = Watchers(self.line)
+        self.publisher = Publisher(self.metrics, self.watchers, self.roster, self.line, None)
+        self.spared_workers = SparedWorkers(self.repo, LEASE)
+        self.claims = Claims(self.repo, self.publisher, self.spared_workers, LEASE)
+        self.switches = InMemoryDispatchRepo()
+        self.gate = Gate(self.switches, self.roster, self.claims, interval=NEVER)
+        self.reconciler = Reconciler(self.claims, self.roster, interval=NEVER)
+        self.hub = Hub(self.roster, self.claims, self.gate, self.reconciler, self.line, tick=NEVER)

@@ -1,8 +1,8 @@
-"""The line between replicas, and whoever dispatches, as lists of what they were told."""
+"""The line between servers, as lists of what was announced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.transitions import Transition
@@ -38,23 +38,3 @@ class FakeWakeupLine:
     def deliver(self, wakeup: Wakeup) -> None:
         for heard in self._heard:
             heard(wakeup)
-
-
-class FakeDispatcher:
-    """Keeps what it was asked. `has_room_for` are the topics that a worker here can take."""
-
-    def __init__(self, has_room_for: Collection[str] = ()) -> None:
-        self.has_room_for = set(has_room_for)
-        self.woken: list[set[str] | None] = []
-        self.stopped: list[Claim] = []
-        self.lapsed: list[Claim] = []
-
-    def wake(self, topics: Collection[str] | None) -> Collection[str]:
-        self.woken.append(None if topics is None else set(topics))
-        return set(topics or ()) - self.has_room_for
-
-    def stop_claims(self, claims: Collection[Claim]) -> None:
-        self.stopped.extend(claims)
-
-    def lapse_claims(self, claims: Collection[Claim]) -> None:
-        self.lapsed.extend(claims)

@@ -16,8 +16,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Definition, Schedules
-from pulse_server.service.signals import Signals
-from tests.fakes.wakeups import FakeDispatcher, FakeWakeupLine
+from tests.fakes.replica import Replica
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -55,14 +54,13 @@ def definition(
 class Planning:
     repo: RecordingScheduleRepo
     connection: Connection
-    dispatcher: FakeDispatcher = field(default_factory=FakeDispatcher)
+    replica: Replica = field(default_factory=Replica)
 
     def __post_init__(self) -> None:
-        signals = Signals(FakeWakeupLine())
-        signals.attach(self.dispatcher)
-        self.service = Schedules(self.repo, signals)
+        self.roster = self.replica.roster
+        self.service = Schedules(self.repo, self.replica.publisher)
         self._jobs = PostgresJobRepo(self.repo.database)
-        self.scheduler = Scheduler(self.repo, signals, interval=SECOND)
+        self.scheduler = Scheduler(self.repo, self.replica.publisher, interval=SECOND)
 
     async def now(self) -> datetime:
         return await self.repo.database_now()

@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 import pytest
 
+from pulse_server.dispatch.claims import Claims
 from pulse_server.domain.errors import InvalidTransition, JobLocked
 from pulse_server.domain.jobs import BeatAnswer, JobFilter, ReleaseAnswer
 from pulse_server.domain.status import LIVE, JobStatus
-from pulse_server.service.claims import Claims
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.selections import Selections
 from tests.fakes.jobs import InMemoryJobRepo
@@ -54,7 +55,7 @@ async def test_report_of_a_locked_job_is_put_off_and_the_others_are_taken(
     await store.submit(*[a_job() for _ in range(5)])
     claims = await store.claim(count=5)
     reports = [result(claim) for claim in claims]
-    service = Reports(store.repo)
+    service = Reports(store.repo, Replica().publisher)
 
     async with locked(claims[1].job_id, claims[3].job_id):
         for _ in range(2):  # the second time they are known to be locked
@@ -73,7 +74,7 @@ async def test_report_that_is_too_late_is_refused_though_a_neighbour_is_locked(
     await store.repo.cancel_jobs([stale.job_id], "")
 
     async with locked(held.job_id):
-        answers = await Reports(store.repo).report([success(stale), success(held)])
+        answers = await Reports(store.repo, Replica().publisher).report([success(stale), success(held)])
 
     assert [type(answer) for answer in answers] == [InvalidTransition, JobLocked]
 
@@ -83,23 +84,25 @@ async def test_beat_of_a_locked_job_is_unknown_and_not_lost(store: Store, locked
     first, second, lost = await store.claim(count=3)
     without_attempt = second._replace(attempt=None)
     await store.repo.complete_jobs([lost])
-    claims = Claims(store.repo, Replica().signals, 2 * LEASE)
+    replica = Replica()
+    service = Leases(store.repo, replica.publisher, replica.spared_workers, 2 * LEASE, failed=lambda: None)
     leases = [(await store.job(claim.job_id)).lease_until for claim in (first, second)]
 
     async with locked(second.job_id):
-        answer = await claims.beat([first, second, lost, without_attempt])
+        answer = await service.extend([first, second, lost, without_attempt])
         assert answer == BeatAnswer(lost=[lost], unknown=[second, without_attempt])
 
     beaten = [(await store.job(claim.job_id)).lease_until for claim in (first, second)]
     assert [before != after for before, after in zip(leases, beaten, strict=True)] == [True, False]
-    assert await claims.beat([first, second]) == BeatAnswer([], [])
+    assert await service.extend([first, second]) == BeatAnswer([], [])
 
 
 async def test_release_of_a_locked_job_is_named_and_the_others_go_back(store: Store, locked: Locking) -> None:
     await store.submit(*[a_job() for _ in range(3)])
     first, second, lost = await store.claim(count=3)
     await store.repo.complete_jobs([lost])
-    claims = Claims(store.repo, Replica().signals, LEASE)
+    replica = Replica()
+    claims = Claims(store.repo, replica.publisher, replica.spared_workers, LEASE)
 
     async with locked(second.job_id):
         assert await claims.release([first, second, lost]) == ReleaseAnswer(1, [second])
@@ -111,7 +114,7 @@ async def test_release_of_a_locked_job_is_named_and_the_others_go_back(store: St
 async def test_actions_on_one_locked_job_ask_to_try_again(store: Store, locked: Locking) -> None:
     alive = await store.reach(JobStatus.RUNNING)
     dead = await store.reach(JobStatus.DEAD_LETTERED)
-    jobs = Jobs(store.repo, Replica().signals)
+    jobs = Jobs(store.repo, Replica().publisher)
 
     async with locked(alive, dead):
         for act in (
@@ -133,7 +136,7 @@ async def test_action_on_many_jobs_passes_over_those_that_are_locked_and_ends(
     store: Store, locked: Locking
 ) -> None:
     job_ids = await store.submit(*[a_job() for _ in range(7)])
-    selections = Selections(store.repo, Jobs(store.repo, Replica().signals))
+    selections = Selections(store.repo, Jobs(store.repo, Replica().publisher))
     wanted = JobFilter("email", statuses=LIVE)
 
     changed, locked_ones, token, batches = 0, 0, "", 0
@@ -151,7 +154,7 @@ async def test_action_on_many_jobs_passes_over_those_that_are_locked_and_ends(
 async def test_other_actions_on_many_jobs_count_those_that_are_locked(store: Store, locked: Locking) -> None:
     waiting = await store.submit(a_job("sms"), a_job("sms"))
     dead = [await store.reach(JobStatus.DEAD_LETTERED) for _ in range(2)]
-    selections = Selections(store.repo, Jobs(store.repo, Replica().signals))
+    selections = Selections(store.repo, Jobs(store.repo, Replica().publisher))
     dead_letters = JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED}))
 
     async with locked(waiting[0], dead[0]):

@@ -153,7 +153,8 @@ async def test_bug_is_not_dressed_up_as_an_outage(postgres: Store) -> None:
 
 
 async def test_job_that_cannot_be_stored_is_refused_alone(postgres: Store) -> None:
-    submissions = Submissions(postgres.repo, Replica().signals)
+    replica = Replica()
+    submissions = Submissions(postgres.repo, replica.hub, replica.publisher)
     good = [a_job() for _ in range(6)]
     requests = [[job] for job in good]
     requests[3:3] = [[a_job(priority=2**40)]]

@@ -12,8 +12,7 @@ from pulse_server.domain.jobs import Promotion, Turn
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.service.promoter import Promoter
-from pulse_server.service.signals import Signals
-from tests.fakes.wakeups import FakeWakeupLine
+from tests.fakes.replica import Replica
 from tests.postgres.sessions import Connection
 
 FLOOD = 8 * tuning.PROMOTE_BATCH
@@ -66,7 +65,7 @@ async def test_due_job_waits_for_a_few_statements_whatever_one_topic_has_due(
     await add_waiting(connection, "'later-' || n", topics, "1 hour")
     await add_waiting(connection, "'z-mail'", 1, "-1 ms")
 
-    await Promoter(repo, Signals(FakeWakeupLine()), interval=timedelta(seconds=1)).tick()
+    await Promoter(repo, Replica().publisher, interval=timedelta(seconds=1)).tick()
 
     statements = next(number for number, told in enumerate(repo.promoted, 1) if "z-mail" in told)
     assert statements <= 2 * (1 + topics // tuning.PROMOTE_TOPICS)

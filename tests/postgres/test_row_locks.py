@@ -214,7 +214,7 @@ async def test_schedule_that_is_locked_asks_to_try_again(
     planning: Planning, second_connection: Connection
 ) -> None:
     schedule = await planning.make()
-    service = Schedules(planning.repo, Replica().signals)
+    service = Schedules(planning.repo, Replica().publisher)
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.schedules FOR UPDATE")

@@ -31,7 +31,7 @@ async def test_due_schedule_makes_an_ordinary_job_and_moves_on(planning: Plannin
     moved = await planning.current(schedule)
     assert moved.next_run_at == schedule.next_run_at + HOUR
     assert moved.last_run_at == schedule.next_run_at
-    assert planning.dispatcher.woken == [{"report"}]
+    assert planning.roster.woken == [{"report"}]
 
 
 async def test_nothing_due_fires_nothing_and_wakes_nobody(planning: Planning) -> None:
@@ -39,7 +39,7 @@ async def test_nothing_due_fires_nothing_and_wakes_nobody(planning: Planning) ->
 
     assert await planning.scheduler.tick() is None
     assert await planning.job_ids() == set()
-    assert planning.dispatcher.woken == []
+    assert planning.roster.woken == []
 
 
 async def test_lists_and_the_scheduler_leave_payloads_in_the_database(planning: Planning) -> None:
@@ -121,7 +121,7 @@ async def test_cursor_set_back_by_hand_makes_no_second_job_of_an_occurrence(plan
     first, again = planning.repo.batches
     assert [fired.job_id for fired in first] == [fire_id(schedule.id, schedule.next_run_at)]
     assert [fired.job_id for fired in again] == [None]
-    assert planning.dispatcher.woken == [{"mail"}]
+    assert planning.roster.woken == [{"mail"}]
 
 
 async def test_step_that_is_passed_over_leaves_the_last_run_as_it_was(planning: Planning) -> None:
@@ -132,7 +132,7 @@ async def test_step_that_is_passed_over_leaves_the_last_run_as_it_was(planning: 
     moved = await planning.current(schedule)
     assert (moved.next_run_at, moved.last_run_at) == (schedule.next_run_at + 4 * HOUR, None)
     assert await planning.job_ids() == set()
-    assert planning.dispatcher.woken == []
+    assert planning.roster.woken == []
 
 
 # --- catching up
@@ -307,7 +307,7 @@ async def test_fire_by_hand_makes_a_job_and_leaves_the_timetable_alone(planning:
 
     assert await planning.job_ids(schedule) == {job_id}
     assert await planning.current(schedule) == paused
-    assert planning.dispatcher.woken == [{"mail"}]
+    assert planning.roster.woken == [{"mail"}]
 
 
 # --- intervals below a second

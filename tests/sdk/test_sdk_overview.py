@@ -157,10 +157,10 @@ async def test_watch_begins_with_an_empty_item_and_then_yields_changes(client: p
 async def test_leaving_the_loop_ends_the_watch(server: ServerUnderTest, client: pulse.Pulse) -> None:
     watch = client.watch(topics=["mail"])
     async for _ in watch:
-        assert server.app.transitions.is_watched
+        assert server.app.watchers.is_watched
         break
     await watch.aclose()
-    await eventually(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.watchers.is_watched)
 
 
 async def test_one_topic_is_not_a_list_of_letters(client: pulse.Pulse) -> None:
@@ -178,7 +178,7 @@ async def test_watch_continues_after_a_restart_and_marks_the_interruption(
         watch = client.watch()
         assert await next_of(watch) == pulse.Transitions((), 0, interrupted=False)
         waiting = asyncio.create_task(next_of(watch))
-        await eventually(lambda: bool(first.app.transitions._watchers))
+        await eventually(lambda: bool(first.app.watchers._watchers))
     async with server_under_test(database_dsn, grpc_address=address) as second:
         assert await waiting == pulse.Transitions((), 0, interrupted=True)
         job_id = await second.submit()
@@ -263,7 +263,7 @@ async def test_blocking_watch_yields_until_it_is_left(
     job_id = await server.submit()
 
     assert await watching == job_id
-    await eventually(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.watchers.is_watched)
 
 
 async def test_interrupted_watch_ends_at_the_server_too(
@@ -289,4 +289,4 @@ async def test_interrupted_watch_ends_at_the_server_too(
             assert list(news) == []
 
     await asyncio.get_running_loop().run_in_executor(threads, watch)
-    await eventually(lambda: not server.app.transitions.is_watched)
+    await eventually(lambda: not server.app.watchers.is_watched)

@@ -1,4 +1,4 @@
-"""A server's store, line and dispatcher, in memory."""
+"""A server's store, line, roster and publisher, in memory."""
 
 from __future__ import annotations
 

@@ -58,13 +58,13 @@ def repo(replica: Replica, seconds: Seconds) -> WatchedRetentionRepo:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics(replica: Replica) -> Metrics:
+    return replica.metrics
 
 
 @pytest.fixture
-def janitor(repo: WatchedRetentionRepo, seconds: Seconds, metrics: Metrics) -> Janitor:
-    return Janitor(repo, KEPT, interval=INTERVAL, metrics=metrics, clock=seconds)
+def janitor(repo: WatchedRetentionRepo, seconds: Seconds, replica: Replica) -> Janitor:
+    return Janitor(repo, replica.publisher, KEPT, interval=INTERVAL, clock=seconds)
 
 
 async def add_finished(replica: Replica, *days_ago: int, status: JobStatus = JobStatus.COMPLETED) -> None:
@@ -176,5 +176,5 @@ async def test_pass_tells_once_what_it_deleted_and_counts_it(
 async def test_nothing_is_asked_if_everything_is_kept_for_ever(
     replica: Replica, repo: WatchedRetentionRepo
 ) -> None:
-    assert await Janitor(repo, {}, interval=INTERVAL).tick() == INTERVAL
+    assert await Janitor(repo, replica.publisher, {}, interval=INTERVAL).tick() == INTERVAL
     assert repo.steps == []

@@ -9,14 +9,13 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import JobFilter
 from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 from pulse_server.service.jobs import Jobs
-from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
 
 @pytest.fixture
 def jobs(replica: Replica) -> Jobs:
-    return Jobs(replica.repo, replica.signals)
+    return Jobs(replica.repo, replica.publisher)
 
 
 async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
@@ -47,7 +46,7 @@ async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(replica: 
     job = await jobs.cancel(claim.job_id, "stop")
 
     assert job.status is JobStatus.CANCELED
-    assert replica.dispatcher.stopped == [claim]
+    assert replica.roster.stopped == [claim]
     assert replica.line.ended == [{claim}]
 
 
@@ -55,7 +54,7 @@ async def test_cancel_of_a_waiting_job_stops_nobody(replica: Replica, jobs: Jobs
     (job_id,) = await replica.store.submit(a_job())
 
     assert (await jobs.cancel(job_id, "")).status is JobStatus.CANCELED
-    assert (replica.dispatcher.stopped, replica.line.ended) == ([], [])
+    assert (replica.roster.stopped, replica.line.ended) == ([], [])
 
 
 async def test_second_cancel_answers_like_the_first_and_changes_nothing(replica: Replica, jobs: Jobs) -> None:
@@ -63,7 +62,7 @@ async def test_second_cancel_answers_like_the_first_and_changes_nothing(replica:
     first = await jobs.cancel(claim.job_id, "first")
 
     assert await jobs.cancel(claim.job_id, "second") == first
-    assert replica.dispatcher.stopped == [claim]
+    assert replica.roster.stopped == [claim]
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.DEAD_LETTERED])
@@ -79,7 +78,7 @@ async def test_retry_wakes_dispatch(replica: Replica, jobs: Jobs, status: JobSta
     job_id = await replica.store.reach(status)
 
     assert (await jobs.retry(job_id, 2)).status is JobStatus.PENDING
-    assert replica.dispatcher.woken == [{"email"}]
+    assert replica.roster.woken == [{"email"}]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ async def test_retry_of_any_other_job_is_refused_with_its_status(
 
     with pytest.raises(InvalidTransition, match=f"is {status}"):
         await jobs.retry(job_id, 2)
-    assert replica.dispatcher.woken == []
+    assert replica.roster.woken == []
 
 
 async def test_pages_lead_through_the_whole_list_while_jobs_arrive(replica: Replica, jobs: Jobs) -> None:
@@ -126,7 +125,7 @@ async def test_prioritise_wakes_nobody(replica: Replica, jobs: Jobs) -> None:
     (job_id,) = await replica.store.submit(a_job())
 
     assert (await jobs.prioritize(job_id, 3)).priority == 3
-    assert replica.dispatcher.woken == []
+    assert replica.roster.woken == []
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))
@@ -153,9 +152,8 @@ async def test_job_that_is_not_finished_has_to_be_cancelled_before_it_is_deleted
 
 
 async def test_deletions_are_counted_as_an_operators(replica: Replica) -> None:
-    metrics = Metrics()
-    jobs = Jobs(replica.repo, replica.signals, metrics)
+    jobs = Jobs(replica.repo, replica.publisher)
 
     await jobs.delete(await replica.store.reach(JobStatus.COMPLETED))
 
-    assert metrics.deleted.values == {("COMPLETED", "operator"): 1}
+    assert replica.metrics.deleted.values == {("COMPLETED", "operator"): 1}

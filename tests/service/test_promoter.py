@@ -42,7 +42,7 @@ async def test_sleep_lasts_until_the_next_job_is_due_within_bounds(
 ) -> None:
     replica = Replica(repo=(repo := RepoThatIsNextDue(next_due_in)))
 
-    assert await Promoter(repo, replica.signals, interval=INTERVAL).tick() == sleep
+    assert await Promoter(repo, replica.publisher, interval=INTERVAL).tick() == sleep
 
 
 async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
@@ -50,17 +50,17 @@ async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
     await replica.store.submit(due, later)
     await replica.store.time.make_due(due.id)
 
-    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+    await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
 
-    assert replica.dispatcher.woken == [{"email"}]
+    assert replica.roster.woken == [{"email"}]
 
 
 async def test_nothing_due_wakes_nobody(replica: Replica) -> None:
     await replica.store.submit(a_job(delay=timedelta(hours=1)))
 
-    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+    await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
 
-    assert replica.dispatcher.woken == []
+    assert replica.roster.woken == []
 
 
 async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: 
     ids = await replica.store.submit(*[a_job(delay=timedelta(hours=1)) for _ in range(5)])
     await replica.store.time.make_due(*ids)
 
-    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+    await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
 
     assert replica.repo.calls == ["insert_jobs", "promote_due", "promote_in_turn", "promote_due"]
     assert all(job.ready for job in replica.repo.jobs.values())
@@ -83,14 +83,14 @@ async def test_no_topic_waits_for_all_that_another_has_due(
     ids = await replica.store.submit(*flood, *others)
     await replica.store.time.make_due(*ids)
 
-    await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+    await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()
 
-    assert replica.dispatcher.woken[:2] == [{"flood"}, {"email", "flood"}]
-    assert {"sms"} in replica.dispatcher.woken[2:6]
+    assert replica.roster.woken[:2] == [{"flood"}, {"email", "flood"}]
+    assert {"sms"} in replica.roster.woken[2:6]
 
 
 async def test_outage_is_raised_for_the_loop_to_meet_again(replica: Replica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):
-        await Promoter(replica.repo, replica.signals, interval=INTERVAL).tick()
+        await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()

@@ -13,16 +13,22 @@ from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.reports import Reports
-from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job, failure, success
+
+
+def reports_of(replica: Replica) -> Reports:
+    return Reports(replica.repo, replica.publisher)
 
 
 async def test_success_completes_and_failure_retries(replica: Replica) -> None:
     await replica.store.submit(a_job(), a_job())
     first, second = await replica.store.claim(count=2)
 
-    assert await Reports(replica.repo).report([failure(first), success(second)]) == [None, None]
+    assert await reports_of(replica).report([failure(first), success(second)]) == [
+        None,
+        None,
+    ]
     assert await replica.store.status(first.job_id) is JobStatus.RETRYING
     assert await replica.store.status(second.job_id) is JobStatus.COMPLETED
 
@@ -31,7 +37,7 @@ async def test_dead_letter_is_put_to_those_that_died_alike(replica: Replica) -> 
     await replica.store.submit(*[a_job(max_attempts=1) for _ in range(3)])
     first, second, third = await replica.store.claim(count=3)
 
-    await Reports(replica.repo).report(
+    await reports_of(replica).report(
         [failure(first, "KeyError: 'a'"), failure(second, "KeyError: 'b'"), failure(third, "OSError")]
     )
 
@@ -43,14 +49,14 @@ async def test_results_that_all_count_need_no_look_up(replica: Replica) -> None:
     claim = await replica.store.start()
     replica.repo.calls.clear()
 
-    await Reports(replica.repo).report([success(claim)])
+    await reports_of(replica).report([success(claim)])
 
     assert replica.repo.calls == ["complete_jobs"]
 
 
 @pytest.mark.parametrize("result", [success, failure])
 async def test_repeat_of_a_report_counts(replica: Replica, result: object) -> None:
-    reports = Reports(replica.repo)
+    reports = reports_of(replica)
     claim = await replica.store.start()
     report = result(claim)  # type: ignore[operator]
     await reports.report([report])
@@ -65,17 +71,16 @@ async def test_same_report_twice_in_one_batch_counts_twice(replica: Replica, res
     claim = await replica.store.start()
     report = result(claim)  # type: ignore[operator]
 
-    assert await Reports(replica.repo).report([report, report]) == [None, None]
+    assert await reports_of(replica).report([report, report]) == [None, None]
 
 
 async def test_same_failure_twice_in_one_batch_is_one_in_the_metrics(replica: Replica) -> None:
-    metrics = Metrics()
     report = failure(await replica.store.start(), discard=True)
 
-    await Reports(replica.repo, metrics).report([report, report])
+    await reports_of(replica).report([report, report])
 
-    assert metrics.failed.values == {("email", "discarded"): 1}
-    assert metrics.dead_lettered.values == {("email",): 1}
+    assert replica.metrics.failed.values == {("email", "discarded"): 1}
+    assert replica.metrics.dead_lettered.values == {("email",): 1}
 
 
 async def test_dead_letter_is_logged_without_its_error(
@@ -84,7 +89,7 @@ async def test_dead_letter_is_logged_without_its_error(
     claim = await replica.store.start()
 
     with caplog.at_level(logging.DEBUG):
-        await Reports(replica.repo).report([failure(claim, "card 4711 was refused", discard=True)])
+        await reports_of(replica).report([failure(claim, "card 4711 was refused", discard=True)])
 
     (record,) = caplog.records
     assert record.message == "job_dead_lettered"
@@ -93,7 +98,7 @@ async def test_dead_letter_is_logged_without_its_error(
 
 
 async def test_discard_that_is_repeated_counts(replica: Replica) -> None:
-    reports = Reports(replica.repo)
+    reports = reports_of(replica)
     claim = await replica.store.start()
 
     for _ in range(2):
@@ -101,7 +106,7 @@ async def test_discard_that_is_repeated_counts(replica: Replica) -> None:
 
 
 async def test_other_outcome_for_a_reported_attempt_is_refused(replica: Replica) -> None:
-    reports = Reports(replica.repo)
+    reports = reports_of(replica)
     completed, failed = await replica.store.start(), await replica.store.start()
     await reports.report([success(completed), failure(failed)])
 
@@ -113,7 +118,7 @@ async def test_other_outcome_for_a_reported_attempt_is_refused(replica: Replica)
 async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> None:
     claim = await replica.store.start()
 
-    answers = await Reports(replica.repo).report([failure(claim), success(claim)])
+    answers = await reports_of(replica).report([failure(claim), success(claim)])
 
     assert answers[1] is None
     assert isinstance(answers[0], InvalidTransition)
@@ -123,7 +128,7 @@ async def test_contradiction_in_one_batch_is_settled_once(replica: Replica) -> N
 async def test_unknown_job_is_not_found(replica: Replica) -> None:
     claim = Claim(new_id(), "A", 1)
 
-    (answer,) = await Reports(replica.repo).report([success(claim)])
+    (answer,) = await reports_of(replica).report([success(claim)])
 
     assert isinstance(answer, JobNotFound)
     assert answer.job_id == claim.job_id
@@ -135,14 +140,14 @@ async def test_zombie_is_told_which_attempt_runs(replica: Replica) -> None:
     await replica.repo.reap_expired(1)
     await replica.store.claim_again(zombie.job_id, "B")
 
-    (answer,) = await Reports(replica.repo).report([success(zombie)])
+    (answer,) = await reports_of(replica).report([success(zombie)])
 
     assert isinstance(answer, InvalidTransition)
     assert "attempt 2" in str(answer)
 
 
 async def test_mixture_is_answered_in_order(replica: Replica) -> None:
-    reports = Reports(replica.repo)
+    reports = reports_of(replica)
     repeated, held, cancelled = [await replica.store.start() for _ in range(3)]
     await reports.report([success(repeated)])
     await replica.repo.cancel_jobs([cancelled.job_id], "")
@@ -162,7 +167,7 @@ async def test_original_contract_may_report_by_job_alone_and_repeat_it(replica: 
     bare = Claim(claim.job_id, None, None)
 
     for _ in range(2):
-        assert await Reports(replica.repo).report([success(bare)]) == [None]
+        assert await reports_of(replica).report([success(bare)]) == [None]
 
 
 async def test_outage_is_raised(replica: Replica) -> None:
@@ -170,7 +175,7 @@ async def test_outage_is_raised(replica: Replica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):
-        await Reports(replica.repo).report([success(claim)])
+        await reports_of(replica).report([success(claim)])
 
 
 async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
@@ -182,7 +187,7 @@ async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
     await replica.repo.cancel_jobs([claims[3].job_id], "")
     replica.repo.calls.clear()
 
-    answers = await Reports(replica.repo).report([success(claim) for claim in claims])
+    answers = await reports_of(replica).report([success(claim) for claim in claims])
 
     assert [answer is None for answer in answers] == [True, True, True, False, True]
     assert replica.repo.calls.count("complete_jobs") == 3

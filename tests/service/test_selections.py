@@ -20,7 +20,7 @@ DEAD = JobFilter(statuses=frozenset({JobStatus.DEAD_LETTERED}))
 
 @pytest.fixture
 def selections(replica: Replica) -> Selections:
-    return Selections(replica.repo, Jobs(replica.repo, replica.signals))
+    return Selections(replica.repo, Jobs(replica.repo, replica.publisher))
 
 
 async def dead_letters(replica: Replica, count: int) -> list[str]:
@@ -114,7 +114,7 @@ async def test_cancel_without_a_status_takes_whatever_is_not_finished(
     for job_id, status in before.items():
         expected = JobStatus.CANCELED if status in LIVE else status
         assert await replica.store.status(job_id) is expected
-    assert len(replica.dispatcher.stopped) == 1  # the worker of the one that ran
+    assert len(replica.roster.stopped) == 1  # the worker of the one that ran
 
 
 async def test_what_came_after_the_count_is_left_alone(replica: Replica, selections: Selections) -> None:
@@ -136,7 +136,7 @@ async def test_retry_wakes_dispatch(replica: Replica, selections: Selections) ->
 
     await selections.retry(DEAD, 2, limit=9, token="")
 
-    assert replica.dispatcher.woken == [{"email"}]
+    assert replica.roster.woken == [{"email"}]
 
 
 @pytest.mark.parametrize("status", [None, *sorted(LIVE), JobStatus.COMPLETED])

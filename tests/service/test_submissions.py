@@ -33,52 +33,56 @@ class SlowRepo(InMemoryJobRepo):
         return await super().insert_jobs(jobs)
 
 
+def submissions_of(replica: Replica) -> Submissions:
+    return Submissions(replica.repo, replica.hub, replica.publisher)
+
+
 async def test_submitted_jobs_are_in_the_store(replica: Replica) -> None:
     jobs = [a_job(), a_job()]
 
-    answers = await Submissions(replica.repo, replica.signals).submit(jobs)
+    answers = await submissions_of(replica).submit(jobs)
 
     assert answers == [Submitted(job.id, False) for job in jobs]
     assert set(replica.repo.jobs) == {job.id for job in jobs}
 
 
 async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: Replica) -> None:
-    await Submissions(replica.repo, replica.signals).submit([a_job("email"), a_job("sms"), a_job("email")])
+    await submissions_of(replica).submit([a_job("email"), a_job("sms"), a_job("email")])
 
-    assert replica.dispatcher.woken == [{"email", "sms"}]
+    assert replica.roster.woken == [{"email", "sms"}]
 
 
 async def test_repeated_submit_wakes_dispatch_again(replica: Replica) -> None:
     """Who stored the job the first time may have died before it woke anybody."""
     job = a_job()
     for _ in range(2):
-        await Submissions(replica.repo, replica.signals).submit([job])
+        await submissions_of(replica).submit([job])
 
-    assert replica.dispatcher.woken == [{"email"}, {"email"}]
+    assert replica.roster.woken == [{"email"}, {"email"}]
 
 
 async def test_dispatch_is_woken_only_after_the_commit() -> None:
     replica = Replica(repo=(repo := SlowRepo()))
-    submitting = asyncio.create_task(Submissions(repo, replica.signals).submit([a_job()]))
+    submitting = asyncio.create_task(submissions_of(replica).submit([a_job()]))
     await repo.is_asked.wait()
 
-    assert replica.dispatcher.woken == []
+    assert replica.roster.woken == []
     repo.may_insert.set()
     await submitting
-    assert replica.dispatcher.woken == [{"email"}]
+    assert replica.roster.woken == [{"email"}]
 
 
 async def test_delayed_jobs_wake_nobody(replica: Replica) -> None:
     jobs = [a_job(delay=timedelta(hours=1)), a_job("sms")]
 
-    await Submissions(replica.repo, replica.signals).submit(jobs)
-    await Submissions(replica.repo, replica.signals).submit([a_job(delay=timedelta(hours=1))])
+    await submissions_of(replica).submit(jobs)
+    await submissions_of(replica).submit([a_job(delay=timedelta(hours=1))])
 
-    assert replica.dispatcher.woken == [{"sms"}]
+    assert replica.roster.woken == [{"sms"}]
 
 
 async def test_each_job_is_answered_for_itself(replica: Replica) -> None:
-    submissions = Submissions(replica.repo, replica.signals)
+    submissions = submissions_of(replica)
     taken = a_job()
     await submissions.submit([taken])
     fresh = a_job()
@@ -94,8 +98,8 @@ async def test_outage_is_raised_and_wakes_nobody(replica: Replica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):
-        await Submissions(replica.repo, replica.signals).submit([a_job()])
-    assert replica.dispatcher.woken == []
+        await submissions_of(replica).submit([a_job()])
+    assert replica.roster.woken == []
 
 
 async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
@@ -106,20 +110,20 @@ async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
     repo.may_insert.set()
     jobs = [a_job() for _ in range(25)]
 
-    answers = await Submissions(repo, replica.signals).submit(jobs)
+    answers = await submissions_of(replica).submit(jobs)
 
     assert answers == [Submitted(job.id, False) for job in jobs]
     assert repo.batches == [10, 10, 5]
 
 
 async def test_nothing_is_submitted_for_nothing(replica: Replica) -> None:
-    assert await Submissions(replica.repo, replica.signals).submit([]) == []
+    assert await submissions_of(replica).submit([]) == []
     assert replica.repo.calls == []
 
 
 async def test_job_with_a_start_time_wakes_dispatch_for_only_the_database_knows_whether_it_has_come(
     replica: Replica,
 ) -> None:
-    await Submissions(replica.repo, replica.signals).submit([a_job(run_at=datetime(2001, 1, 1, tzinfo=UTC))])
+    await submissions_of(replica).submit([a_job(run_at=datetime(2001, 1, 1, tzinfo=UTC))])
 
-    assert replica.dispatcher.woken == [{"email"}]
+    assert replica.roster.woken == [{"email"}]

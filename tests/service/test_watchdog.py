@@ -10,7 +10,7 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.status import JobStatus
-from pulse_server.service.claims import Claims
+from pulse_server.service.leases import Leases
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
@@ -28,7 +28,7 @@ def seconds() -> Seconds:
 def watchdog(replica: Replica, seconds: Seconds) -> Watchdog:
     return Watchdog(
         replica.repo,
-        replica.signals,
+        replica.publisher,
         interval=timedelta(seconds=INTERVAL),
         lease_ttl=timedelta(seconds=TTL),
         clock=seconds,
@@ -63,7 +63,7 @@ async def test_patience_at_the_start_does_not_depend_on_the_clocks_zero(
 ) -> None:
     watchdog = Watchdog(
         replica.repo,
-        replica.signals,
+        replica.publisher,
         interval=timedelta(seconds=INTERVAL),
         lease_ttl=timedelta(seconds=TTL),
         clock=(seconds := Seconds(start)),
@@ -126,13 +126,18 @@ async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
 async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
     replica: Replica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
-    claims = Claims(replica.repo, replica.signals, timedelta(seconds=TTL))
-    claims.on_failed_beats(watchdog.wait_again)
+    leases = Leases(
+        replica.repo,
+        replica.publisher,
+        replica.spared_workers,
+        timedelta(seconds=TTL),
+        failed=watchdog.wait_again,
+    )
     claim = await replica.store.start()
     await tick_for(watchdog, seconds, TTL)
     replica.repo.is_away = True
     with pytest.raises(Unavailable):
-        await claims.beat([claim])
+        await leases.extend([claim])
     replica.repo.is_away = False
 
     await _reap_nothing_for_a_lease(replica, watchdog, seconds)
@@ -188,7 +193,7 @@ async def test_ended_claims_are_told_to_dispatch_and_to_the_other_replicas(
 
     await tick_for(watchdog, seconds, TTL)
 
-    assert replica.dispatcher.lapsed == [claim]
+    assert replica.roster.expired == [claim]
     assert replica.line.lapsed == [{claim}]
     assert await replica.repo.current_claims([healthy]) == {healthy}
 
@@ -200,7 +205,7 @@ async def test_nothing_to_reap_is_nothing_to_tell(
 
     await tick_for(watchdog, seconds, TTL)
 
-    assert (replica.dispatcher.lapsed, replica.line.lapsed) == ([], [])
+    assert (replica.roster.expired, replica.line.lapsed) == ([], [])
 
 
 async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_after_an_outage(

@@ -5,10 +5,9 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.service.gate import Gate
 from pulse_server.service.readiness import Readiness
 from tests.fakes.clock import Seconds
-from tests.fakes.dispatch import InMemoryDispatchRepo
+from tests.fakes.replica import Replica
 
 SECOND = timedelta(seconds=1)
 
@@ -22,7 +21,7 @@ class Probed:
         self.schema_error: Exception | None = None
         self.pings = 0
         self.schema_checks = 0
-        self.gate = Gate(InMemoryDispatchRepo(), interval=SECOND)
+        self.gate = Replica().gate
         self.readiness = Readiness(
             self._ping,
             self._check_schema,

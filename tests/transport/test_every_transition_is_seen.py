@@ -1,8 +1,9 @@
-"""Each arrow of docs/job-lifecycle.md, and each way in which a schedule makes a job, as a watcher sees it."""
+"""Each arrow of docs/job-lifecycle.md reaches the watchers, the metrics and dispatch."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.transport.publications import Publications
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
 from tests.transport.watching import Watching
@@ -178,16 +180,61 @@ def test_every_arrow_is_staged() -> None:
     }
 
 
+# What the publisher calls on the roster, so that dispatch acts on the arrow. The others need no action: a
+# claim takes what is there, and the slot of a reported job is free as soon as the report arrives.
+WAKES = {
+    "insert_jobs": "wake",
+    "fire_schedules": "wake",
+    "fire_now": "wake",
+    "release_jobs": "wake",
+    "retry_jobs": "wake",
+    "reap_expired": "expire_claims",
+}
+WAKES_BY_ARROW = {
+    ("(new)", "PENDING", "hand_over_jobs"): "wake",
+    ("RUNNING", "CANCELED", "cancel_jobs"): "stop_claims",
+    # Their waits are over: they were promoted.
+    ("RETRYING", "RUNNING", "claim_batch"): "wake",
+    ("RETRYING", "RUNNING", "claim_across_topics"): "wake",
+}
+
+
 @pytest.mark.parametrize("staged", STAGED, ids=lambda arrow: "-".join(arrow))
-async def test_transition_is_seen(server: ServerUnderTest, staged: tuple[str, str, str]) -> None:
-    before, after, _ = staged
+async def test_transition_is_seen_by_watchers_metrics_and_dispatch(
+    server: ServerUnderTest, staged: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after, section = staged
+    published = Publications(server.app, monkeypatch)
     async with Watching(server.stub) as watching, server.worker("w1", capacity=1) as worker:
         await STAGED[staged](server, worker)
         lives: dict[str, list[str]] = {}
+        seen: Counter[str] = Counter()
         tail = [after] if before == "(new)" else [before, after]
-        while not any(life[-len(tail) :] == tail for life in lives.values()):
+        is_seen = False
+        # What is counted and not seen yet is on its way to the watcher.
+        while not is_seen or seen != published.counted():
             (change,) = await watching.see(1)
-            lives.setdefault(change.job_id, []).append(change.status)
+            life = lives.setdefault(change.job_id, [])
+            life.append(change.status)
+            is_seen = is_seen or life[-len(tail) :] == tail
+            seen[change.status] += 1
+    wakes = WAKES_BY_ARROW.get(staged) or WAKES.get(section)
+    assert wakes is None or wakes in published.woken
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "DEAD_LETTERED", "CANCELED"])
+async def test_deletion_is_counted(server: ServerUnderTest, status: str) -> None:
+    job_id = await server.submit("mail")
+    async with server.worker("w1", capacity=1) as worker:
+        job = await worker.take_one()
+        if status == "COMPLETED":
+            await worker.complete(job)
+        elif status == "DEAD_LETTERED":
+            await worker.fail(job, discard=True)
+        else:
+            await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
+        await server.stub.DeleteJob(pb.DeleteJobRequest(job_id=job_id))
+    assert server.app.metrics.deleted.values == {(status, "operator"): 1}
 
 
 async def schedule(server: ServerUnderTest, topic: str = "mail") -> str:

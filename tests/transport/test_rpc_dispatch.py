@@ -183,7 +183,7 @@ async def test_claim_sees_the_switch_though_the_replica_believes_itself_open(
     """The statement that claims looks for itself."""
     await believe_in_an_open_gate(server, monkeypatch)
     claimed: asyncio.Queue[int] = asyncio.Queue()
-    claims = server.app.hub._claims
+    claims = server.app.claims
     really_claim = claims.claim
 
     async def claim(topics: Any, slots: Any) -> Any:

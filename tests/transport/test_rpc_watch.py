@@ -103,9 +103,7 @@ async def test_nothing_is_made_up_while_nobody_watches(
     announced: list[Wakeup] = []
     announce = server.app._line.announce
     monkeypatch.setattr(server.app._line, "announce", lambda news: (announced.append(news), announce(news)))
-    monkeypatch.setattr("pulse_server.service.submissions.changed", lambda *_: pytest.fail("made up"))
-    monkeypatch.setattr("pulse_server.service.claims.changed", lambda *_: pytest.fail("made up"))
-    monkeypatch.setattr("pulse_server.service.reports.changed", lambda *_: pytest.fail("made up"))
+    monkeypatch.setattr("pulse_server.dispatch.publisher.transition", lambda *_, **__: pytest.fail("made up"))
     async with server.worker() as worker:
         await server.submit_many(20)
         await worker.complete(*await worker.take(10))
@@ -119,7 +117,7 @@ async def test_watcher_that_does_not_read_holds_nobody_up_and_is_told_what_it_mi
 ) -> None:
     monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 10)
     async with Watching(server.stub) as watching:
-        (watcher,) = server.app.transitions._watchers
+        (watcher,) = server.app.watchers._watchers
         await server.submit_many(500)
         assert len(watcher._unread) <= 10
         seen = await watching.see(10)
@@ -214,7 +212,7 @@ async def test_other_server_stops_telling_when_nobody_watches_any_more(
     monkeypatch.setattr(tuning, "WATCH_INTEREST", 0.1 * SECOND)
     async with Watching(here.stub):
         await told_of_watchers(there)
-    await eventually(lambda: not there.app.transitions.is_watched)
+    await eventually(lambda: not there.app.watchers.is_watched)
 
 
 async def test_watcher_that_leaves_while_it_is_told_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.dispatch.demand import Topic
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.limits import MAX_TOPICS_PER_WORKER
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -25,21 +25,21 @@ def a_session(number: int, *, set_number: int | None = None, count: int = MAX_TO
     """A worker with topics of its own, or with those of a set that others have."""
     owner = number if set_number is None else set_number
     topics = frozenset(f"{'t' * 200}-{owner}-{topic}" for topic in range(count))
-    return Session(f"w{number}", topics, 10, speaks_batches=True)
+    return Session(f"w{number}", topics, 10, speaks_batches=True, run_id="", backlog=Backlog(lambda: None))
 
 
 async def test_topics_of_all_workers_together_are_bounded() -> None:
     roster = a_roster()
     sessions = [a_session(number) for number in range(FULL)]
     for session in sessions:
-        roster.enter(session, [])
+        roster.add(session, [])
 
     with pytest.raises(ResourceExhausted, match="share the same topics, name fewer, or connect to another"):
-        roster.enter(a_session(FULL, count=1), [])
+        roster.add(a_session(FULL, count=1), [])
     assert len(roster.sessions) == FULL
 
-    roster.leave(sessions[0])
-    roster.enter(a_session(FULL), [])
+    roster.remove(sessions[0])
+    roster.add(a_session(FULL), [])
     assert len(roster.sessions) == FULL
 
 
@@ -47,7 +47,7 @@ async def test_workers_that_share_their_topics_count_once() -> None:
     roster = a_roster()
 
     for number in range(2 * FULL):
-        roster.enter(a_session(number, set_number=0), [])
+        roster.add(a_session(number, set_number=0), [])
 
     (group,) = roster.groups
     assert len(group.sessions) == 2 * FULL
@@ -59,10 +59,10 @@ async def test_worker_that_comes_back_is_let_in_however_full_the_server_is(
 ) -> None:
     monkeypatch.setattr(tuning, "TOPICS_OF_WORKERS", 10)
     roster = a_roster()
-    roster.enter(a_session(1, count=10), [])
+    roster.add(a_session(1, count=10), [])
 
-    roster.enter(a_session(1, count=10), [])
-    roster.enter(a_session(1, count=10), [])
+    roster.add(a_session(1, count=10), [])
+    roster.add(a_session(1, count=10), [])
 
     assert len(roster.sessions) == 1
 
@@ -71,10 +71,10 @@ async def test_refused_worker_changes_nothing_for_its_stream_before(monkeypatch:
     monkeypatch.setattr(tuning, "TOPICS_OF_WORKERS", 10)
     roster = a_roster()
     before = a_session(1, count=10)
-    roster.enter(before, [])
+    roster.add(before, [])
 
     with pytest.raises(ResourceExhausted):
-        roster.enter(a_session(1, count=11), [])
+        roster.add(a_session(1, count=11), [])
 
     assert roster.sessions == [before]
     assert not before.is_closing
@@ -84,7 +84,7 @@ def test_what_is_kept_for_each_topic_has_no_dictionary_of_its_own() -> None:
     topic = Topic()
 
     assert not hasattr(topic, "__dict__")
-    assert not hasattr(topic.with_room, "__dict__")
+    assert not hasattr(topic.groups, "__dict__")
 
 
 async def test_refused_stream_is_answered_with_a_sentence(

@@ -121,10 +121,10 @@ async def test_retry_and_release_here_wake_a_worker_there(
         await there.dispatch_settles()
         await here.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))
         job = await worker.take_one()
-        await there.app.hub.reconciler.reconcile()
+        await there.app.reconciler.reconcile()
         release = pb.ReleaseRequest(worker_id="w1", claims=[claim_of(job)])
         assert (await here.stub.Release(release)).released == 1
-        await there.app.hub.reconciler.reconcile()
+        await there.app.reconciler.reconcile()
         assert (await worker.take_one()).job_id == job_id
 
 
@@ -135,11 +135,11 @@ async def test_report_through_the_other_replica_counts_and_frees_the_slot(
     async with there.worker(capacity=1) as worker:
         await there.submit_many(2)
         job = await worker.take_one()
-        await there.app.hub.reconciler.reconcile()
+        await there.app.reconciler.reconcile()
         report = pb.ReportResultRequest(job_id=job.job_id, success=True, worker_id="w1", attempt=1)
         await here.stub.ReportResult(report)
         assert (await there.get(job.job_id)).status == "COMPLETED"
-        await there.app.hub.reconciler.reconcile()
+        await there.app.reconciler.reconcile()
         assert (await worker.take_one()).job_id != job.job_id
 
 
@@ -178,6 +178,6 @@ async def test_workers_of_two_replicas_get_disjoint_jobs(
     here, there = replicas
     async with here.worker("w1", capacity=50) as first, there.worker("w2", capacity=50) as second:
         ids = await here.submit_many(100)
-        there.app.hub.wake(None)  # a worker with room here keeps the wake-up from the others
+        there.app.roster.wake(None)  # a worker with room here keeps the wake-up from the others
         taken = await asyncio.gather(first.take(50), second.take(50))
     assert sorted(job.job_id for jobs in taken for job in jobs) == sorted(ids)

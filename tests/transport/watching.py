@@ -58,4 +58,4 @@ class Watching:
 
 async def told_of_watchers(server: ServerUnderTest) -> None:
     """Return once the server knows that somebody watches."""
-    await eventually(lambda: server.app.transitions.is_watched)
+    await eventually(lambda: server.app.watchers.is_watched)

@@ -1,8 +1,8 @@
-"""What connected workers want and what may be there for them, by topic. ADR-0044
+"""Demand: the topics that connected workers want, and whether there may be work in them. ADR-0044
 
-A submit has to find a worker that waits for its topic, and dispatch the group that is to claim next, among a
-thousand workers with a thousand sets of topics. Nothing here looks at all of them: sessions say when their
-room may have changed, and only these are filed anew before the next question is answered.
+A submit needs a worker that waits for its topic, and dispatch needs the group that claims next, among a
+thousand workers with a thousand topic sets. Nothing here looks at all of them: sessions record when their
+free slots may have changed, and only those are ranked again before the next question is answered.
 """
 
 from __future__ import annotations
@@ -10,67 +10,66 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import attrgetter
 
-from pulse_server.dispatch.groups import Group
-from pulse_server.dispatch.rooms import COMPARED, Rooms
+from pulse_server.dispatch.groups import COMPARED, Group, Ranking
 from pulse_server.dispatch.sessions import Session
 
-_room = attrgetter("room")
+_free = attrgetter("free")
 
 
 class Topic:
-    """One topic that connected workers want."""
+    """One topic that connected workers want. `groups` has those with free slots."""
 
-    __slots__ = ("may_have_work", "wanted_by", "with_room")
+    __slots__ = ("groups", "may_have_work", "wanted_by")
 
     def __init__(self) -> None:
         self.wanted_by = 0
-        self.with_room: Rooms[Group] = Rooms()
+        self.groups: Ranking[Group] = Ranking()
         self.may_have_work = False
 
 
 class Demand:
     def __init__(self) -> None:
-        # Sessions whose room may have changed. They add themselves.
+        # Sessions whose free slots may have changed. They add themselves.
         self.changed: set[Session] = set()
         self._topics: dict[str, Topic] = {}
         self._group_of: dict[Session, Group] = {}
-        self._room_class: dict[Group, int] = {}
-        # Topics that may have work, and a group with room for it, in the order in which they came.
+        self._rank: dict[Group, int] = {}
+        # Topics that may have work, and a group with free slots for it, in the order in which they came.
         self._due: dict[str, None] = {}
         self._with_work: set[str] = set()
 
-    # --- who is there
+    # --- sessions
 
-    def enter(self, session: Session, group: Group) -> None:
-        """A worker has come. What there is for it is not known, so there may be something."""
+    def add(self, session: Session, group: Group) -> None:
+        """Add a worker. There may be work for it: what there is, is not known yet."""
         if not group.sessions:
-            self._room_class[group] = 0
+            self._rank[group] = 0
             for name in group.topics:
-                self._enter_topic(name)
+                self._add_topic(name)
         group.add(session)
         self._group_of[session] = group
-        session.tell_changes_to(self.changed)
+        session.record_changes_in(self.changed)
         self.changed.add(session)
         self.add_work(group.topics)
 
-    def leave(self, session: Session) -> None:
+    def remove(self, session: Session) -> None:
         group = self._group_of.pop(session)
         self.changed.discard(session)
         group.remove(session)
-        self._file(group)
+        self._rank_again(group)
         if not group.sessions:
-            del self._room_class[group]
+            del self._rank[group]
             for name in group.topics:
-                self._leave_topic(name)
+                self._remove_topic(name)
 
-    def _enter_topic(self, name: str) -> None:
+    def _add_topic(self, name: str) -> None:
         topic = self._topics.setdefault(name, Topic())
         topic.wanted_by += 1
-        if topic.wanted_by == 2:  # how much room the first one has was of no interest before
-            for group in topic.with_room.a_few():
-                topic.with_room.file(group, self._room_class[group])
+        if topic.wanted_by == 2:  # the rank of the first one was not kept up to date before
+            for group in topic.groups.best_few():
+                topic.groups.put(group, self._rank[group])
 
-    def _leave_topic(self, name: str) -> None:
+    def _remove_topic(self, name: str) -> None:
         topic = self._topics[name]
         topic.wanted_by -= 1
         if not topic.wanted_by:
@@ -78,19 +77,19 @@ class Demand:
             self._due.pop(name, None)
             self._with_work.discard(name)
 
-    # --- what there is for them
+    # --- work
 
     def add_work(self, names: Iterable[str] | None) -> None:
-        """There may be jobs in these topics; in all of them if none is named."""
+        """There may be jobs in these topics; None: in all of them."""
         for name in list(self._topics) if names is None else names:
             topic = self._topics.get(name)
             if topic is not None and not topic.may_have_work:
                 topic.may_have_work = True
                 self._with_work.add(name)
-                if topic.with_room:
+                if topic.groups:
                     self._due[name] = None
 
-    def take_work(self, names: Iterable[str]) -> None:
+    def clear_work(self, names: Iterable[str]) -> None:
         """A claim will show what there is in these topics, or they are paused."""
         for name in names:
             topic = self._topics.get(name)
@@ -105,53 +104,53 @@ class Demand:
     # --- questions
 
     def due(self) -> Collection[str]:
-        """The topics that may have work and a worker with room for it."""
+        """The topics that may have work and a worker with free slots."""
         self._update()
         return self._due.keys()
 
-    def with_room(self) -> Collection[str]:
-        """The topics for which a worker has room."""
+    def topics_with_slots(self) -> Collection[str]:
+        """The topics for which a worker has a free slot."""
         self._update()
-        return [name for name, topic in self._topics.items() if topic.with_room]
+        return [name for name, topic in self._topics.items() if topic.groups]
 
-    def has_room_for(self, name: str) -> bool:
+    def has_slots_for(self, name: str) -> bool:
         self._update()
         topic = self._topics.get(name)
-        return topic is not None and bool(topic.with_room)
+        return topic is not None and bool(topic.groups)
 
-    def groups_with_room(self) -> list[Group]:
+    def groups_with_slots(self) -> list[Group]:
         self._update()
-        return [group for group, room_class in self._room_class.items() if room_class]
+        return [group for group, rank in self._rank.items() if rank]
 
-    def roomiest_first(self, name: str) -> Iterator[Group]:
-        """The groups that have room for a topic. Nothing may change while they are looked at."""
+    def best_first(self, name: str) -> Iterator[Group]:
+        """The groups with free slots for a topic. Nothing may change during the iteration."""
         self._update()
         topic = self._topics.get(name)
-        return iter(()) if topic is None else topic.with_room.roomiest_first(_room)
+        return iter(()) if topic is None else topic.groups.best_first(_free)
 
     def idle_first(self, name: str) -> Iterator[Group]:
-        """Those of them for which no work is known. None if too many in a row are about to claim."""
+        """Those of them for which no work is known. Ends if too many in a row are about to claim."""
         topic = self._topics.get(name)
         passed_over = 0
         if topic is None or topic.may_have_work:
             return
-        for group in self.roomiest_first(name):
+        for group in self.best_first(name):
             if not self.has_work_for(group):
                 yield group
             elif (passed_over := passed_over + 1) == COMPARED:
                 return
 
     def next_due(self, names: Iterable[str], may_claim: Callable[[Group], bool]) -> list[Group]:
-        """The groups whose turn it is in these topics, the best of each; of the first few that have one."""
+        """The best group that may claim for each of the first few topics that have one."""
         found: dict[Group, None] = {}
         refused: set[Group] = set()
         topics = 0
         for name in names:
             topic = self._topics.get(name)
-            only = topic.with_room.only if topic is not None else None
+            only = topic.groups.only if topic is not None else None
             if only is not None and only in refused:  # asked before: a group may want a thousand topics
                 continue
-            group = next(filter(may_claim, self.roomiest_first(name)), None)
+            group = next(filter(may_claim, self.best_first(name)), None)
             if group is None and only is not None:
                 refused.add(only)
             if group is not None:
@@ -160,17 +159,17 @@ class Demand:
                     break
         return list(found)
 
-    def had_a_turn(self, group: Group, names: Iterable[str]) -> None:
-        """The group was chosen for these topics: others with as much room come before it the next time."""
+    def move_to_end(self, group: Group, names: Iterable[str]) -> None:
+        """The group was chosen for these topics: others of its rank come first the next time."""
         for name in names:
             topic = self._topics.get(name)
             if topic is not None:
-                topic.with_room.had_a_turn(group)
+                topic.groups.move_to_end(group)
 
-    # --- the books
+    # --- ranks
 
     def look_again(self, sessions: Iterable[Session]) -> None:
-        """The room of these sessions may have changed without their knowing."""
+        """The free slots of these sessions may have changed without a record of it."""
         self.changed.update(session for session in sessions if session in self._group_of)
 
     def _update(self) -> None:
@@ -178,23 +177,23 @@ class Demand:
             session = self.changed.pop()
             group = self._group_of.get(session)
             if group is not None:
-                group.file(session)
-                self._file(group)
+                group.rank_again(session)
+                self._rank_again(group)
 
-    def _file(self, group: Group) -> None:
-        room_class, before = group.room_class, self._room_class[group]
-        if room_class == before:
+    def _rank_again(self, group: Group) -> None:
+        rank, before = group.rank, self._rank[group]
+        if rank == before:
             return
-        self._room_class[group] = room_class
-        # Where it is the only group of a topic, it is of interest only whether there is room. A worker of a
-        # thousand topics changes its room with every message.
-        has_room_as_before = room_class and before
+        self._rank[group] = rank
+        # The only group of a topic needs no exact rank there, only whether it has slots. A worker of a
+        # thousand topics changes its rank with every message.
+        has_slots_as_before = rank and before
         for name in group.topics:
             topic = self._topics[name]
-            if has_room_as_before and topic.wanted_by == 1:
+            if has_slots_as_before and topic.wanted_by == 1:
                 continue
-            topic.with_room.file(group, room_class)
-            if not topic.with_room:
+            topic.groups.put(group, rank)
+            if not topic.groups:
                 self._due.pop(name, None)
             elif topic.may_have_work:
                 self._due.setdefault(name)

@@ -1,108 +1,231 @@
-"""The workers that want the same topics: they share one claim."""
+"""Groups: the workers that want the same topics share one claim. And the free slots in them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from operator import attrgetter
+from typing import Generic, TypeVar
 
-from pulse_server.dispatch.rooms import COMPARED, Rooms, class_of
 from pulse_server.dispatch.sessions import Session
+from pulse_server.domain.jobs import NewJob
 from pulse_server.repos.jobs import CLAIM_BYTES, Slots
+
+Item = TypeVar("Item")
+
+# So many items of the same rank are compared. Up to here the order is exact.
+COMPARED = 8
 
 _free = attrgetter("free")
 
 
+class Ranking(Generic[Item]):
+    """Finds the item with the most free slots without a look at all of them. ADR-0044
+
+    An item's rank is the power of two of its free slots. Within a rank the order is that of the last `put`.
+    """
+
+    __slots__ = ("_rank_of", "_ranks")
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, dict[Item, None]] = {}
+        self._rank_of: dict[Item, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rank_of)
+
+    @property
+    def highest(self) -> int:
+        """The highest rank; 0 if no item has a free slot."""
+        return max(self._ranks, default=0)
+
+    @property
+    def only(self) -> Item | None:
+        """The item with free slots, if there is no other."""
+        return next(iter(self._rank_of)) if len(self._rank_of) == 1 else None
+
+    def put(self, item: Item, rank: int) -> None:
+        """Put the item at the end of its rank. Rank 0: no free slot."""
+        if rank == self._rank_of.get(item, 0) and len(self._rank_of) < 2:
+            return
+        self.remove(item)
+        if rank:
+            self._rank_of[item] = rank
+            self._ranks.setdefault(rank, {})[item] = None
+
+    def remove(self, item: Item) -> None:
+        if (rank := self._rank_of.pop(item, 0)) == 0:
+            return
+        members = self._ranks[rank]
+        del members[item]
+        if not members:
+            del self._ranks[rank]
+
+    def move_to_end(self, item: Item) -> None:
+        """Let the others of its rank come first."""
+        self.put(item, self._rank_of.get(item, 0))
+
+    def best_few(self) -> list[Item]:
+        """The first COMPARED items of the highest rank."""
+        return list(islice(self._ranks[self.highest], COMPARED)) if self._ranks else []
+
+    def best_first(self, free: Callable[[Item], int]) -> Iterator[Item]:
+        """All items, lazily. Nothing may be put meanwhile."""
+        if len(self._rank_of) == 1:
+            yield from self._rank_of
+            return
+        for rank in sorted(self._ranks, reverse=True):
+            members = iter(self._ranks[rank])
+            while compared := list(islice(members, COMPARED)):
+                yield from sorted(compared, key=free, reverse=True)
+
+
+def _rank(free: int) -> int:
+    """1, 2 to 3, 4 to 7, 8 to 15: within a rank none has twice as many free slots as another."""
+    return free.bit_length()
+
+
 class Group:
-    """The sessions that want the same topics, and what became of their last claims."""
+    """The sessions that want the same topics, and the failures of their last claims."""
 
     def __init__(self, topics: frozenset[str]) -> None:
         self.topics = topics
         self.sessions: dict[Session, None] = {}
-        self._rooms: Rooms[Session] = Rooms()
+        self._ranking: Ranking[Session] = Ranking()
         self.is_claiming = False
-        # Claims that failed in a row, and until when the group rests for it, on the loop's clock.
+        # Claims that failed in a row, and until when the next one waits, on the loop's clock.
         self.failures = 0
         self.rests_until = 0.0
 
     def add(self, session: Session) -> None:
         self.sessions[session] = None
-        self.file(session)
+        self.rank_again(session)
 
     def remove(self, session: Session) -> None:
         del self.sessions[session]
-        self._rooms.remove(session)
+        self._ranking.remove(session)
 
-    def file(self, session: Session) -> None:
-        """The session's room may have changed."""
-        self._rooms.file(session, class_of(session.free))
-
-    @property
-    def has_room(self) -> bool:
-        return bool(self._rooms)
+    def rank_again(self, session: Session) -> None:
+        """The session's free slots may have changed."""
+        self._ranking.put(session, _rank(session.free))
 
     @property
-    def room_class(self) -> int:
-        """About how much room there is in the worker that has the most."""
-        return self._rooms.largest
+    def has_slots(self) -> bool:
+        return bool(self._ranking)
 
     @property
-    def room(self) -> int:
-        """For how many jobs there is room in the worker that has the most."""
-        return max((session.free for session in self._rooms.a_few()), default=0)
+    def rank(self) -> int:
+        """The rank of the worker with the most free slots."""
+        return self._ranking.highest
 
-    def places(self, most: int) -> list[Session]:
-        """Room for jobs, one entry each, dealt out in rounds, so that few jobs spread over many workers.
+    @property
+    def free(self) -> int:
+        """The free slots of the worker that has the most."""
+        return max((session.free for session in self._ranking.best_few()), default=0)
 
-        In each round a worker gets a stint: one job, or as many as its handlers do in no time.
+    def slots(self, most: int) -> list[Session]:
+        """Free slots, one entry each, dealt in rounds, so that few jobs spread over many workers.
+
+        In each round a worker gets one burst: one job, or as many as its handlers run within a moment.
         """
-        rooms = self._enough_rooms(most)
-        places: list[Session] = []
-        while rooms and len(places) < most:
-            left = []
-            for free, session in rooms:
-                stint = session.stint
-                places += [session] * min(free, stint)
-                if free > stint:
-                    left.append((free - stint, session))
-            rooms = left
-        return places[:most]
+        left = self._enough_sessions(most)
+        slots: list[Session] = []
+        while left and len(slots) < most:
+            rest = []
+            for free, session in left:
+                burst = session.burst
+                slots += [session] * min(free, burst)
+                if free > burst:
+                    rest.append((free - burst, session))
+            left = rest
+        return slots[:most]
 
-    def _enough_rooms(self, most: int) -> list[tuple[int, Session]]:
-        """The roomiest workers, roomiest first: as many as get a job in the first round."""
-        rooms: list[tuple[int, Session]] = []
+    def _enough_sessions(self, most: int) -> list[tuple[int, Session]]:
+        """The sessions with the most free slots, best first: as many as get a job in the first round."""
+        found: list[tuple[int, Session]] = []
         dealt = 0
-        for session in self._rooms.roomiest_first(_free):
-            if dealt >= most and len(rooms) >= COMPARED:
+        for session in self._ranking.best_first(_free):
+            if dealt >= most and len(found) >= COMPARED:
                 break
             if free := session.free:
-                rooms.append((free, session))
-                dealt += min(free, session.stint)
-        rooms.sort(key=_most_room, reverse=True)
-        return rooms
+                found.append((free, session))
+                dealt += min(free, session.burst)
+        found.sort(key=_free_of_pair, reverse=True)
+        return found
 
 
-def roomiest_first(groups: Sequence[Group]) -> Sequence[Group]:
-    """The groups in the order of their turns; those whose claims fail come last. Were it the order in which
-    they came, those that want the same topic would get nothing for as long as the first of them can take it
-    all. ADR-0037, ADR-0046"""
+def _free_of_pair(pair: tuple[int, Session]) -> int:
+    return pair[0]
+
+
+def best_first(groups: Sequence[Group]) -> Sequence[Group]:
+    """The groups in the order of their turns; those whose claims fail come last.
+
+    In the order of their arrival, the first group of a topic could take all of its jobs. ADR-0037, ADR-0046
+    """
     return groups if len(groups) < 2 else sorted(groups, key=_turn)
 
 
 def _turn(group: Group) -> tuple[bool, int]:
-    return group.failures > 0, -group.room
+    return group.failures > 0, -group.free
 
 
-def _most_room(room: tuple[int, Session]) -> int:
-    return room[0]
-
-
-def slots_for(places: Sequence[Session]) -> Slots:
-    """The places as a claim asks for them."""
-    sessions = list(dict.fromkeys(places))
+def slots_for(slots: Sequence[Session]) -> Slots:
+    """The free slots in the form that a claim takes."""
+    sessions = list(dict.fromkeys(slots))
     index = {session: number for number, session in enumerate(sessions)}
     return Slots(
         workers=[session.worker_id for session in sessions],
         confirms=[session.speaks_batches for session in sessions],
-        order=[index[session] for session in places],
+        order=[index[session] for session in slots],
         most_bytes=min(CLAIM_BYTES, sum(session.free_bytes for session in sessions)),
     )
+
+
+@contextmanager
+def reserved(slots: Sequence[Session]) -> Iterator[None]:
+    """Keep the slots free of other jobs for the length of the block."""
+    _reserve(slots, 1)
+    try:
+        yield
+    finally:
+        _reserve(slots, -1)
+
+
+def _reserve(slots: Sequence[Session], sign: int) -> None:
+    if len(slots) == 1:  # as for most submits: a Counter would cost more than all the rest
+        slots[0].reserve(sign)
+        return
+    for session, count in Counter(slots).items():
+        session.reserve(sign * count)
+
+
+def find_slots(
+    jobs: Sequence[NewJob], groups_for: Callable[[str], Iterator[Group]]
+) -> tuple[list[Session | None], dict[Group, set[str]]]:
+    """A slot or None for each job, and the groups that were chosen, with the topics they were chosen for.
+
+    A job that starts at once gets a slot in the first group of its topic that has one, the most urgent first.
+    """
+    rests: dict[Group, list[Session]] = {}
+    lines: dict[str, Iterator[Group]] = {}
+    first: dict[str, Group | None] = {}
+    chosen: dict[Group, set[str]] = {}
+    slots: list[Session | None] = [None] * len(jobs)
+    positions = [position for position, job in enumerate(jobs) if job.starts_at_once]
+    for position in sorted(positions, key=lambda position: -jobs[position].priority):
+        topic = jobs[position].topic
+        if topic not in lines:
+            lines[topic] = groups_for(topic)
+            first[topic] = next(lines[topic], None)
+        while (group := first[topic]) is not None:
+            if group not in rests:
+                rests[group] = group.slots(len(jobs))[::-1]
+            if rests[group]:
+                slots[position] = rests[group].pop()
+                chosen.setdefault(group, set()).add(topic)
+                break
+            first[topic] = next(lines[topic], None)
+    return slots, chosen

@@ -1,20 +1,27 @@
-"""Lanes of dispatch: one serves at a time, and one that a slow statement holds up is relieved by another.
+"""Lanes and failures: a claim that is slow or fails holds up its own group only. ADR-0046
 
 While statements are quick there is one lane, and claims run one after the other. A statement that takes
-longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves the others meanwhile. ADR-0046
+longer than CLAIM_PATIENCE keeps its lane until it ends; a further lane serves the other groups meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 
 from pulse_server import tuning
+from pulse_server.dispatch.groups import Group
+from pulse_server.domain.errors import PulseError
+
+log = logging.getLogger(__name__)
+
+_TOPICS_LOGGED = 5
 
 
 class Lane:
-    """One run through the work. It ends with its step once it has been relieved."""
+    """One run of the dispatch loop. Once relieved it ends after its current statement."""
 
     def __init__(self) -> None:
         self.is_relieved = False
@@ -34,13 +41,13 @@ class Lanes:
         return self._tasks is None or self._held_up >= self._most - 1
 
     async def run(self) -> None:
-        """Serve until the lane that serves returns without having been relieved."""
+        """Serve until the serving lane returns without having been relieved."""
         async with asyncio.TaskGroup() as self._tasks:
             self._begin()
 
     @contextmanager
     def step(self, lane: Lane) -> Iterator[None]:
-        """Something that may take long. If it does, another lane takes over."""
+        """Run a statement in the lane. If it is slow, another lane takes over."""
         self._watch(lane)
         try:
             yield
@@ -65,3 +72,69 @@ class Lanes:
         lane.is_relieved = True
         self._held_up += 1
         self._begin()
+
+
+class Failures:
+    """A group whose claim failed waits before the next one, and comes last. Other groups go on."""
+
+    def __init__(self) -> None:
+        self._next_tick = 0.0
+        self._failures_since_tick = 0
+        self._is_probe_failing = False
+        self._probed = 0
+
+    def new_round(self, next_tick: float) -> None:
+        """A tick has come. The next one is at that time of the loop's clock."""
+        self._failures_since_tick = 0
+        self._next_tick = next_tick
+
+    def permits(self, group: Group, *, is_last_lane: bool) -> bool:
+        """Whether a claim for the group may be made now."""
+        if self._failures_since_tick >= tuning.CLAIM_FAILURES:
+            return False
+        if not group.failures:
+            return True
+        return not is_last_lane and asyncio.get_running_loop().time() >= group.rests_until
+
+    def claim_failed(self, group: Group, error: Exception, groups: Collection[Group]) -> None:
+        """Let the group wait. If no other group's claims succeed the database is down: try at each tick."""
+        self._failures_since_tick += 1
+        if not isinstance(error, PulseError):
+            log.error("dispatch_failed", extra={"topics": _some(group.topics)}, exc_info=error)
+        elif not group.failures:
+            log.warning("dispatch_failing", extra={"topics": _some(group.topics), "reason": str(error)})
+        group.failures += 1
+        if any(not other.failures and other.has_slots for other in groups):
+            doubled = tuning.CLAIM_REST * 2 ** min(group.failures - 1, 10)
+            rest = min(doubled, tuning.CLAIM_LONGEST_REST).total_seconds()
+            group.rests_until = asyncio.get_running_loop().time() + rest
+        else:
+            group.rests_until = self._next_tick
+
+    def claim_succeeded(self, group: Group) -> None:
+        self._failures_since_tick = 0
+        if group.failures:
+            log.info("dispatch_recovered", extra={"topics": _some(group.topics)})
+            group.failures = 0
+
+    def probe_failed(self, error: Exception) -> None:
+        if not isinstance(error, PulseError):
+            log.error("dispatch_failed", extra={"topics": []}, exc_info=error)
+        elif not self._is_probe_failing:
+            log.warning("dispatch_failing", extra={"topics": [], "reason": str(error)})
+        self._is_probe_failing = True
+
+    def probe_succeeded(self) -> None:
+        if self._is_probe_failing:
+            log.info("dispatch_recovered", extra={"topics": []})
+        self._is_probe_failing = False
+
+    def next_probes(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """The next groups to probe by a claim, a few at each tick."""
+        first = self._probed % len(groups)
+        self._probed = first + tuning.CLAIM_PROBES
+        return groups[first : first + tuning.CLAIM_PROBES]
+
+
+def _some(topics: Collection[str]) -> list[str]:
+    return sorted(topics)[:_TOPICS_LOGGED]

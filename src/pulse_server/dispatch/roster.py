@@ -1,24 +1,23 @@
-"""Who is connected, who holds what, and what those held who left."""
+"""The roster: the workers that are connected to this server, and the jobs that they hold."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from pulse_server import tuning
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.groups import Group
-from pulse_server.dispatch.holders import Holders
-from pulse_server.dispatch.sessions import Session
+from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.overview import ConnectedWorker
 
 
 class Census(NamedTuple):
-    """The workers of one replica: how many, how many jobs they could hold, how many they do."""
+    """The number of workers on one server, of the jobs they could hold, and of those they hold."""
 
     workers: int
     capacity: int
@@ -26,20 +25,26 @@ class Census(NamedTuple):
 
 
 class Roster:
+    """`wakeup` is set whenever a claim may find something: the hub waits for it."""
+
     def __init__(self, lease_ttl: timedelta) -> None:
         self._lease_ttl = lease_ttl.total_seconds()
         self._groups: dict[frozenset[str], Group] = {}
         # Of all groups together, a topic once for each group that wants it.
         self._topic_count = 0
-        self.demand = Demand()
         self._by_worker: dict[str, list[Session]] = {}
-        self._holders = Holders()
-        self.held_jobs = self._holders.job_ids
-        """The ids of all jobs that some worker holds, as they are at any moment."""
-        self.take_off = self._holders.take_off
-        """Strike a claim from the books. Returns the sessions that held the job by it."""
-        # The last stream of a worker that left with jobs, until it comes back and says what reached it.
-        self._left_with: dict[str, Session] = {}
+        # Nearly always one session per job; two while a worker that lost its lease still holds the job.
+        self._holders: dict[str, tuple[Session, ...]] = {}
+        self.held_jobs = self._holders.keys()
+        """The ids of all jobs that connected workers hold. The view is live."""
+        # The last session of each worker that left with jobs, until it reconnects and names those it has.
+        self._disconnected: dict[str, Session] = {}
+        self.demand = Demand()
+        self.wakeup = asyncio.Event()
+        self.backlog = Backlog(self._backlog_shrunk)
+        self._share = self.backlog.share
+
+    # --- sessions
 
     @property
     def groups(self) -> Collection[Group]:
@@ -52,8 +57,8 @@ class Roster:
     def sessions_of(self, worker_id: str) -> tuple[Session, ...]:
         return tuple(self._by_worker.get(worker_id, ()))
 
-    def enter(self, session: Session, held: Collection[Claim]) -> list[Claim]:
-        """Add a worker with what it says it holds. Returns the claims that were never delivered to it.
+    def add(self, session: Session, held: Collection[Claim]) -> list[Claim]:
+        """Add a worker with the jobs that it holds. Returns the claims that were never delivered to it.
 
         ResourceExhausted, and nothing has changed, if its topics are too many beside those of the others.
         """
@@ -61,23 +66,23 @@ class Roster:
         undelivered = self._replace_older(session, held) if session.speaks_batches else []
         for claim in held:
             session.held[claim.job_id] = claim.attempt or 0
-            self._holders.add(claim.job_id, session)
+            self._add_holder(claim.job_id, session)
         group = self._groups.get(session.topics)
         if group is None:
             group = self._groups[session.topics] = Group(session.topics)
             self._topic_count += len(group.topics)
         session.topics = group.topics  # one set for all of them, which may be a thousand
-        self.demand.enter(session, group)
+        self.demand.add(session, group)
         self._by_worker.setdefault(session.worker_id, []).append(session)
         return undelivered
 
-    def leave(self, session: Session) -> list[Claim]:
-        """Strike a worker off. Returns the claims that never reached it."""
+    def remove(self, session: Session) -> list[Claim]:
+        """Remove a worker. Returns the claims that were never sent to it."""
         session.is_closing = True
         group = self._groups.get(session.topics)
         if group is None or session not in group.sessions:
-            return []  # it was replaced, or never entered
-        self.demand.leave(session)
+            return []  # it was replaced, or never added
+        self.demand.remove(session)
         others = self._by_worker[session.worker_id]
         others.remove(session)
         if not others:
@@ -86,39 +91,28 @@ class Roster:
             del self._groups[session.topics]
             self._topic_count -= len(group.topics)
         for job_id in session.held:
-            self._holders.remove(job_id, session)
+            self._remove_holder(job_id, session)
         undelivered = session.take_undelivered()
         if session.held and session.speaks_batches:
-            self._left_with[session.worker_id] = session
-            # Past its lease the database gives the job back anyway.
-            asyncio.get_running_loop().call_later(self._lease_ttl, self._forget_leaver, session)
+            self._disconnected[session.worker_id] = session
+            # Past its lease the job is reaped anyway.
+            asyncio.get_running_loop().call_later(self._lease_ttl, self._forget_disconnected, session)
         return undelivered
 
-    def assign(self, session: Session, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
-        session.assign(jobs, claimed_at)
-        add = self._holders.add
-        for job in jobs:
-            add(job.id, session)
+    def resize(self, worker_id: str, capacity: int) -> None:
+        """Set the worker's capacity."""
+        for session in self.sessions_of(worker_id):
+            if session.speaks_batches:
+                session.resize(capacity)
+                self.wakeup.set()
 
-    def held_claims(self) -> frozenset[Claim]:
-        return frozenset(
-            Claim(job_id, session.worker_id, attempt)
-            for session in self.sessions
-            for job_id, attempt in session.held.items()
-        )
-
-    def not_among(self, held: Collection[Claim], worker_id: str) -> list[Claim]:
-        """The claims that are on this worker's streams and that it does not say it holds."""
-        named = {claim.job_id for claim in held}
-        return [
-            Claim(job_id, worker_id, attempt)
-            for session in self.sessions_of(worker_id)
-            for job_id, attempt in session.held.items()
-            if session.speaks_batches and job_id not in named
-        ]
+    def set_pace(self, worker_id: str, run_seconds: float) -> None:
+        """Set how long the worker's handlers take on average."""
+        burst = int(tuning.BURST_SECONDS / max(run_seconds, 1e-6))
+        for session in self.sessions_of(worker_id):
+            session.burst = max(1, min(burst, tuning.BURST_MOST))
 
     def census(self) -> Census:
-        """Who is connected to this replica, and with how much."""
         sessions = self.sessions
         return Census(
             workers=len(sessions),
@@ -127,10 +121,10 @@ class Roster:
         )
 
     def connected(self) -> list[ConnectedWorker]:
-        """The workers of this replica, one by one."""
+        """The workers of this server, one by one."""
         workers: list[ConnectedWorker] = []
         for group in self._groups.values():
-            topics = tuple(sorted(group.topics))  # once: its workers may be a thousand, and so may these
+            topics = tuple(sorted(group.topics))  # once: a thousand workers may share a thousand topics
             workers += [
                 ConnectedWorker(session.worker_id, topics, session.capacity, session.connected_at)
                 for session in group.sessions
@@ -145,17 +139,125 @@ class Roster:
                 "topics, name fewer, or connect to another server."
             )
 
+    # --- held jobs
+
+    def assign(self, session: Session, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
+        session.assign(jobs, claimed_at)
+        add = self._add_holder
+        for job in jobs:
+            add(job.id, session)
+
+    def free_slot(self, claim: Claim) -> tuple[Session, ...]:
+        """Free the slot of a claim. Returns the sessions that held the job by it."""
+        job_id = claim.job_id
+        holders = self._holders.get(job_id)
+        if holders is None:
+            return ()
+        found: tuple[Session, ...]
+        if len(holders) == 1 and holders[0].holds(claim):  # nearly always
+            del self._holders[job_id]
+            found = holders
+        else:
+            found = tuple(session for session in holders if session.holds(claim))
+            for session in found:
+                self._remove_holder(job_id, session)
+        for session in found:
+            session.settle(job_id)
+        return found
+
+    def settle(self, claims: Iterable[Claim]) -> None:
+        """Free the slots of these claims."""
+        for claim in claims:
+            if self.free_slot(claim):
+                self.wakeup.set()
+
+    def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
+        """Free the slots of jobs that their worker reported or released, and end its probation."""
+        free_slot = self.free_slot
+        for claim in claims:
+            for session in free_slot(claim):
+                if session.is_on_probation:
+                    session.trust()
+        for session in self.sessions_of(worker_id):
+            session.trust()
+        self.wakeup.set()
+
+    def stop_claims(self, claims: Iterable[Claim]) -> None:
+        """These claims have ended: stop their jobs in the workers that are connected here."""
+        for claim in claims:
+            for session in self.free_slot(claim):
+                session.stop_claim(claim)
+                self.wakeup.set()
+
+    def expire_claims(self, claims: Iterable[Claim]) -> None:
+        """Do the same for claims whose leases expired, and put their workers on probation."""
+        for claim in claims:
+            for session in self.free_slot(claim):
+                session.put_on_probation()
+                session.stop_claim(claim)
+                self.wakeup.set()
+
+    def recall(self, topics: frozenset[str]) -> list[Claim]:
+        """Recall unstarted jobs of these topics; an empty set: all. Returns the claims that were not sent."""
+        recalled = [claim for session in self.sessions for claim in session.recall(topics)]
+        for claim in recalled:
+            self.free_slot(claim)
+        return recalled
+
+    def held_claims(self) -> frozenset[Claim]:
+        return frozenset(
+            Claim(job_id, session.worker_id, attempt)
+            for session in self.sessions
+            for job_id, attempt in session.held.items()
+        )
+
+    def not_among(self, held: Collection[Claim], worker_id: str) -> list[Claim]:
+        """The claims on this worker's sessions that are not among those it names."""
+        named = {claim.job_id for claim in held}
+        return [
+            Claim(job_id, worker_id, attempt)
+            for session in self.sessions_of(worker_id)
+            for job_id, attempt in session.held.items()
+            if session.speaks_batches and job_id not in named
+        ]
+
+    # --- work
+
+    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+        """Have the hub claim from these topics; None: from all. Returns those without a free slot here."""
+        self.demand.add_work(topics)
+        self.wakeup.set()
+        return {topic for topic in topics or () if not self.demand.has_slots_for(topic)}
+
+    def _backlog_shrunk(self) -> None:
+        """Waiting bytes were sent. The share of each worker may have changed."""
+        if self._share != self.backlog.share:
+            self._share = self.backlog.share
+            self.demand.look_again(self.sessions)
+        self.wakeup.set()
+
+    # --- holders
+
+    def _add_holder(self, job_id: str, session: Session) -> None:
+        others = self._holders.get(job_id)
+        self._holders[job_id] = (session,) if others is None else (*others, session)
+
+    def _remove_holder(self, job_id: str, session: Session) -> None:
+        others = tuple(other for other in self._holders.pop(job_id, ()) if other is not session)
+        if others:
+            self._holders[job_id] = others
+
     def _replace_older(self, session: Session, held: Collection[Claim]) -> list[Claim]:
-        """The worker is back on a new stream: what was sent on the old one but is not held never arrived."""
+        """The worker is back on a new stream: jobs of the old one that it does not hold never arrived."""
         undelivered: list[Claim] = []
         for older in self.sessions_of(session.worker_id):
             if older.speaks_batches:
                 older.close()
-                undelivered += self.leave(older)
-        last = self._left_with.pop(session.worker_id, None)
+                undelivered += self.remove(older)
+        last = self._disconnected.pop(session.worker_id, None)
         if last is None or last.run_id != session.run_id:
-            # Another process under the same name: the one before may have died of what it was sent. Given
-            # back, a job that kills its workers would do so for ever. ADR-0005
+            # Another process under the same name: the one before may have died of the jobs it was sent. If
+            # they were released, a job that kills its workers would do so forever. ADR-0005
             return undelivered
         arrived = {claim.job_id for claim in held}
         return undelivered + [
@@ -164,6 +266,6 @@ class Roster:
             if job_id not in arrived
         ]
 
-    def _forget_leaver(self, session: Session) -> None:
-        if self._left_with.get(session.worker_id) is session:
-            del self._left_with[session.worker_id]
+    def _forget_disconnected(self, session: Session) -> None:
+        if self._disconnected.get(session.worker_id) is session:
+            del self._disconnected[session.worker_id]

@@ -1,34 +1,67 @@
-"""One connected worker: what it asks for, what it holds, what waits to be sent to it."""
+"""A session: one connected worker, the jobs it holds, and what waits to be sent to it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse_server import tuning
-from pulse_server.dispatch.backlog import Backlog
 from pulse_server.domain.jobs import Claim, ClaimedJob
+
+# What may wait for one worker: two messages, so that the next is ready when the last has left.
+SESSION_BYTES = 4 * 1024 * 1024
+# What may wait for all workers of this server.
+ALL_BYTES = 64 * 1024 * 1024
+
+
+class Backlog:
+    """Bounds the payloads that are leased and wait to be sent, per worker and in total. ADR-0038
+
+    `shrunk` is called when a worker that had reached its share may get jobs again.
+    """
+
+    def __init__(self, shrunk: Callable[[], object]) -> None:
+        self._shrunk = shrunk
+        self._waiting = 0
+
+    @property
+    def share(self) -> int:
+        """The bytes that may wait for one worker now. Once half of the total is used, a worker with waiting
+        bytes gets nothing more: slow readers leave the other half to the rest."""
+        if self._waiting < ALL_BYTES // 2:
+            return SESSION_BYTES
+        return 1 if self._waiting < ALL_BYTES else 0
+
+    def add(self, count: int) -> None:
+        self._waiting += count
+
+    def remove(self, count: int, *, was_full: bool) -> None:
+        """Count bytes off that were sent or dropped. `was_full`: their worker had reached its share."""
+        is_short = self._waiting >= ALL_BYTES // 2
+        self._waiting -= count
+        if was_full or is_short:
+            self._shrunk()
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """What goes to a worker in one message."""
+class Delivery:
+    """One message to a worker."""
 
     jobs: tuple[ClaimedJob, ...] = ()
     claimed_at: float = 0.0  # of the oldest of the jobs, on the monotonic clock
     stops: tuple[Claim, ...] = ()
-    recalled: frozenset[str] | None = None  # topics whose unstarted jobs are to be released; empty: all
+    recalled: frozenset[str] | None = None  # topics whose unstarted jobs the worker is to release; empty: all
     is_last: bool = False
 
 
 class Session:
     """The server's side of one stream.
 
-    `held` counts every job that is leased to this worker, sent or not; the hub never leases more than
-    `capacity`. A job is undelivered until its message is on its way: from then on the worker may have it.
+    `held` has every job that is leased to this worker, sent or not; the hub never leases more than
+    `capacity`. A job is undelivered until its message is being sent: from then on the worker may have it.
     """
 
     def __init__(
@@ -38,59 +71,60 @@ class Session:
         capacity: int,
         *,
         speaks_batches: bool,
-        run_id: str = "",
-        backlog: Backlog | None = None,
+        run_id: str,
+        backlog: Backlog,
     ) -> None:
         self.worker_id = worker_id
         self.run_id = run_id
         self.topics = topics
         self.capacity = capacity
-        # How many jobs go to this worker in a row, before the next worker's turn (docs/adr/0033).
-        self.stint = 1
+        # How many jobs this worker gets in a row, before the next worker's turn. ADR-0033
+        self.burst = 1
         self.connected_at = datetime.now(UTC)
         # A worker of the original contract takes one job per message and cannot confirm a delivery.
         self.speaks_batches = speaks_batches
         self.held: dict[str, int] = {}
-        # Places for jobs that a statement under way may bring.
+        # Slots kept for jobs that a statement in flight may return.
         self.reserved = 0
-        # Where a session adds itself when its room may have changed.
+        # The set that a session adds itself to when its free slots may have changed.
         self._changed: set[Session] = set()
         self.is_closing = False
         self.is_on_probation = False
-        self._backlog = backlog or Backlog()
-        # Of payloads that wait in the outbox or are on their way.
+        self._backlog = backlog
+        # Payload bytes in the outbox or being sent.
         self._waiting_bytes = 0
         self._outbox: deque[tuple[float, ClaimedJob]] = deque()
-        self._on_its_way: tuple[ClaimedJob, ...] = ()
+        self._sending: tuple[ClaimedJob, ...] = ()
         self._stops: list[Claim] = []
         self._recalled: frozenset[str] | None = None
-        self._something_to_do = asyncio.Event()
+        self._has_news = asyncio.Event()
 
     @property
     def free(self) -> int:
+        """The free slots."""
         if self.is_closing or self._waiting_bytes >= self._backlog.share:
             return 0
-        # Silent past a lease, yet connected: frozen, or its event loop is blocked. Given all it asks for, it
-        # would sit on one batch of jobs after another. One job at a time shows whether it is back.
+        # Its lease expired though it is connected: it is frozen, or its event loop is blocked. With its full
+        # capacity it would hold up batch after batch. One job at a time shows whether it is back.
         capacity = 1 if self.is_on_probation else self.capacity
         return max(0, capacity - len(self.held) - self.reserved)
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes of payloads may be claimed for this worker. It always gets one job, of any size."""
+        """The payload bytes that may be claimed for this worker. It always gets one job, of any size."""
         return max(1, self._backlog.share - self._waiting_bytes)
 
-    def tell_changes_to(self, changed: set[Session]) -> None:
-        """Add this session to the set whenever its room may have changed, from now on."""
+    def record_changes_in(self, changed: set[Session]) -> None:
+        """Add this session to the set whenever its free slots may have changed, from now on."""
         self._changed = changed
 
     def resize(self, capacity: int) -> None:
         self.capacity = capacity
         self._changed.add(self)
 
-    def reserve(self, places: int) -> None:
-        """Keep so many places free for a statement under way; fewer again if the number is negative."""
-        self.reserved += places
+    def reserve(self, slots: int) -> None:
+        """Keep slots free for a statement in flight. A negative number frees them."""
+        self.reserved += slots
         self._changed.add(self)
 
     def put_on_probation(self) -> None:
@@ -109,22 +143,22 @@ class Session:
         self._waiting_bytes += size
         self._backlog.add(size)
         self._outbox.extend([(claimed_at, job) for job in jobs])
-        self._something_to_do.set()
+        self._has_news.set()
 
     def holds(self, claim: Claim) -> bool:
-        """Whether the claim is this worker's. Parts that the original contract leaves out count as equal."""
+        """Whether the claim is this worker's. Parts that the original contract omits count as equal."""
         job_id, worker_id, attempt = claim
         return (worker_id == self.worker_id or worker_id is None) and (
             attempt == self.held.get(job_id) or attempt is None
         )
 
     def settle(self, job_id: str) -> None:
-        """The worker is done with this job, one way or another."""
+        """Free the slot of this job."""
         self.held.pop(job_id, None)
         self._changed.add(self)
 
     def stop_claim(self, claim: Claim) -> None:
-        """The claim has ended: take the job out of the line, or have the worker told."""
+        """The claim has ended: drop the job from the outbox, or notify the worker."""
         self.settle(claim.job_id)
         for entry in self._outbox:
             if entry[1].id == claim.job_id and entry[1].attempt == claim.attempt:
@@ -132,32 +166,32 @@ class Session:
                 self._count_off((entry[1],))
                 return
         self._stops.append(claim)
-        self._something_to_do.set()
+        self._has_news.set()
 
     def recall(self, topics: frozenset[str]) -> list[Claim]:
-        """Have the worker release what it has not started of these topics; of all if there are none.
+        """Ask the worker to release the jobs of these topics that it has not started; an empty set: all.
 
         Returns the claims that were not sent yet.
         """
         if self.speaks_batches:
             is_all = not topics or (self._recalled is not None and not self._recalled)
             self._recalled = frozenset() if is_all else topics | (self._recalled or frozenset())
-            self._something_to_do.set()
+            self._has_news.set()
         return self._take_out([job for _, job in self._outbox if not topics or job.topic in topics])
 
     def close(self) -> None:
-        """Send nothing more: end the stream after what is on its way."""
+        """Send nothing more: end the stream after the message that is being sent."""
         self.is_closing = True
         self._changed.add(self)
-        self._something_to_do.set()
+        self._has_news.set()
 
     def take_undelivered(self) -> list[Claim]:
-        """The claims of jobs that were leased to this worker but never sent to it.
+        """Remove and return the claims that were leased to this worker but never sent to it.
 
-        Not those in a message whose sending failed: the worker may have read it. ADR-0043
+        Those in a message whose sending failed are not among them: the worker may have read it. ADR-0043
         """
-        self._count_off(self._on_its_way)
-        self._on_its_way = ()
+        self._count_off(self._sending)
+        self._sending = ()
         return self._take_out([job for _, job in self._outbox])
 
     def _take_out(self, jobs: Collection[ClaimedJob]) -> list[Claim]:
@@ -168,29 +202,29 @@ class Session:
             self.settle(job.id)
         return [Claim(job.id, self.worker_id, job.attempt) for job in jobs]
 
-    async def parcels(self) -> AsyncIterator[Parcel]:
-        """What to send, as it comes up."""
+    async def deliveries(self) -> AsyncIterator[Delivery]:
+        """The messages to send, as there is something to send."""
         while True:
-            if self._on_its_way:
-                self._count_off(self._on_its_way)
-                self._on_its_way = ()
+            if self._sending:
+                self._count_off(self._sending)
+                self._sending = ()
             if self.is_closing:
-                yield Parcel(is_last=True)
+                yield Delivery(is_last=True)
                 return
             if not self._outbox and not self._stops and self._recalled is None:
-                self._something_to_do.clear()
-                await self._something_to_do.wait()
+                self._has_news.clear()
+                await self._has_news.wait()
                 continue
             stops, self._stops = tuple(self._stops), []
             recalled, self._recalled = self._recalled, None
             taken = self._take_jobs()
-            self._on_its_way = tuple([job for _, job in taken])
-            # Not that of the first: a slower statement may bring jobs behind those of a newer one.
+            self._sending = tuple([job for _, job in taken])
+            # Not that of the first: a slower statement may return jobs behind those of a newer one.
             claimed_at = min([since for since, _ in taken], default=0.0)
-            yield Parcel(self._on_its_way, claimed_at, stops, recalled)
+            yield Delivery(self._sending, claimed_at, stops, recalled)
 
     def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
-        """The payloads of these jobs wait no more."""
+        """The payloads of these jobs no longer wait."""
         size = _payload_bytes(jobs)
         was_full = self._waiting_bytes >= self._backlog.share
         self._waiting_bytes -= size
@@ -217,7 +251,7 @@ def _payload_bytes(jobs: Iterable[ClaimedJob]) -> int:
 
 
 def _weight(job: ClaimedJob) -> int:
-    """About how many bytes the job adds to a message. What else it has is bounded and small."""
+    """About how many bytes the job adds to a message. Its other fields are bounded and small."""
     if not job.metadata:
         return len(job.payload)
     return len(job.payload) + sum(

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.repos.retention import RetentionRepo
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +29,16 @@ class Janitor:
     def __init__(
         self,
         repo: RetentionRepo,
+        publisher: Publisher,
         kept: Mapping[JobStatus, timedelta],
         *,
         interval: timedelta,
-        metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._repo = repo
         self._kept = kept
         self._interval = interval
-        self._metrics = metrics or Metrics()
+        self._publisher = publisher
         self._clock = clock
         self._reached: PageKey | None = None
         self._started_over = clock()
@@ -51,9 +51,9 @@ class Janitor:
             return self._interval
         began = self._clock()
         sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=tuning.RETENTION_BATCH)
+        self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
-            self._metrics.deleted.add(status.value, "retention", by=count)
         self._reached = sweep.reached or self._reached
         if sweep.is_taken or sweep.looked_at < tuning.RETENTION_BATCH:
             self._end_pass()

@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.paging import Page, page_of, text_weight
-from pulse_server.service.signals import Signals
-from pulse_server.service.transitions import Transitions, changed
-from pulse_server.telemetry.metrics import Metrics
 
 
 class Jobs:
-    def __init__(
-        self,
-        repo: JobRepo,
-        signals: Signals,
-        metrics: Metrics | None = None,
-        transitions: Transitions | None = None,
-    ) -> None:
+    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
         self._repo = repo
-        self._signals = signals
-        self._metrics = metrics or Metrics()
-        self._transitions = transitions or Transitions()
+        self._publisher = publisher
 
     async def get(self, job_id: str) -> Job:
         job = await self._repo.get_job(job_id)
@@ -57,20 +46,15 @@ class Jobs:
         Here and below, a job whose row another session of the database has locked stays as it is.
         """
         cancelled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
-        jobs = [entry.job for entry in cancelled]
-        self._signals.ended([entry.ended_claim for entry in cancelled if entry.ended_claim])
-        self._metrics.count_topics(self._metrics.canceled, [job.topic for job in jobs])
-        self._transitions.tell(lambda: [_change(job, reason) for job in jobs])
-        return jobs
+        self._publisher.canceled(cancelled, reason)
+        return [entry.job for entry in cancelled]
 
     async def retry_all(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> Sequence[Job]:
         """Put those back in line that are in one of the statuses. Returns them."""
         jobs = await self._repo.retry_jobs(job_ids, attempts, statuses) if job_ids else []
-        self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
-        self._transitions.tell(lambda: [_change(job) for job in jobs])
-        self._signals.ready({job.topic for job in jobs})
+        self._publisher.retried(jobs)
         return jobs
 
     async def prioritize_all(
@@ -87,8 +71,7 @@ class Jobs:
     ) -> Collection[str]:
         """Delete those that are in one of the statuses. Returns their ids."""
         deleted = await self._repo.delete_jobs(job_ids, statuses) if job_ids else {}
-        for status in deleted.values():
-            self._metrics.deleted.add(status.value, "operator")
+        self._publisher.deleted(deleted.values(), "operator")
         return deleted.keys()
 
     async def cancel(self, job_id: str, reason: str) -> Job:
@@ -136,10 +119,6 @@ class Jobs:
         if job.status in allowed:
             raise JobLocked(job_id)
         return job
-
-
-def _change(job: Job, reason: str = "") -> Transition:
-    return changed(job.id, job.topic, job.status, job.attempts, error=reason)
 
 
 def page_key(job: Job) -> PageKey:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.service.signals import Signals
 
 
 class Promoter:
@@ -17,9 +17,9 @@ class Promoter:
     that no topic waits for all that another one has due. ADR-0047
     """
 
-    def __init__(self, repo: JobRepo, signals: Signals, *, interval: timedelta) -> None:
+    def __init__(self, repo: JobRepo, publisher: Publisher, *, interval: timedelta) -> None:
         self._repo = repo
-        self._signals = signals
+        self._publisher = publisher
         self._interval = interval
         self._last_topic = ""
         self.loop = Loop("promoter", self.tick, interval)
@@ -27,7 +27,7 @@ class Promoter:
     async def tick(self) -> timedelta:
         while True:
             promotion = await self._repo.promote_due(tuning.PROMOTE_BATCH)
-            self._signals.ready(promotion.topics)
+            self._publisher.promoted(promotion.topics)
             if promotion.promoted < tuning.PROMOTE_BATCH:
                 break
             await self._take_turns()
@@ -42,5 +42,5 @@ class Promoter:
             after_topic=self._last_topic,
             topics_looked_at=tuning.PROMOTE_TOPICS,
         )
-        self._signals.ready(turn.topics)
+        self._publisher.promoted(turn.topics)
         self._last_topic = turn.last_topic

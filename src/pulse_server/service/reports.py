@@ -1,37 +1,33 @@
-"""Taking results in."""
+"""Reports: record the results of attempts, many requests in one statement."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from pulse import failpoints
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError, Unavailable
-from pulse_server.domain.jobs import Claim, Ended, Job, Report
+from pulse_server.domain.jobs import Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import Transition
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
-from pulse_server.service.transitions import Transitions, changed
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 
 class Reports:
-    def __init__(
-        self, repo: JobRepo, metrics: Metrics | None = None, transitions: Transitions | None = None
-    ) -> None:
+    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
         self._repo = repo
-        self._metrics = metrics or Metrics()
-        self._transitions = transitions or Transitions()
+        self._publisher = publisher
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
             self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH, size_of=_size
         )
-        self._commits.on_commit(lambda size: self._metrics.batch_size.observe("report", value=size))
+        self._commits.on_commit(partial(publisher.batch_sent, "report"))
 
     @failpoints.after("report.answered", Unavailable)
     async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
@@ -54,10 +50,14 @@ class Reports:
             report._replace(error_group=error_group(report.error)) for report in reports if not report.success
         ]
         completed = await self._repo.complete_jobs(successes) if successes else {}
-        self._count_completed(completed.values())
+        self._publisher.completed(completed)
         failed = await self._repo.fail_jobs(failures) if failures else {}
-        self._count_failed(failures, failed)
-        self._transitions.tell(lambda: _changes(reports, completed | failed))
+        # One may be in a batch twice.
+        counted = {report.claim: report for report in failures if report.claim in failed}
+        ended = [(report, failed[claim]) for claim, report in counted.items()]
+        self._publisher.failed(ended)
+        for report, end in ended:
+            _log(report, end)
         if len(completed) + len(failed) == len(reports):
             return [None] * len(reports)
         refused = {
@@ -70,38 +70,6 @@ class Reports:
             None if report.claim in (completed if report.success else failed) else _judge(report, jobs)
             for report in reports
         ]
-
-    def _count_completed(self, ended: Collection[Ended]) -> None:
-        metrics = self._metrics
-        ran = [(topic, seconds) for _, topic, seconds in ended]
-        metrics.count_and_observe(metrics.completed, metrics.run_time, ran, "completed")
-
-    def _count_failed(self, reports: Sequence[Report], failed: dict[Claim, Ended]) -> None:
-        metrics = self._metrics
-        for report in {report.claim: report for report in reports}.values():  # one may be in a batch twice
-            if (ended := failed.get(report.claim)) is None:
-                continue
-            topic = metrics.topic(ended.topic, is_worked=True)
-            metrics.failed.add(topic, "discarded" if report.discard else "error")
-            metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
-            is_over = ended.status is JobStatus.DEAD_LETTERED
-            (metrics.dead_lettered if is_over else metrics.retried).add(topic)
-            _log(report, ended)
-
-
-def _changes(reports: Sequence[Report], ended: dict[Claim, Ended]) -> list[Transition]:
-    return [
-        changed(
-            report.claim.job_id,
-            ended[report.claim].topic,
-            ended[report.claim].status,
-            report.claim.attempt,
-            report.claim.worker_id,
-            report.error,
-        )
-        for report in {report.claim: report for report in reports}.values()
-        if report.claim in ended
-    ]
 
 
 def _log(report: Report, ended: Ended) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.schedules import Fire, Schedule
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
-from pulse_server.service.signals import Signals
-from pulse_server.service.transitions import Transitions, changed
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +20,9 @@ class Scheduler:
     """Reads what is due and lets the database take each step. Any number of them may run at once: a step is
     guarded by the cursor that it starts from, so the second one to try it does nothing."""
 
-    def __init__(
-        self,
-        repo: ScheduleRepo,
-        signals: Signals,
-        *,
-        interval: timedelta,
-        metrics: Metrics | None = None,
-        transitions: Transitions | None = None,
-    ) -> None:
+    def __init__(self, repo: ScheduleRepo, publisher: Publisher, *, interval: timedelta) -> None:
         self._repo = repo
-        self._signals = signals
-        self._metrics = metrics or Metrics()
-        self._transitions = transitions or Transitions()
+        self._publisher = publisher
         self._unreadable = 0
         self._interval = interval
         self._look_again_in: timedelta | None = None
@@ -54,10 +41,7 @@ class Scheduler:
         fires = [fire for schedule in due if (fire := _plan(schedule, now))]
         self._unreadable = len(due) - len(fires)
         done = await self._repo.fire_schedules(fires) if fires else []
-        self._signals.ready({fired.topic for fired in done if fired.job_id})
-        self._transitions.tell(
-            lambda: [changed(fired.job_id, fired.topic, JobStatus.PENDING) for fired in done if fired.job_id]
-        )
+        self._publisher.fired(done, now)
         for fired in done:
             if fired.taken_id:
                 log.warning(
@@ -69,16 +53,13 @@ class Scheduler:
                     },
                 )
             if fired.job_id:
-                late_seconds = (now - fired.occurrence).total_seconds()
-                self._metrics.submitted.add(self._metrics.topic(fired.topic))
-                self._metrics.schedule_lateness.observe(value=late_seconds)
                 log.info(
                     "schedule_fired",
                     extra={
                         "schedule_id": fired.schedule_id,
                         "job_id": fired.job_id,
                         "topic": fired.topic,
-                        "late_seconds": round(late_seconds, 3),
+                        "late_seconds": round((now - fired.occurrence).total_seconds(), 3),
                     },
                 )
         # Unless nothing moved: that would spin, or another server fires these.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import (
     AlreadyExists,
@@ -20,13 +21,9 @@ from pulse_server.domain.errors import (
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, SchedulerStatus, Timetable, Work
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.paging import Page, page_of, text_weight
-from pulse_server.service.signals import Signals
-from pulse_server.service.transitions import Transitions, changed
-from pulse_server.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +75,9 @@ class Changes:
 
 
 class Schedules:
-    def __init__(
-        self,
-        repo: ScheduleRepo,
-        signals: Signals,
-        metrics: Metrics | None = None,
-        transitions: Transitions | None = None,
-    ) -> None:
+    def __init__(self, repo: ScheduleRepo, publisher: Publisher) -> None:
         self._repo = repo
-        self._signals = signals
-        self._metrics = metrics or Metrics()
-        self._transitions = transitions or Transitions()
+        self._publisher = publisher
 
     async def create(
         self, wanted: Definition, *, replace_existing: bool, declarer: Declarer = ANYONE
@@ -192,9 +181,7 @@ class Schedules:
         """Make a job now, beside the timetable, which goes on as before. Returns the job's id."""
         topic = await self._repo.fire_now(schedule_id, job_id)
         if topic is not None:
-            self._metrics.submitted.add(self._metrics.topic(topic))
-            self._transitions.tell(lambda: [changed(job_id, topic, JobStatus.PENDING)])
-            self._signals.ready({topic})
+            self._publisher.fired_by_hand(job_id, topic)
         elif not await self._repo.has_fired(schedule_id, job_id):
             await self.get(schedule_id)  # raises if there is no such schedule; else the id is another job's
             raise AlreadyExists(f"job_id {job_id}", job_id)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
-from pulse_server.domain.error_groups import LEASE_EXPIRED
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
-from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import Transition
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
-from pulse_server.service.signals import Signals
-from pulse_server.service.transitions import Transitions, changed
-from pulse_server.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -34,21 +28,17 @@ class Watchdog:
     def __init__(
         self,
         repo: JobRepo,
-        signals: Signals,
+        publisher: Publisher,
         *,
         interval: timedelta,
         lease_ttl: timedelta,
         clock: Callable[[], float] = awake_or_not,
-        metrics: Metrics | None = None,
-        transitions: Transitions | None = None,
     ) -> None:
         self._repo = repo
-        self._signals = signals
+        self._publisher = publisher
         self._interval = interval
         self._lease_ttl = lease_ttl
         self._clock = clock
-        self._metrics = metrics or Metrics()
-        self._transitions = transitions or Transitions()
         self._steady_since: float | None = None
         self._last_answer = 0.0
         self.loop = Loop("watchdog", self.tick, interval)
@@ -83,35 +73,9 @@ class Watchdog:
             reaped = await self._repo.reap_expired(tuning.REAP_BATCH, lapsed_before)
             for entry in reaped:
                 _log(entry)
-                self._count(entry)
-            self._transitions.tell(partial(_changes, reaped))
-            self._signals.lapsed([entry.claim for entry in reaped])
+            self._publisher.reaped(reaped)
             if len(reaped) < tuning.REAP_BATCH:
                 return
-
-    def _count(self, entry: Reaped) -> None:
-        metrics = self._metrics
-        topic = metrics.topic(entry.topic, is_worked=True)
-        metrics.reaped.add(topic)
-        if not entry.delivered:
-            return  # the attempt was given back: nothing failed
-        metrics.failed.add(topic, "lease_expired")
-        is_over = entry.status is JobStatus.DEAD_LETTERED
-        (metrics.dead_lettered if is_over else metrics.retried).add(topic)
-
-
-def _changes(reaped: Sequence[Reaped]) -> list[Transition]:
-    return [
-        changed(
-            entry.claim.job_id,
-            entry.topic,
-            entry.status,
-            entry.claim.attempt,
-            entry.claim.worker_id,
-            LEASE_EXPIRED,
-        )
-        for entry in reaped
-    ]
 
 
 def _log(entry: Reaped) -> None:

@@ -15,12 +15,14 @@ from pulse import failpoints
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
+from pulse_server.dispatch.claims import Claims
+from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.sessions import Parcel, Session
+from pulse_server.dispatch.sessions import Delivery, Session
 from pulse_server.domain import limits
 from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.jobs import Report
-from pulse_server.service.claims import Claims
+from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.transport.grpc import convert
 from pulse_server.transport.grpc.boundary import refusal
@@ -34,10 +36,21 @@ _NO_WORKER = "?"
 
 class Consumer:
     def __init__(
-        self, hub: Hub, claims: Claims, reports: Reports, *, lease_ttl: timedelta, heartbeat: timedelta
+        self,
+        hub: Hub,
+        claims: Claims,
+        gate: Gate,
+        leases: Leases,
+        reports: Reports,
+        *,
+        lease_ttl: timedelta,
+        heartbeat: timedelta,
     ) -> None:
         self._hub = hub
+        self._roster = hub.roster
         self._claims = claims
+        self._gate = gate
+        self._leases = leases
         self._reports = reports
         self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
         self._clock_id = os.urandom(8).hex()
@@ -60,7 +73,7 @@ class Consumer:
             capacity or tuning.ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
-            backlog=self._hub.backlog,
+            backlog=self._roster.backlog,
         )
         held = await each_in_turns(convert.claims(request.worker_id), request.held, tuning.TURN_ENTRIES)
         log.info(
@@ -73,11 +86,11 @@ class Consumer:
             },
         )
         try:
-            self._hub.open(session, held)
+            self._hub.connect(session, held)
             if session.speaks_batches:  # a worker that was welcomed has its place in the hub
                 await self._write(context, self._welcome())
-            async for parcel in session.parcels():
-                for message in _messages(session, parcel):
+            async for delivery in session.deliveries():
+                for message in _messages(session, delivery):
                     await self._write(context, message)
         except TimeoutError:
             log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
@@ -85,7 +98,7 @@ class Consumer:
                 "The stream was ended, because nobody read it. What had not been taken went to other workers."
             ) from None
         finally:
-            self._hub.close(session)
+            self._hub.disconnect(session)
             log.info("worker_disconnected", extra={"worker_id": session.worker_id, "held": len(session.held)})
 
     @failpoints.before("stream.writing", Unavailable)
@@ -105,7 +118,7 @@ class Consumer:
         if not request.worker_id and calling_user() is not None:
             request.worker_id = await self._own_holder(convert.report(request).claim.job_id)
         report = convert.report(request)
-        self._hub.answered(request.worker_id, [report.claim])
+        self._roster.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
         if error is not None:
             raise error
@@ -116,16 +129,16 @@ class Consumer:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read_result = convert.reports(request, self._hub.roster.held_jobs, refusal)
+        read_result = convert.reports(request, self._roster.held_jobs, refusal)
         read = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
         good = [report for report in read if isinstance(report, Report)]
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
         # these are being committed.
         if request.capacity:
-            self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
+            self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
         if request.run_seconds:
-            self._hub.pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
-        self._hub.answered(request.worker_id, [report.claim for report in good])
+            self._roster.set_pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
+        self._roster.answered(request.worker_id, [report.claim for report in good])
         answers = await self._reports.report(good)
         if len(good) == len(read) and not any(answers):  # all were taken, as nearly always
             return pb.ReportResultsResponse()
@@ -142,7 +155,7 @@ class Consumer:
 
     @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
-        lost, unknown = await self._claims.beat([convert.heartbeat(request)])
+        lost, unknown = await self._leases.extend([convert.heartbeat(request)])
         if unknown:
             raise JobLocked(request.job_id)
         return pb.HeartbeatResponse(should_stop=bool(lost))
@@ -157,17 +170,17 @@ class Consumer:
         patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
             async with asyncio.timeout(patience):
-                lost, unknown = await self._claims.beat(claims)
+                lost, unknown = await self._leases.extend(claims)
         except TimeoutError:
             # No beat has failed: how long to wait is the caller's choice, and the statement goes on. But the
             # worker has to hear it from us: of a server that says nothing it must assume the worst, and gives
             # up its jobs when their leases end.
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
-        self._hub.settle(lost)
+        self._roster.settle(lost)
         return pb.HeartbeatsResponse(
             stop=[convert.wire_claim(claim) for claim in lost],
             unknown=[convert.wire_claim(claim) for claim in unknown],
-            paused=self._hub.paused(request.starting),
+            paused=self._gate.paused(request.starting),
             clock_seconds=awake_or_not(),
             clock_id=self._clock_id,
         )
@@ -180,15 +193,15 @@ class Consumer:
         claims = await each_in_turns(read, request.claims, tuning.TURN_ENTRIES)
         held = await each_in_turns(read, request.held, tuning.TURN_ENTRIES)
         if request.capacity:
-            self._hub.resize(request.worker_id, limits.check_capacity(request.capacity))
+            self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
         if request.is_blocked:
-            self._hub.settle(claims)
+            self._roster.settle(claims)
         else:
-            self._hub.answered(request.worker_id, claims)
+            self._roster.answered(request.worker_id, claims)
         released, locked = await self._claims.release(claims)
         if request.is_blocked:
-            unread = await self._claims.release_unread(self._hub.roster.not_among(held, request.worker_id))
-            self._hub.settle(unread)
+            unread = await self._claims.release_unread(self._roster.not_among(held, request.worker_id))
+            self._roster.settle(unread)
         return pb.ReleaseResponse(released=released, locked=[convert.wire_claim(claim) for claim in locked])
 
     async def _own_holder(self, job_id: str) -> str:
@@ -200,17 +213,17 @@ class Consumer:
         return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)
 
 
-def _messages(session: Session, parcel: Parcel) -> Sequence[pb.StreamJobsResponse]:
+def _messages(session: Session, delivery: Delivery) -> Sequence[pb.StreamJobsResponse]:
     if session.speaks_batches:
         message = pb.StreamJobsResponse(
-            clock_seconds=parcel.claimed_at,
-            stop=[convert.wire_claim(claim) for claim in parcel.stops],
-            draining=parcel.is_last,
-            recall=None if parcel.recalled is None else pb.Recall(topics=sorted(parcel.recalled)),
+            clock_seconds=delivery.claimed_at,
+            stop=[convert.wire_claim(claim) for claim in delivery.stops],
+            draining=delivery.is_last,
+            recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
         )
-        convert.add_assignments(message, parcel.jobs)
+        convert.add_assignments(message, delivery.jobs)
         return [message]
-    return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in parcel.jobs]
+    return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in delivery.jobs]
 
 
 def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:

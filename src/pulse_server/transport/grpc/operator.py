@@ -8,7 +8,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.dispatch import Pause
 from pulse_server.domain.ids import parse_id
-from pulse_server.service.gate import PauseControl
+from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import fitting
 from pulse_server.service.selections import Selections
@@ -21,10 +21,10 @@ _PAUSE_BYTES = 40
 
 
 class Operator:
-    def __init__(self, jobs: Jobs, selections: Selections, pause: PauseControl, callers: Callers) -> None:
+    def __init__(self, jobs: Jobs, selections: Selections, dispatch: Dispatch, callers: Callers) -> None:
         self._jobs = jobs
         self._selections = selections
-        self._pause = pause
+        self._dispatch = dispatch
         self._callers = callers
 
     async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
@@ -116,19 +116,19 @@ class Operator:
         self, request: pb.PauseDispatchRequest, context: Any
     ) -> pb.PauseDispatchResponse:
         reason, by = limits.clean_error(request.reason), self._callers.of(context).user
-        await self._pause.pause(_topic(request.topic), reason, by)
+        await self._dispatch.pause(_topic(request.topic), reason, by)
         return pb.PauseDispatchResponse()
 
     async def resume_dispatch(
         self, request: pb.ResumeDispatchRequest, _context: Any
     ) -> pb.ResumeDispatchResponse:
-        await self._pause.resume(_topic(request.topic))
+        await self._dispatch.resume(_topic(request.topic))
         return pb.ResumeDispatchResponse()
 
     async def get_dispatch_status(
         self, _request: pb.GetDispatchStatusRequest, _context: Any
     ) -> pb.GetDispatchStatusResponse:
-        state = await self._pause.status()
+        state = await self._dispatch.status()
         everything = state.everything
         paused = list(state.topics.items())
         count = fitting(map(_weight, paused))

@@ -9,23 +9,23 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
+from pulse_server.dispatch.gate import Gate
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.overview import ALL_TOPICS, TopicDepth, TopicLatencies, TopicRates
 from pulse_server.domain.transitions import Transition
 from pulse_server.service.dead_letters import DeadLetters
-from pulse_server.service.gate import Gate
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.servers import Servers, workers_page
 from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
-from pulse_server.service.transitions import Transitions
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert, convert_overview
 from pulse_server.transport.grpc.answers import Answers
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import each_in_turns
+from pulse_server.watchers import Watchers
 
 
 class Overseer:
@@ -35,7 +35,7 @@ class Overseer:
         minutes: Minutes,
         dead_letters: DeadLetters,
         servers: Servers,
-        transitions: Transitions,
+        watchers: Watchers,
         gate: Gate,
         answers: Answers,
     ) -> None:
@@ -43,7 +43,7 @@ class Overseer:
         self._minutes = minutes
         self._dead_letters = dead_letters
         self._servers = servers
-        self._transitions = transitions
+        self._watchers = watchers
         self._gate = gate
         self._answers = answers
 
@@ -137,7 +137,7 @@ class Overseer:
         topics = [limits.check_topic(topic) for topic in request.topics]
         job_ids = [parse_id(job_id, "job_ids") for job_id in request.job_ids]
         caller = calling_user() or peer_address(context.peer())
-        with self._transitions.watching(topics, job_ids) as watcher:
+        with self._watchers.watching(topics, job_ids) as watcher:
             await context.write(pb.WatchJobsResponse())  # from here on nothing is missed unsaid
             async for transitions, missed in watcher.batches():
                 data = _news(transitions, missed)

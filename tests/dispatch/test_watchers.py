@@ -10,11 +10,12 @@ from datetime import timedelta
 import pytest
 
 from pulse_server import tuning
+from pulse_server import watchers as module
+from pulse_server.dispatch.publisher import transition
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
-from pulse_server.service import transitions as module
-from pulse_server.service.transitions import Transitions, Watcher, changed
+from pulse_server.watchers import Watcher, Watchers
 from tests.fakes.clock import Seconds
 from tests.fakes.wakeups import FakeWakeupLine
 
@@ -33,17 +34,17 @@ def line() -> FakeWakeupLine:
 
 
 @pytest.fixture
-def transitions(line: FakeWakeupLine) -> Transitions:
-    return Transitions(line)
+def watchers(line: FakeWakeupLine) -> Watchers:
+    return Watchers(line)
 
 
 def submitted(job_id: str = "a", topic: str = "mail") -> Transition:
-    return changed(job_id, topic, JobStatus.PENDING)
+    return transition(job_id, topic, JobStatus.PENDING)
 
 
 @contextmanager
-def watching(transitions: Transitions, **wanted: list[str]) -> Iterator[Watcher]:
-    with transitions.watching(wanted.get("topics", []), wanted.get("job_ids", [])) as watcher:
+def watching(watchers: Watchers, **wanted: list[str]) -> Iterator[Watcher]:
+    with watchers.watching(wanted.get("topics", []), wanted.get("job_ids", [])) as watcher:
         yield watcher
 
 
@@ -55,64 +56,62 @@ async def next_batch(watcher: Watcher) -> tuple[list[str], int]:
 
 
 def test_without_a_watcher_nothing_is_put_together_or_announced(
-    transitions: Transitions, line: FakeWakeupLine
+    watchers: Watchers, line: FakeWakeupLine
 ) -> None:
     def never() -> list[Transition]:
         raise AssertionError("nobody asked for it")
 
-    transitions.tell(never)
+    watchers.publish(never)
 
     assert (line.watching, line.transitions) == (0, [])
 
 
 async def test_watcher_here_is_told_and_the_line_stays_silent(
-    transitions: Transitions, line: FakeWakeupLine
+    watchers: Watchers, line: FakeWakeupLine
 ) -> None:
-    with watching(transitions) as watcher:
-        transitions.tell(lambda: [submitted("a"), submitted("b")])
+    with watching(watchers) as watcher:
+        watchers.publish(lambda: [submitted("a"), submitted("b")])
         assert await next_batch(watcher) == (["a", "b"], 0)
     assert line.transitions == []
 
 
 async def test_servers_tell_each_other_while_somebody_watches_elsewhere(
-    transitions: Transitions, line: FakeWakeupLine, clock: Seconds
+    watchers: Watchers, line: FakeWakeupLine, clock: Seconds
 ) -> None:
     line.deliver(Wakeup(frozenset(), watching=True))
     clock.advance(tuning.WATCH_INTEREST.total_seconds() - 1)
-    transitions.tell(lambda: [submitted("a")])
+    watchers.publish(lambda: [submitted("a")])
     clock.advance(2)
-    transitions.tell(lambda: [submitted("b")])
+    watchers.publish(lambda: [submitted("b")])
 
     assert [change.job_id for change in line.transitions] == ["a"]
 
 
 async def test_others_are_reminded_for_as_long_as_somebody_watches(
-    transitions: Transitions, line: FakeWakeupLine
+    watchers: Watchers, line: FakeWakeupLine
 ) -> None:
-    with watching(transitions):
-        await transitions._remind()
-    await transitions._remind()
+    with watching(watchers):
+        await watchers._remind()
+    await watchers._remind()
 
     assert line.watching == 2
     assert tuning.WATCH_INTEREST > 2 * tuning.WATCH_REMINDER
 
 
-async def test_what_others_tell_reaches_the_watchers_here(
-    transitions: Transitions, line: FakeWakeupLine
-) -> None:
-    with watching(transitions) as watcher:
+async def test_what_others_tell_reaches_the_watchers_here(watchers: Watchers, line: FakeWakeupLine) -> None:
+    with watching(watchers) as watcher:
         line.deliver(Wakeup(frozenset(), transitions=(submitted("a"),), missed=3))
         assert await next_batch(watcher) == (["a"], 3)
 
 
-async def test_filters_keep_the_rest_away(transitions: Transitions) -> None:
+async def test_filters_keep_the_rest_away(watchers: Watchers) -> None:
     with (
-        watching(transitions, topics=["mail"]) as by_topic,
-        watching(transitions, job_ids=["b"]) as by_id,
-        watching(transitions, topics=["mail"], job_ids=["b"]) as by_both,
-        watching(transitions) as everything,
+        watching(watchers, topics=["mail"]) as by_topic,
+        watching(watchers, job_ids=["b"]) as by_id,
+        watching(watchers, topics=["mail"], job_ids=["b"]) as by_both,
+        watching(watchers) as everything,
     ):
-        transitions.tell(lambda: [submitted("a", "mail"), submitted("b", "sms")])
+        watchers.publish(lambda: [submitted("a", "mail"), submitted("b", "sms")])
 
         assert await next_batch(by_topic) == (["a"], 0)
         assert await next_batch(by_id) == (["b"], 0)
@@ -121,35 +120,35 @@ async def test_filters_keep_the_rest_away(transitions: Transitions) -> None:
 
 
 async def test_slow_watcher_is_told_how_much_it_missed(
-    transitions: Transitions, monkeypatch: pytest.MonkeyPatch
+    watchers: Watchers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 3)
-    with watching(transitions) as watcher:
+    with watching(watchers) as watcher:
         for number in range(10):
-            transitions.tell(lambda number=number: [submitted(str(number))])  # type: ignore[misc]  # a default
+            watchers.publish(lambda number=number: [submitted(str(number))])  # type: ignore[misc]  # a default
         assert await next_batch(watcher) == (["0", "1", "2"], 7)
 
-        transitions.tell(lambda: [submitted("again")])
+        watchers.publish(lambda: [submitted("again")])
         assert await next_batch(watcher) == (["again"], 0)
 
 
-async def test_watcher_that_left_is_forgotten(transitions: Transitions) -> None:
-    with watching(transitions):
-        assert transitions.is_watched
-    assert not transitions.is_watched
+async def test_watcher_that_left_is_forgotten(watchers: Watchers) -> None:
+    with watching(watchers):
+        assert watchers.is_watched
+    assert not watchers.is_watched
 
 
-async def test_stop_ends_the_batches_after_what_is_there(transitions: Transitions) -> None:
-    with watching(transitions) as watcher, watching(transitions, topics=["other"]) as silent:
-        transitions.tell(lambda: [submitted("a")])
-        transitions.end_watching()
+async def test_stop_ends_the_batches_after_what_is_there(watchers: Watchers) -> None:
+    with watching(watchers) as watcher, watching(watchers, topics=["other"]) as silent:
+        watchers.publish(lambda: [submitted("a")])
+        watchers.end_watching()
         async with asyncio.timeout(10):
             assert [len(batch) async for batch, _ in watcher.batches()] == [1]
             assert [batch async for batch in silent.batches()] == []
 
 
 def test_only_the_first_line_of_an_error_is_told() -> None:
-    told = changed("a", "mail", JobStatus.RETRYING, 1, "w1", "boom " * 100 + "\nTraceback")
+    told = transition("a", "mail", JobStatus.RETRYING, 1, "w1", "boom " * 100 + "\nTraceback")
 
     assert told.error.startswith("boom")
     assert len(told.error) == tuning.TRANSITION_ERROR_CHARACTERS

@@ -11,15 +11,15 @@ from typing import NoReturn
 import pytest
 
 from pulse_server import tuning
+from pulse_server.dispatch.gate import Gate
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
-from pulse_server.service.gate import Gate, PauseControl
+from pulse_server.service.dispatch import Dispatch
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})
-NEVER = timedelta(days=1)
 AT_ONCE = timedelta(microseconds=1)
 
 
@@ -29,17 +29,13 @@ class Switchboard:
 
     repo: InMemoryDispatchRepo
     gate: Gate
-    control: PauseControl
-    changes: list[DispatchState]
+    control: Dispatch
 
 
 @pytest.fixture
 def board(replica: Replica) -> Switchboard:
-    repo = InMemoryDispatchRepo()
-    gate = Gate(repo, interval=NEVER)
-    changes: list[DispatchState] = []
-    gate.on_change(lambda: changes.append(gate.state))
-    return Switchboard(repo, gate, PauseControl(repo, gate, replica.signals), changes)
+    repo, gate = replica.switches, replica.gate
+    return Switchboard(repo, gate, Dispatch(repo, gate, replica.publisher))
 
 
 async def test_gate_is_as_the_database_says_once_it_is_read(board: Switchboard) -> None:
@@ -74,9 +70,9 @@ async def test_lost_database_keeps_the_gate_as_it_was(board: Switchboard, paused
     assert (board.gate.open_topics(TOPICS) == TOPICS) is not paused
 
 
-async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learnt_after_it() -> None:
-    repo = InMemoryDispatchRepo()
-    gate = Gate(repo, interval=AT_ONCE)
+async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learnt_after_it(replica: Replica) -> None:
+    repo = replica.switches
+    gate = Gate(repo, replica.roster, replica.claims, interval=AT_ONCE)
     running = asyncio.create_task(gate.loop.run())
     async with asyncio.timeout(10):
         await gate.loop.wait_for_ticks(1)
@@ -143,14 +139,17 @@ async def test_switch_that_could_not_be_stored_is_not_turned(
     assert replica.line.gate_changes == 0
 
 
-async def test_change_is_told_once_and_only_if_there_is_one(board: Switchboard) -> None:
+async def test_change_wakes_dispatch_once_and_only_if_there_is_one(
+    board: Switchboard, replica: Replica
+) -> None:
     await board.gate.refresh()
-    assert board.changes == []
+    assert replica.roster.woken == []
 
     await board.control.pause("mail", "quota")
     await board.gate.refresh()
 
-    assert board.changes == [board.repo.state]
+    assert replica.roster.woken == [None]
+    assert board.gate.state == board.repo.state
 
 
 async def test_status_is_what_the_database_says_and_not_what_is_remembered(board: Switchboard) -> None:
@@ -159,9 +158,11 @@ async def test_status_is_what_the_database_says_and_not_what_is_remembered(board
     assert (await board.control.status()).topics.keys() == {"mail"}
 
 
-async def test_wakeup_of_another_replica_asks_for_a_refresh(replica: Replica) -> None:
+async def test_wakeup_of_another_server_asks_for_a_refresh(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bool] = []
-    replica.signals.on_gate_changed_elsewhere(lambda: asked.append(True))
+    monkeypatch.setattr(replica.gate.loop, "nudge", lambda: asked.append(True))
 
     replica.line.deliver(Wakeup(frozenset({"mail"})))
     assert asked == []

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from pulse_server import tuning
+from pulse_server.dispatch.claims import Claims, SparedWorkers
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import BeatAnswer, Claim
-from pulse_server.service.claims import Claims
-from pulse_server.service.spared_workers import SparedWorkers
+from pulse_server.service.leases import Leases
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -25,7 +25,16 @@ def spared(replica: Replica) -> SparedWorkers:
 
 @pytest.fixture
 def claims(replica: Replica, spared: SparedWorkers) -> Claims:
-    return Claims(replica.repo, replica.signals, TTL, spared_workers=spared)
+    return Claims(replica.repo, replica.publisher, spared, TTL)
+
+
+@pytest.fixture
+def leases(replica: Replica, spared: SparedWorkers) -> Leases:
+    return a_lease_service(replica, spared)
+
+
+def a_lease_service(replica: Replica, spared: SparedWorkers) -> Leases:
+    return Leases(replica.repo, replica.publisher, spared, TTL, failed=lambda: None)
 
 
 async def held_by(replica: Replica, *worker_ids: str) -> list[Claim]:
@@ -34,11 +43,11 @@ async def held_by(replica: Replica, *worker_ids: str) -> list[Claim]:
 
 
 async def test_nothing_is_recorded_while_beats_are_stored(
-    replica: Replica, claims: Claims, spared: SparedWorkers
+    replica: Replica, leases: Leases, spared: SparedWorkers
 ) -> None:
     held, lost = await held_by(replica, "A", "B")
     await replica.repo.complete_jobs([lost])
-    await claims.beat([held, lost])
+    await leases.extend([held, lost])
     replica.repo.calls.clear()
     await spared.record()
 
@@ -46,12 +55,12 @@ async def test_nothing_is_recorded_while_beats_are_stored(
 
 
 async def test_workers_of_a_statement_that_failed_are_spared(
-    replica: Replica, claims: Claims, spared: SparedWorkers
+    replica: Replica, leases: Leases, spared: SparedWorkers
 ) -> None:
     held = await held_by(replica, "A", "B", "C")
     replica.repo.is_away = True
     with pytest.raises(Unavailable):
-        await claims.beat(held[:2])
+        await leases.extend(held[:2])
     with pytest.raises(Unavailable):  # it is tried again until it is done
         await spared.record()
     replica.repo.is_away = False
@@ -61,18 +70,18 @@ async def test_workers_of_a_statement_that_failed_are_spared(
 
 
 async def test_only_the_worker_of_a_locked_row_is_spared_and_the_reaper_does_not_win_over_its_next_beat(
-    replica: Replica, claims: Claims, spared: SparedWorkers
+    replica: Replica, leases: Leases, spared: SparedWorkers
 ) -> None:
     locked, dead = await held_by(replica, "A", "B")
     replica.repo.locked = {locked.job_id}
-    assert await claims.beat([locked, dead]) == BeatAnswer([], [locked])
+    assert await leases.extend([locked, dead]) == BeatAnswer([], [locked])
     await spared.record()
     assert set(replica.repo.spared) == {"A"}
 
     await replica.store.time.lapse_leases(locked.job_id, dead.job_id)
     replica.repo.locked = set()
     assert [entry.claim for entry in await replica.repo.reap_expired(10)] == [dead]
-    assert await claims.beat([locked]) == BeatAnswer([], [])
+    assert await leases.extend([locked]) == BeatAnswer([], [])
 
 
 async def test_worker_that_cannot_release_a_locked_job_is_spared(
@@ -87,7 +96,7 @@ async def test_worker_that_cannot_release_a_locked_job_is_spared(
 
 
 async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
-    replica: Replica, claims: Claims, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, leases: Leases, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the time that such a statement fails, another server may have reaped the job."""
     monkeypatch.setattr(tuning, "BEAT_SLOW", timedelta(0))
@@ -101,9 +110,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
         return await extend(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(replica.repo, "extend_leases", slow)
-    beating = asyncio.create_task(
-        Claims(replica.repo, replica.signals, TTL, spared_workers=spared).beat([held])
-    )
+    beating = asyncio.create_task(a_lease_service(replica, spared).extend([held]))
     await arrived.wait()
     await asyncio.sleep(0)
     async with asyncio.timeout(10):

@@ -1,6 +1,6 @@
-"""Lets people watch jobs change: transitions as they are committed, by this server and by the others.
+"""Watchers: clients that follow jobs, by the transitions that this server and the others commit.
 
-Nobody pays while nobody watches. While somebody does, the servers tell each other over the wake-up line; what
+Without watchers there is no cost. With one, the servers send their transitions over the wake-up line; what
 does not fit is counted and left out, since a watcher must never slow the queue down. ADR-0026
 """
 
@@ -10,18 +10,16 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from pulse_server import tuning
 from pulse_server.clock import awake_or_not
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition, in_order
 from pulse_server.loops import Loop
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
 
 class Watcher:
-    """One person's view: what they asked for, and what they have not read yet."""
+    """One watcher: its filter, and the transitions that it has not read yet."""
 
     def __init__(self, topics: frozenset[str], job_ids: frozenset[str]) -> None:
         self._topics = topics
@@ -43,11 +41,11 @@ class Watcher:
             self._something_new.set()
 
     async def batches(self) -> AsyncIterator[tuple[list[Transition], int]]:
-        """What is new, and how much was left out, whenever there is something; until the end."""
+        """New transitions and the number left out, whenever there are some; until the end."""
         while True:
             await self._something_new.wait()
             if not self._is_over:
-                # What another server did just before is still on its way, and comes first.
+                # What another server committed just before is still on its way, and comes first.
                 await asyncio.sleep(tuning.WATCH_GATHERING.total_seconds())
             self._something_new.clear()
             batch, missed = in_order(self._unread), self._missed
@@ -59,7 +57,7 @@ class Watcher:
                 return
 
     def end(self) -> None:
-        """Have the batches end, after those that are there."""
+        """End the batches, after those that wait."""
         self._is_over = True
         self._something_new.set()
 
@@ -69,24 +67,26 @@ class Watcher:
         )
 
 
-class Transitions:
-    def __init__(self, line: WakeupLine | None = None) -> None:
-        self._line = line or _NobodyElse()
+class Watchers:
+    def __init__(self, line: WakeupLine) -> None:
+        self._line = line
         self._watchers: set[Watcher] = set()
         self._others_watch_until = 0.0
         self.loop = Loop("watchers", self._remind, tuning.WATCH_REMINDER)
-        self._line.listen(self._heard)
+        self._line.listen(self._on_wakeup)
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody would see what is published."""
+        """Whether there is a watcher, here or at another server."""
         return bool(self._watchers) or awake_or_not() < self._others_watch_until
 
-    def tell(self, changes: Callable[[], Collection[Transition]]) -> None:
-        """Tell whoever watches, here and elsewhere. If nobody does, the changes are not even put together."""
+    def publish(self, changes: Callable[[], Collection[Transition]]) -> None:
+        """Publish to watchers on all servers. `changes` is not evaluated when there are none."""
         if not self.is_watched:
             return
         transitions = changes()
+        if not transitions:
+            return
         for watcher in self._watchers:
             watcher.offer(transitions)
         if awake_or_not() < self._others_watch_until:
@@ -94,10 +94,10 @@ class Transitions:
 
     @contextmanager
     def watching(self, topics: Collection[str], job_ids: Collection[str]) -> Iterator[Watcher]:
-        """See transitions for as long as the block lasts."""
+        """Receive transitions for the length of the block."""
         watcher = Watcher(frozenset(topics), frozenset(job_ids))
         self._watchers.add(watcher)
-        # The others begin to tell when they hear it, some 20 ms from now.
+        # The others begin to send when they read it, some 20 ms from now.
         self._line.announce(Wakeup(watching=True))
         try:
             yield watcher
@@ -105,42 +105,18 @@ class Transitions:
             self._watchers.discard(watcher)
 
     def end_watching(self) -> None:
-        """Say goodbye to those who watch here: this server stops."""
+        """End the streams of the watchers here: this server stops."""
         for watcher in self._watchers:
             watcher.end()
 
     async def _remind(self) -> None:
-        """Have the other servers go on telling, while somebody here watches."""
+        """Ask the other servers to go on sending, while there is a watcher here."""
         if self._watchers:
             self._line.announce(Wakeup(watching=True))
 
-    def _heard(self, wakeup: Wakeup) -> None:
+    def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.watching:
             self._others_watch_until = awake_or_not() + tuning.WATCH_INTEREST.total_seconds()
         if wakeup.transitions or wakeup.missed:
             for watcher in self._watchers:
                 watcher.offer(wakeup.transitions, wakeup.missed)
-
-
-class _NobodyElse:
-    """No line to other servers, where nobody watches."""
-
-    def announce(self, wakeup: Wakeup) -> None:
-        return
-
-    def listen(self, heard: Callable[[Wakeup], None]) -> None:
-        return
-
-
-def changed(
-    job_id: str,
-    topic: str,
-    status: JobStatus,
-    attempt: int | None = None,
-    worker_id: str | None = None,
-    error: str = "",
-) -> Transition:
-    """A transition that was committed just now."""
-    if error:
-        error = error.partition("\n")[0][: tuning.TRANSITION_ERROR_CHARACTERS]
-    return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))

@@ -1,0 +1,214 @@
+"""Claims: take jobs for workers, give back what never started, and find claims that ended elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
+from time import time_ns
+
+from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.dispatch.roster import Roster
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, ReleaseAnswer, Submitted
+from pulse_server.loops import Loop
+from pulse_server.repos.jobs import JobRepo, Slots, Taker
+
+log = logging.getLogger(__name__)
+
+# A worker starts a job within a second of its claim, or extends its lease first. So one that is this old and
+# was never extended has not started, and will not before its worker has asked. ADR-0043
+_UNREAD_FOR = timedelta(seconds=2)
+
+
+class Claims:
+    def __init__(
+        self, repo: JobRepo, publisher: Publisher, spared_workers: SparedWorkers, lease_ttl: timedelta
+    ) -> None:
+        self._repo = repo
+        self._publisher = publisher
+        self._spared_workers = spared_workers
+        self._lease_ttl = lease_ttl
+        self._releasing: set[asyncio.Task[None]] = set()
+
+    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
+        """Lease the best ready jobs of these topics to the slots' workers, best first."""
+        sent_at = time_ns()
+        jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl)
+        self._publisher.claimed(jobs, sent_at)
+        return jobs
+
+    async def hand_over(
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None]
+    ) -> tuple[list[Submitted | PulseError], list[ClaimedJob]]:
+        """Store the jobs, each leased to its taker unless other jobs come first.
+
+        Returns an answer for each, in order, and the jobs that were taken.
+        """
+        sent_at = time_ns()
+        answers = await self._repo.hand_over_jobs(jobs, takers, self._lease_ttl)
+        taken = [
+            _taken(job, taker)
+            for job, taker, answer in zip(jobs, takers, answers, strict=True)
+            if taker is not None and isinstance(answer, Submitted) and answer.is_taken
+        ]
+        self._publisher.handed_over(taken, sent_at)
+        return answers, taken
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        return await self._repo.topics_with_ready_jobs(topics)
+
+    async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
+        return await self._repo.current_claims(claims)
+
+    async def release(self, claims: Sequence[Claim]) -> ReleaseAnswer:
+        """Give the jobs back without costing an attempt. One whose row is locked stays with its claim.
+
+        Its worker tries again: until then its lease may expire, and must cost no attempt.
+        """
+        try:
+            released = await self._repo.release_jobs(claims)
+        except PulseError:
+            self._spared_workers.spare_holders(claims)
+            raise
+        self._publisher.released(claims, released)
+        missing = [claim for claim in claims if claim.job_id not in released]
+        locked = await self._repo.current_claims(missing) if missing else set()
+        self._spared_workers.spare_holders(locked)
+        return ReleaseAnswer(len(released), [claim for claim in missing if claim in locked])
+
+    async def release_unread(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Give back jobs that were sent to a worker that does not read, unless a handler may have started.
+
+        Returns those that were given back. The others are too young, or their leases were extended.
+        """
+        if not claims:
+            return []
+        released = await self._repo.release_jobs(claims, unread_for=_UNREAD_FOR)
+        self._publisher.released(claims, released)
+        return [claim for claim in claims if claim.job_id in released]
+
+    def release_soon(self, claims: Sequence[Claim]) -> None:
+        """Release undelivered jobs in the background. If that fails, their leases expire."""
+        if not claims:
+            return
+        task = asyncio.create_task(self._release_undelivered(claims))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
+
+    async def finish_releases(self, patience: timedelta) -> None:
+        """Return once everything that was to be released is, or after so long."""
+        if self._releasing:
+            await asyncio.wait(self._releasing, timeout=patience.total_seconds())
+
+    async def _release_undelivered(self, claims: Sequence[Claim]) -> None:
+        for _ in range(tuning.RELEASE_TRIES):
+            try:
+                released, locked = await self.release(claims)
+            except PulseError as error:
+                log.warning("release_failed", extra={"jobs": len(claims), "reason": str(error)})
+                return
+            log.info("released_undelivered", extra={"jobs": released})
+            if not locked:
+                return
+            claims = locked
+            await asyncio.sleep(tuning.RELEASE_PAUSE.total_seconds())
+        log.warning("release_failed", extra={"jobs": len(claims), "reason": "Their rows are locked."})
+
+
+def _taken(job: NewJob, taker: Taker) -> ClaimedJob:
+    """The job as it goes to the worker that took it at its submit."""
+    return ClaimedJob(
+        job.id,
+        job.topic,
+        job.payload,
+        1,
+        job.priority,
+        job.max_attempts,
+        job.metadata,
+        job.idempotency_key,
+        taker.worker_id,
+        # As claim_batch has it: a last attempt is confirmed before it starts.
+        taker.confirms and job.max_attempts == 1,
+        0.0,
+    )
+
+
+class SparedWorkers:
+    """Records in the database, for a lease each, the workers whose heartbeats arrive and cannot be stored.
+
+    No server reaps their jobs meanwhile. A recorded heartbeat counts for as long as a stored one would, and
+    for that worker alone. ADR-0042
+    """
+
+    def __init__(self, repo: JobRepo, lease_ttl: timedelta) -> None:
+        self._repo = repo
+        self._lease_ttl = lease_ttl
+        self._waiting: dict[str, None] = {}
+        self.loop = Loop("spared_workers", self.record, min(tuning.SPARING_INTERVAL, lease_ttl / 12))
+
+    def spare_holders(self, claims: Iterable[Claim]) -> None:
+        """Have the workers of these claims recorded soon."""
+        self.spare({claim.worker_id for claim in claims if claim.worker_id is not None})
+
+    def spare(self, worker_ids: Iterable[str]) -> None:
+        """Have these recorded soon. A record that fails is tried again."""
+        for worker_id in worker_ids:
+            self._waiting.pop(worker_id, None)
+            self._waiting[worker_id] = None
+        while len(self._waiting) > tuning.SPARED_WORKERS:
+            del self._waiting[next(iter(self._waiting))]
+
+    async def record(self) -> None:
+        """Record the workers that wait for it."""
+        if not self._waiting:
+            return
+        worker_ids, self._waiting = self._waiting, {}
+        try:
+            await self._repo.spare_workers(worker_ids, self._lease_ttl)
+        except PulseError:
+            newer, self._waiting = self._waiting, worker_ids
+            self.spare(newer)
+            raise
+
+
+class Reconciler:
+    """Finds the claims of connected workers that have ended elsewhere.
+
+    An announcement may be lost, and a report may go to another server: the database knows.
+    """
+
+    def __init__(self, claims: Claims, roster: Roster, *, interval: timedelta) -> None:
+        self._claims = claims
+        self._roster = roster
+        self._suspects: frozenset[Claim] = frozenset()
+        # The jobs that were assigned while the database is asked.
+        self._assigned: set[str] | None = None
+        self.loop = Loop("reconciler", self.reconcile, interval)
+
+    async def reconcile(self) -> None:
+        """Stop the jobs whose claims have ended. Checks only those that were held at the last call."""
+        held = self._roster.held_claims()
+        old, self._suspects = self._suspects & held, held
+        if not old:
+            return
+        assigned: set[str] = set()
+        self._assigned = assigned
+        try:
+            current = await self._claims.still_held(list(old))
+        finally:
+            self._assigned = None
+        # A job that was released and claimed again meanwhile may have the same claim as before.
+        self._roster.stop_claims([claim for claim in old - current if claim.job_id not in assigned])
+
+    def suspect_all(self) -> None:
+        """Reconcile soon, with every claim that is held now."""
+        self._suspects = self._roster.held_claims()
+        self.loop.nudge()
+
+    def note_assigned(self, jobs: Iterable[ClaimedJob]) -> None:
+        """These jobs are claimed as of now, whatever a statement in flight returns."""
+        if self._assigned is not None:
+            self._assigned.update(job.id for job in jobs)

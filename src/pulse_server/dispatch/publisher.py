@@ -1,0 +1,236 @@
+"""The publisher: after each commit it counts the change, announces it to watchers and wakes dispatch.
+
+One method per transition of docs/job-lifecycle.md. A service asks the store for a change and publishes the
+answer here; nothing else counts jobs, announces transitions or wakes the hub. All methods take whole batches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pulse_server import tuning
+from pulse_server.dispatch.roster import Roster
+from pulse_server.domain.error_groups import LEASE_EXPIRED
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import (
+    Cancellation,
+    Claim,
+    ClaimedJob,
+    Ended,
+    Job,
+    NewJob,
+    Reaped,
+    Report,
+    Submitted,
+)
+from pulse_server.domain.schedules import Fired
+from pulse_server.domain.status import JobStatus
+from pulse_server.domain.transitions import Transition
+from pulse_server.repos.wakeups import Wakeup, WakeupLine
+from pulse_server.telemetry.metrics import Metrics
+from pulse_server.telemetry.tracing import ClaimSpans
+from pulse_server.watchers import Watchers
+
+
+class Publisher:
+    def __init__(
+        self, metrics: Metrics, watchers: Watchers, roster: Roster, line: WakeupLine, spans: ClaimSpans | None
+    ) -> None:
+        self._metrics = metrics
+        self._watchers = watchers
+        self._roster = roster
+        self._line = line
+        self._spans = spans
+
+    # --- jobs come in
+
+    def submitted(self, jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError]) -> None:
+        """The jobs were stored, as far as their answers are a Submitted. Some may be claimed already."""
+        inserted = [
+            (job, answer.is_taken)
+            for job, answer in zip(jobs, answers, strict=True)
+            if isinstance(answer, Submitted) and not answer.duplicate
+        ]
+        taken = {job.id for job, is_taken in inserted if is_taken}
+        self._metrics.count_topics(self._metrics.submitted, [job.topic for job, _ in inserted])
+        self._watchers.publish(
+            lambda: [
+                transition(job.id, job.topic, JobStatus.PENDING) for job, is_taken in inserted if not is_taken
+            ]
+        )
+        # Duplicates too: the server that stored the first may have died before it woke dispatch.
+        self._wake({job.topic for job in jobs if job.may_be_ready and job.id not in taken})
+
+    def fired(self, fires: Sequence[Fired], now: datetime) -> None:
+        """Schedules made jobs by their timetables. A fire without a job made none."""
+        made = [fire for fire in fires if fire.job_id]
+        self._wake({fire.topic for fire in made})
+        self._watchers.publish(
+            lambda: [transition(fire.job_id, fire.topic, JobStatus.PENDING) for fire in made if fire.job_id]
+        )
+        for fire in made:
+            self._metrics.submitted.add(self._metrics.topic(fire.topic))
+            self._metrics.schedule_lateness.observe(value=(now - fire.occurrence).total_seconds())
+
+    def fired_by_hand(self, job_id: str, topic: str) -> None:
+        """An operator fired a schedule beside its timetable."""
+        self._metrics.submitted.add(self._metrics.topic(topic))
+        self._watchers.publish(lambda: [transition(job_id, topic, JobStatus.PENDING)])
+        self._wake({topic})
+
+    def promoted(self, topics: Collection[str]) -> None:
+        """Jobs of these topics became ready. Their status did not change."""
+        self._wake(topics)
+
+    # --- workers get them
+
+    def handed_over(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        """The jobs were stored and claimed in one statement. `submitted` counts them too."""
+        self._watchers.publish(lambda: [transition(job.id, job.topic, JobStatus.PENDING) for job in jobs])
+        self.claimed(jobs, sent_at)
+
+    def claimed(self, jobs: Sequence[ClaimedJob], sent_at: int) -> None:
+        """The jobs were claimed by a statement that was sent at that time, in nanoseconds."""
+        if not jobs:
+            return
+        if self._spans is not None:
+            self._spans.record(jobs, sent_at)
+        metrics = self._metrics
+        waited = [(job.topic, job.waited_seconds) for job in jobs]
+        metrics.count_and_observe(metrics.claimed, metrics.queue_wait, waited)
+        self._watchers.publish(
+            lambda: [
+                transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
+            ]
+        )
+
+    # --- and end them
+
+    def completed(self, ended: Mapping[Claim, Ended]) -> None:
+        metrics = self._metrics
+        ran = [(topic, seconds) for _, topic, seconds in ended.values()]
+        metrics.count_and_observe(metrics.completed, metrics.run_time, ran, "completed")
+        self._watchers.publish(
+            lambda: [
+                transition(claim.job_id, end.topic, end.status, claim.attempt, claim.worker_id)
+                for claim, end in ended.items()
+            ]
+        )
+
+    def failed(self, failures: Sequence[tuple[Report, Ended]]) -> None:
+        """The attempts failed: each job is retried, or dead-lettered."""
+        metrics = self._metrics
+        for report, ended in failures:
+            topic = metrics.topic(ended.topic, is_worked=True)
+            metrics.failed.add(topic, "discarded" if report.discard else "error")
+            metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
+            is_over = ended.status is JobStatus.DEAD_LETTERED
+            (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+        self._watchers.publish(
+            lambda: [
+                transition(
+                    report.claim.job_id,
+                    ended.topic,
+                    ended.status,
+                    report.claim.attempt,
+                    report.claim.worker_id,
+                    report.error,
+                )
+                for report, ended in failures
+            ]
+        )
+
+    def released(self, claims: Sequence[Claim], topics: Mapping[str, str]) -> None:
+        """Jobs were given back unstarted. `topics` has those of the claims that were, by job id."""
+        self._metrics.count_topics(self._metrics.released, topics.values())
+        self._watchers.publish(
+            lambda: [
+                transition(
+                    claim.job_id, topics[claim.job_id], JobStatus.RETRYING, claim.attempt, claim.worker_id
+                )
+                for claim in claims
+                if claim.job_id in topics
+            ]
+        )
+        self._wake(set(topics.values()))
+
+    def reaped(self, reaped: Sequence[Reaped]) -> None:
+        """Leases expired, and their jobs were taken back. They are stopped in workers of all servers."""
+        metrics = self._metrics
+        for entry in reaped:
+            topic = metrics.topic(entry.topic, is_worked=True)
+            metrics.reaped.add(topic)
+            if entry.delivered:  # else the attempt was given back: nothing failed
+                metrics.failed.add(topic, "lease_expired")
+                is_over = entry.status is JobStatus.DEAD_LETTERED
+                (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+        self._watchers.publish(
+            lambda: [
+                transition(
+                    entry.claim.job_id,
+                    entry.topic,
+                    entry.status,
+                    entry.claim.attempt,
+                    entry.claim.worker_id,
+                    LEASE_EXPIRED,
+                )
+                for entry in reaped
+            ]
+        )
+        if claims := [entry.claim for entry in reaped]:
+            self._roster.expire_claims(claims)
+            self._line.announce(Wakeup(lapsed=tuple(claims)))
+
+    # --- operators act
+
+    def canceled(self, canceled: Sequence[Cancellation], reason: str) -> None:
+        if claims := [entry.ended_claim for entry in canceled if entry.ended_claim]:
+            self._roster.stop_claims(claims)
+            self._line.announce(Wakeup(ended=tuple(claims)))
+        self._metrics.count_topics(self._metrics.canceled, [entry.job.topic for entry in canceled])
+        self._watchers.publish(lambda: [_changed(entry.job, reason) for entry in canceled])
+
+    def retried(self, jobs: Sequence[Job]) -> None:
+        self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
+        self._watchers.publish(lambda: [_changed(job) for job in jobs])
+        self._wake({job.topic for job in jobs})
+
+    def deleted(self, statuses: Iterable[JobStatus] | Mapping[JobStatus, int], actor: str) -> None:
+        """Finished jobs were deleted, by an operator or by retention. Watchers are not notified."""
+        for status, count in Counter(statuses).items():
+            self._metrics.deleted.add(status.value, actor, by=count)
+
+    def paused_or_resumed(self) -> None:
+        """A pause switch was turned here. The other servers read it."""
+        self._line.announce(Wakeup(gate_changed=True))
+
+    # --- every statement
+
+    def batch_sent(self, what: str, size: int) -> None:
+        """A statement with so many items is about to be sent."""
+        self._metrics.batch_size.observe(what, value=size)
+
+    def _wake(self, topics: Collection[str]) -> None:
+        """Wake the hub. Other servers are woken for the topics for which no slot is free here."""
+        if topics and (untaken := self._roster.wake(topics)):
+            self._line.announce(Wakeup(topics=frozenset(untaken)))
+
+
+def _changed(job: Job, reason: str = "") -> Transition:
+    return transition(job.id, job.topic, job.status, job.attempts, error=reason)
+
+
+def transition(
+    job_id: str,
+    topic: str,
+    status: JobStatus,
+    attempt: int | None = None,
+    worker_id: str | None = None,
+    error: str = "",
+) -> Transition:
+    """A transition that was committed just now."""
+    if error:
+        error = error.partition("\n")[0][: tuning.TRANSITION_ERROR_CHARACTERS]
+    return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))

@@ -1,0 +1,95 @@
+"""Leases: heartbeats extend them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from enum import Enum, auto
+from functools import partial
+
+from pulse_server import tuning
+from pulse_server.dispatch.claims import SparedWorkers
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.jobs import BeatAnswer, Claim
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.service.group_commit import GroupCommit
+
+
+class _Lease(Enum):
+    EXTENDED = auto()
+    LOST = auto()
+    UNKNOWN = auto()
+
+
+class Leases:
+    """`failed` is called when a statement with heartbeats failed: leases end though their workers live."""
+
+    def __init__(
+        self,
+        repo: JobRepo,
+        publisher: Publisher,
+        spared_workers: SparedWorkers,
+        lease_ttl: timedelta,
+        *,
+        failed: Callable[[], object],
+    ) -> None:
+        self._repo = repo
+        self._spared_workers = spared_workers
+        self._lease_ttl = lease_ttl
+        self._failed = failed
+        self._slow = min(tuning.BEAT_SLOW, lease_ttl / 10).total_seconds()
+        self._commits: GroupCommit[Claim, _Lease] = GroupCommit(
+            self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
+        )
+        self._commits.on_commit(partial(publisher.batch_sent, "heartbeat"))
+
+    async def extend(self, claims: Sequence[Claim]) -> BeatAnswer:
+        """Extend the leases. Returns the claims that are lost, and those whose rows are locked."""
+        with self._spared_if_slow(claims):
+            leases = await self._commits.add_all(claims)
+        answer = BeatAnswer([], [])
+        for claim, lease in zip(claims, leases, strict=True):
+            if lease is not _Lease.EXTENDED:
+                (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
+        return answer
+
+    async def _extend(self, claims: list[Claim]) -> list[_Lease]:
+        try:
+            extended = await self._repo.extend_leases(claims, self._lease_ttl)
+            missing = [claim for claim in claims if claim not in extended]
+            # The row is locked if the claim stands nevertheless.
+            unknown = await self._repo.current_claims(missing) if missing else set()
+        except PulseError:
+            self._spared_workers.spare_holders(claims)
+            self._failed()
+            raise
+        if not missing:
+            return [_Lease.EXTENDED] * len(claims)
+        self._spared_workers.spare_holders(unknown)
+        return [
+            _Lease.EXTENDED if claim in extended else _Lease.UNKNOWN if claim in unknown else _Lease.LOST
+            for claim in claims
+        ]
+
+    @contextmanager
+    def _spared_if_slow(self, claims: Sequence[Claim]) -> Iterator[None]:
+        """Spare the workers while their heartbeats wait for a statement, or for a slow one to end.
+
+        By the time that it fails, another server may have reaped the jobs.
+        """
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def spare() -> None:
+            nonlocal timer
+            self._spared_workers.spare_holders(claims)
+            timer = loop.call_later(self._lease_ttl.total_seconds() / 4, spare)
+
+        timer = loop.call_later(self._slow, spare)
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -1,0 +1,60 @@
+"""Claims: take jobs for workers, and give them back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.dispatch.claims import Claims
+from pulse_server.domain.status import JobStatus
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job, room
+
+TTL = timedelta(seconds=77)
+
+
+@pytest.fixture
+def claims(replica: Replica) -> Claims:
+    return Claims(replica.repo, replica.publisher, replica.spared_workers, TTL)
+
+
+async def test_claim_lasts_one_lease(replica: Replica, claims: Claims) -> None:
+    await replica.store.submit(a_job())
+
+    (claimed,) = await claims.claim(["email"], room("A", 3))
+
+    job = await replica.store.job(claimed.id)
+    assert job.lease_until is not None
+    assert job.started_at is not None
+    assert abs(job.lease_until - job.started_at - TTL) < timedelta(seconds=1)
+
+
+async def test_release_wakes_dispatch_for_what_went_back(replica: Replica, claims: Claims) -> None:
+    held = await replica.store.start(topic="email")
+    finished = await replica.store.start(topic="sms")
+    await replica.repo.complete_jobs([finished])
+
+    assert await claims.release([held, finished]) == (1, [])
+    assert replica.roster.woken == [{"email"}]
+    assert await replica.store.status(held.job_id) is JobStatus.RETRYING
+
+
+async def test_release_of_lost_claims_wakes_nobody(replica: Replica, claims: Claims) -> None:
+    claim = await replica.store.start()
+    await replica.repo.complete_jobs([claim])
+
+    assert await claims.release([claim]) == (0, [])
+    assert replica.roster.woken == []
+
+
+async def test_still_held_are_the_claims_that_hold(replica: Replica, claims: Claims) -> None:
+    claim = await replica.store.start()
+
+    assert await claims.still_held([claim, claim._replace(attempt=2)]) == {claim}
+
+
+async def test_topics_with_ready_jobs_are_asked_of_the_store(replica: Replica, claims: Claims) -> None:
+    await replica.store.submit(a_job("email"))
+
+    assert await claims.topics_with_ready_jobs({"email", "sms"}) == {"email"}

@@ -1,0 +1,73 @@
+"""Leases: heartbeats extend them, and find those that are lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from pulse_server import tuning
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import BeatAnswer
+from pulse_server.service.leases import Leases
+from tests.fakes.replica import Replica
+from tests.fakes.store import a_job
+
+TTL = timedelta(seconds=77)
+NOTHING_LOST = BeatAnswer([], [])
+
+
+@pytest.fixture
+def leases(replica: Replica) -> Leases:
+    return a_lease_service(replica)
+
+
+def a_lease_service(replica: Replica) -> Leases:
+    return Leases(replica.repo, replica.publisher, replica.spared_workers, TTL, failed=lambda: None)
+
+
+async def test_beat_returns_the_claims_that_are_lost(replica: Replica, leases: Leases) -> None:
+    await replica.store.submit(a_job(), a_job(), a_job())
+    held, finished, other = await replica.store.claim(count=3)
+    await replica.repo.complete_jobs([finished])
+
+    answer = await leases.extend([finished, held, other._replace(worker_id="B")])
+
+    assert answer == BeatAnswer(lost=[finished, other._replace(worker_id="B")], unknown=[])
+
+
+async def test_beat_extends_by_one_lease(replica: Replica, leases: Leases) -> None:
+    claim = await replica.store.start()
+    await replica.store.time.lapse_leases(claim.job_id)
+
+    assert await leases.extend([claim]) == NOTHING_LOST
+
+    lease_until = (await replica.store.job(claim.job_id)).lease_until
+    assert lease_until is not None
+    assert timedelta(0) < lease_until - replica.repo.clock.now() <= TTL
+
+
+async def test_beat_of_nothing_asks_nobody(replica: Replica, leases: Leases) -> None:
+    assert await leases.extend([]) == NOTHING_LOST
+    assert replica.repo.calls == []
+
+
+async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "HEARTBEAT_BATCH", 2)
+    await replica.store.submit(*[a_job() for _ in range(5)])
+    held = await replica.store.claim(count=5)
+    await replica.repo.cancel_jobs([held[4].job_id], "")
+    replica.repo.calls.clear()
+
+    answer = await a_lease_service(replica).extend(held)
+
+    assert answer == BeatAnswer(lost=[held[4]], unknown=[])
+    assert replica.repo.calls == ["extend_leases"] * 3 + ["current_claims"]
+
+
+async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Leases) -> None:
+    claim = await replica.store.start()
+    replica.repo.is_away = True
+
+    with pytest.raises(Unavailable):
+        await leases.extend([claim])
