@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims
 from pulse_server.domain.status import JobStatus
+from tests.eventually import eventually
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job, room
 
@@ -58,3 +60,35 @@ async def test_topics_with_ready_jobs_are_asked_of_the_store(replica: Replica, c
     await replica.store.submit(a_job("email"))
 
     assert await claims.topics_with_ready_jobs({"email", "sms"}) == {"email"}
+
+
+async def test_undelivered_jobs_whose_rows_are_locked_are_released_once_they_are_free(
+    replica: Replica, claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "RELEASE_PAUSE", timedelta(0))
+    monkeypatch.setattr(tuning, "RELEASE_TRIES", 1_000_000)
+    free, locked = await replica.store.start(), await replica.store.start()
+    replica.repo.locked = {locked.job_id}
+
+    claims.release_soon([free, locked])
+    await eventually(lambda: replica.repo.calls.count("release_jobs") > 1)
+    assert await replica.store.status(free.job_id) is JobStatus.RETRYING
+    assert await replica.store.status(locked.job_id) is JobStatus.RUNNING
+    replica.repo.locked = set()
+    await claims.finish_releases(timedelta(seconds=5))
+
+    assert await replica.store.status(locked.job_id) is JobStatus.RETRYING
+
+
+async def test_undelivered_jobs_keep_their_leases_if_the_database_is_away(
+    replica: Replica, claims: Claims, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = await replica.store.start()
+    replica.repo.is_away = True
+
+    claims.release_soon([held])
+    await claims.finish_releases(timedelta(seconds=5))
+    replica.repo.is_away = False
+
+    assert [record.message for record in caplog.records] == ["release_failed"]
+    assert await replica.store.status(held.job_id) is JobStatus.RUNNING
