@@ -1,188 +1,27 @@
-"""The jobs table in memory: the same port, the same answers, as the contract suite proves."""
+"""The port to the jobs table, in memory. The contract suite runs over it and over Postgres."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime, timedelta
-from itertools import accumulate
+from datetime import datetime
 
-from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
-from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
-from pulse_server.domain.jobs import (
-    Cancellation,
-    Claim,
-    ClaimedJob,
-    Ended,
-    Job,
-    JobFilter,
-    NewJob,
-    Outcome,
-    PageKey,
-    Promotion,
-    Reaped,
-    Report,
-    Submitted,
-    Turn,
-)
-from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, WAITING, JobStatus
-from pulse_server.repos.jobs import Slots, Taker
-from tests.fakes.backoff import CANCELED_REST, retry_delay
-from tests.fakes.clock import ControlledClock
-from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
+from pulse_server.domain.jobs import Cancellation, Claim, Job, Outcome
+from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from tests.fakes.backoff import CANCELED_REST
+from tests.fakes.job_queries import InMemoryQueries
+from tests.fakes.job_work import InMemoryWork
+from tests.fakes.rows import with_attempt
 
 
-class InMemoryJobRepo:
-    """Obeys the port to the letter. `is_away` makes every method raise Unavailable; `calls` names them.
-
-    `locked`: jobs whose rows another session has locked. `spared`: workers, and until when they are spared.
-    """
-
-    def __init__(self, clock: ControlledClock | None = None) -> None:
-        self.clock = clock or ControlledClock()
-        self.jobs: dict[str, Job] = {}
-        self.is_away = False
-        self.locked: set[str] = set()
-        self.spared: dict[str, datetime] = {}
-        self.calls: list[str] = []
-
-    # --- transitions
-
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
-        self._answer("insert_jobs")
-        return [self._insert(job) for job in jobs]
-
-    async def hand_over_jobs(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
-    ) -> list[Submitted | PulseError]:
-        self._answer("hand_over_jobs")
-        crowded = {job.topic for job in self.jobs.values() if job.ready}
-        answers: list[Submitted | PulseError] = []
-        for job, taker in zip(jobs, takers, strict=True):
-            answer = self._insert(job)
-            is_new = isinstance(answer, Submitted) and not answer.duplicate
-            if is_new and taker is not None and job.starts_at_once and job.topic not in crowded:
-                self._claim(self.jobs[job.id], taker.worker_id, taker.confirms, lease)
-                answer = Submitted(job.id, False, is_taken=True)
-            answers.append(answer)
-        return answers
-
-    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
-        self._answer("claim_batch")
-        ready = [job for job in self._free() if job.ready and job.topic in topics]
-        ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
-        sizes = accumulate((len(job.payload) for job in ready), initial=0)
-        fitting = [job for job, before in zip(ready, sizes, strict=False) if before < slots.most_bytes]
-        return [
-            self._claim(job, slots.workers[index], slots.confirms[index], lease)
-            for index, job in zip(slots.order, fitting or ready[:1], strict=False)
-        ]
-
-    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
-        self._answer("complete_jobs")
-        counted = {}
-        for claim in claims:
-            if (job := self._held(claim)) is not None:
-                self._finish(job, JobStatus.COMPLETED, finished_by=job.locked_by)
-                counted[claim] = self._ended(job, JobStatus.COMPLETED)
-        return counted
-
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
-        self._answer("fail_jobs")
-        counted = {}
-        # By id, as the store locks its rows: of two that fail together, that one is due first.
-        for report in sorted(reports, key=lambda report: report.claim.job_id):
-            if (job := self._held(report.claim)) is not None:
-                outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED
-                job = with_attempt(job, outcome, report.error, self.clock.now())
-                ends = report.discard or job.attempts >= job.max_attempts
-                job = replace(job, error_group=report.error_group if ends else "")
-                status = self._end_attempt(job, ends, report.error, report.retry_after)
-                counted[report.claim] = self._ended(job, status)
-        return counted
-
-    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        self._answer("extend_leases")
-        extended = set()
-        for claim in claims:
-            if (job := self._held(claim)) is not None:
-                self._put(job, lease_until=self.clock.now() + lease, delivered=True)
-                extended.add(claim)
-        return extended
-
-    async def release_jobs(
-        self, claims: Sequence[Claim], unread_for: timedelta | None = None
-    ) -> dict[str, str]:
-        self._answer("release_jobs")
-        released = {}
-        for claim in claims:
-            if (job := self._held(claim, strict=True)) is not None:
-                assert job.started_at is not None
-                if unread_for and (job.delivered or job.started_at >= self.clock.now() - unread_for):
-                    continue
-                self._put(
-                    job,
-                    status=JobStatus.RETRYING,
-                    ready=True,
-                    attempts=job.attempts - 1,
-                    started_at=job.started_at if job.attempts > 1 or job.history else None,
-                    next_run_at=self.clock.now(),
-                    locked_by=None,
-                    lease_until=None,
-                )
-                released[job.id] = job.topic
-        return released
-
-    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        self._answer("reap_expired")
-        now = min(self.clock.now(), lapsed_before or self.clock.now())
-        spared = {worker_id for worker_id, until in self.spared.items() if until > now}
-        lapsed = [
-            job
-            for job in self._free()
-            if job.lease_until is not None and job.lease_until < now and job.locked_by not in spared
-        ]
-        lapsed.sort(key=lambda job: job.lease_until or now)
-        return [self._reap(job) for job in lapsed[:limit]]
-
-    async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
-        self._answer("spare_workers")
-        self.spared |= dict.fromkeys(worker_ids, self.clock.now() + lease)
-
-    async def promote_due(self, limit: int) -> Promotion:
-        self._answer("promote_due")
-        now = self.clock.now()
-        waiting = [job for job in self._free() if job.status in WAITING and not job.ready]
-        waiting.sort(key=lambda job: job.next_run_at)
-        due = [job for job in waiting if job.next_run_at <= now][:limit]
-        ahead = [job.next_run_at - now for job in waiting if job.next_run_at > now]
-        for job in due:
-            self._put(job, ready=True)
-        return Promotion(len(due), frozenset(job.topic for job in due), ahead[0] if ahead else None)
-
-    async def promote_in_turn(
-        self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
-    ) -> Turn:
-        self._answer("promote_in_turn")
-        now = self.clock.now()
-        waiting = [job for job in self.jobs.values() if job.status in WAITING and not job.ready]
-        topics = sorted({job.topic for job in waiting if job.topic > after_topic})[:topics_looked_at]
-        due: list[Job] = []
-        for topic in topics:
-            of_topic = [job for job in waiting if job.topic == topic and job.next_run_at <= now]
-            due += sorted(of_topic, key=lambda job: job.next_run_at)[:of_each_topic]
-        del due[limit:]
-        for job in due:
-            self._put(job, ready=True)
-        promoted = [job.topic for job in due]
-        last = promoted if len(due) == limit else topics if len(topics) == topics_looked_at else [""]
-        return Turn(frozenset(promoted), last[-1])
+class InMemoryJobRepo(InMemoryWork, InMemoryQueries):
+    """The whole port: work, queries, and here the actions of an operator."""
 
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:
         self._answer("cancel_jobs")
-        cancelled = []
+        canceled = []
         for job in self._existing(job_ids):
             if job.status not in LIVE & set(statuses):
                 continue
@@ -190,8 +29,8 @@ class InMemoryJobRepo:
             changed = with_attempt(job, Outcome.CANCELED, reason, self.clock.now()) if ended else job
             changed = replace(changed, last_error=reason or job.last_error)
             finished = self._finish(changed, JobStatus.CANCELED)
-            cancelled.append(Cancellation(_as_one_of(job_ids, finished), ended))
-        return cancelled
+            canceled.append(Cancellation(_as_one_of(job_ids, finished), ended))
+        return canceled
 
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
@@ -240,178 +79,7 @@ class InMemoryJobRepo:
             del self.jobs[job.id]
         return {job.id: job.status for job in found}
 
-    # --- queries
-
-    async def get_job(self, job_id: str) -> Job | None:
-        self._answer("get_job")
-        return self.jobs.get(job_id)
-
-    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
-        self._answer("look_up_jobs")
-        # As sparse as the real answer, so that no service comes to rely on more.
-        return {
-            job.id: replace(
-                job,
-                payload=b"",
-                last_error=None,
-                idempotency_key=None,
-                schedule_id=None,
-                metadata={},
-                error_group="",
-            )
-            for job in self._existing(job_ids, is_read=True)
-        }
-
-    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
-        self._answer("job_statuses")
-        return {job.id: job.status for job in self._existing(job_ids, is_read=True)}
-
-    async def list_jobs(
-        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
-    ) -> list[Job]:
-        self._answer("list_jobs")
-        found = [
-            replace(job, payload=b"", history=())
-            for job in self.jobs.values()
-            if _matches(job, wanted)
-            and (after is None or (job.submitted_at, job.id) < (after.moment, after.id))
-        ]
-        found.sort(key=lambda job: (job.submitted_at, job.id), reverse=True)
-        return found[offset : offset + limit]
-
-    async def matching_jobs(
-        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
-    ) -> list[PageKey]:
-        self._answer("matching_jobs")
-        found = await self.list_jobs(wanted, limit=limit, after=after)
-        return [PageKey(job.submitted_at, job.id) for job in found]
-
-    async def count_matching_jobs(self, wanted: JobFilter) -> int:
-        self._answer("count_matching_jobs")
-        return sum(_matches(job, wanted) for job in self.jobs.values())
-
-    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
-        self._answer("find_jobs")
-        return sorted(job_id for job_id in self.jobs if job_id.replace("-", "").startswith(prefix))[:limit]
-
-    async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
-        self._answer("current_claims")
-        return {claim for claim in claims if self._held(claim, is_read=True) is not None}
-
-    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
-        self._answer("topics_with_ready_jobs")
-        return {job.topic for job in self.jobs.values() if job.ready} & set(topics)
-
-    async def database_now(self) -> datetime:
-        self._answer("database_now")
-        return self.clock.now()
-
-    # --- what the methods share
-
-    def _answer(self, name: str) -> None:
-        self.calls.append(name)
-        if self.is_away:
-            raise Unavailable("The database did not answer. Try again.")
-
-    def _put(self, job: Job, **changes: object) -> Job:
-        self.jobs[job.id] = changed = replace(job, **changes)  # type: ignore[arg-type]
-        return changed
-
-    def _free(self) -> list[Job]:
-        return [job for job in self.jobs.values() if job.id not in self.locked]
-
-    def _existing(self, job_ids: Collection[str], *, is_read: bool = False) -> list[Job]:
-        """Those of the jobs that there are, and that are not locked, unless they are only read."""
-        names = set(job_ids) if is_read else set(job_ids) - self.locked
-        return [self.jobs[job_id] for job_id in sorted(names) if job_id in self.jobs]
-
-    def _held(self, claim: Claim, *, strict: bool = False, is_read: bool = False) -> Job | None:
-        """The job, if the claim still holds it. What a claim does not carry is not checked, unless strict."""
-        job = self.jobs.get(claim.job_id)
-        if job is None or job.locked_by is None or (claim.job_id in self.locked and not is_read):
-            return None
-        by_worker = claim.worker_id == job.locked_by or (claim.worker_id is None and not strict)
-        by_attempt = claim.attempt == job.attempts or (claim.attempt is None and not strict)
-        return job if by_worker and by_attempt else None
-
-    def _insert(self, job: NewJob) -> Submitted | PulseError:
-        by_key = [
-            other
-            for other in self.jobs.values()
-            if job.idempotency_key is not None
-            and (other.topic, other.idempotency_key) == (job.topic, job.idempotency_key)
-        ]
-        if job.id not in self.jobs and not by_key:
-            self.jobs[job.id] = new_row(job, self.clock.now())
-            return Submitted(job.id, False)
-        if job.id in self.jobs and not is_same(job, self.jobs[job.id]):
-            return AlreadyExists(f"job_id {job.id}", job.id)
-        for other in by_key:
-            if not is_same(job, other) or (job.id in self.jobs and other.id != job.id):
-                return AlreadyExists(f"idempotency_key {job.idempotency_key!r}", other.id)
-        return Submitted(by_key[0].id if by_key else job.id, True)
-
-    def _claim(self, job: Job, worker_id: str, confirms: bool, lease: timedelta) -> ClaimedJob:
-        must_confirm = job.started_at is not None or job.max_attempts - job.attempts == 1
-        job = self._put(
-            job,
-            status=JobStatus.RUNNING,
-            ready=False,
-            attempts=job.attempts + 1,
-            locked_by=worker_id,
-            lease_until=self.clock.now() + lease,
-            started_at=self.clock.now(),
-            delivered=not confirms,
-        )
-        return as_claimed(job)._replace(confirm=confirms and must_confirm)
-
-    def _reap(self, job: Job) -> Reaped:
-        claim = Claim(job.id, job.locked_by, job.attempts)
-        wait = retry_delay(job.attempts)
-        ends = job.delivered and job.attempts >= job.max_attempts
-        changed = with_attempt(job, Outcome.LEASE_EXPIRED, LEASE_EXPIRED, self.clock.now())
-        changed = replace(changed, error_group=LEASE_EXPIRED_GROUP if ends else "")
-        if not job.delivered:
-            changed = replace(changed, attempts=job.attempts - 1)
-        status = self._end_attempt(changed, ends, LEASE_EXPIRED, wait)
-        return Reaped(claim, job.topic, status, job.delivered)
-
-    def _ended(self, job: Job, status: JobStatus) -> Ended:
-        ran = self.clock.now() - (job.started_at or self.clock.now())
-        return Ended(status, job.topic, ran.total_seconds())
-
-    def _end_attempt(self, job: Job, ends: bool, error: str, wait: timedelta | None) -> JobStatus:
-        delay = retry_delay(job.attempts) if wait is None else wait
-        job = replace(job, last_error=error, next_run_at=self.clock.now() + delay)
-        if ends:
-            return self._finish(job, JobStatus.DEAD_LETTERED, finished_by=job.locked_by).status
-        return self._put(job, status=JobStatus.RETRYING, locked_by=None, lease_until=None).status
-
-    def _finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
-        return self._put(
-            job,
-            status=status,
-            ready=False,
-            finished_at=self.clock.now(),
-            finished_by=finished_by,
-            locked_by=None,
-            lease_until=None,
-        )
-
 
 def _as_one_of(job_ids: Collection[str], job: Job) -> Job:
     """Several are answered without what is heavy."""
     return job if len(job_ids) == 1 else replace(job, payload=b"", history=())
-
-
-def _matches(job: Job, wanted: JobFilter) -> bool:
-    return (
-        wanted.topic in (None, job.topic)
-        and (wanted.statuses is None or job.status in wanted.statuses)
-        and (wanted.submitted_since is None or job.submitted_at >= wanted.submitted_since)
-        and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
-        and wanted.schedule_id in (None, job.schedule_id)
-        and (wanted.error_contains is None or wanted.error_contains.lower() in (job.last_error or "").lower())
-        and (wanted.metadata or {}).items() <= job.metadata.items()
-        and wanted.error_group in (None, job.error_group)
-    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checker import check
 from tests.faults.disturbances import ALL_SERVERS, AWAY
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
+from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import keeping, reaping
 
 WORKER = "worker-1.1"
@@ -25,10 +25,6 @@ def run() -> MadeUpRun:
 @pytest.fixture
 def job(run: MadeUpRun) -> MadeUpJob:
     return MadeUpJob(run)
-
-
-def broken(run: MadeUpRun) -> set[tuple[str, str]]:
-    return {(violation.invariant, violation.rule) for violation in check(run.evidence()).violations}
 
 
 def fault(run: MadeUpRun, kind: str, target: str) -> None:

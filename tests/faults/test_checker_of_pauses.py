@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checker import check
 from tests.faults.made_up.jobs import MadeUpJob
 from tests.faults.made_up.runs import STEP, MadeUpRun
+from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import pauses
 
 
@@ -18,10 +18,6 @@ def run() -> MadeUpRun:
 @pytest.fixture
 def job(run: MadeUpRun) -> MadeUpJob:
     return MadeUpJob(run)
-
-
-def broken(run: MadeUpRun) -> set[tuple[str, str]]:
-    return {(violation.invariant, violation.rule) for violation in check(run.evidence()).violations}
 
 
 @pytest.mark.parametrize("topic", ["", "mail"])

@@ -8,6 +8,7 @@ from tests.faults.changes import ScheduleChange
 from tests.faults.checker import check
 from tests.faults.made_up.runs import STEP, MadeUpRun
 from tests.faults.made_up.schedules import SECOND, MadeUpSchedule
+from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import occurrences
 
 MINUTE = 60 * SECOND
@@ -16,10 +17,6 @@ MINUTE = 60 * SECOND
 @pytest.fixture
 def run() -> MadeUpRun:
     return MadeUpRun()
-
-
-def broken(run: MadeUpRun) -> set[tuple[str, str]]:
-    return {(violation.invariant, violation.rule) for violation in check(run.evidence()).violations}
 
 
 # ---------------------------------------------------------------- where nothing is wrong

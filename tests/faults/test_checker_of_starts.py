@@ -7,6 +7,7 @@ import pytest
 from tests.faults.checker import check
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import STEP, MadeUpRun
+from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import attempts, pauses
 
 CONVERGENCE = int(pauses.CONVERGENCE_SECONDS * 1e6)
@@ -22,10 +23,6 @@ def run() -> MadeUpRun:
 @pytest.fixture
 def job(run: MadeUpRun) -> MadeUpJob:
     return MadeUpJob(run)
-
-
-def broken(run: MadeUpRun) -> set[tuple[str, str]]:
-    return {(violation.invariant, violation.rule) for violation in check(run.evidence()).violations}
 
 
 def began(run: MadeUpRun, worker: str = "worker-1", concurrency: int = 2) -> None:

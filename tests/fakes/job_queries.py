@@ -1,0 +1,92 @@
+"""The queries over the jobs table in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from pulse_server.domain.jobs import Claim, Job, JobFilter, PageKey
+from pulse_server.domain.status import JobStatus
+from tests.fakes.job_table import JobTable
+
+
+class InMemoryQueries(JobTable):
+    """What reads the jobs and changes none."""
+
+    async def get_job(self, job_id: str) -> Job | None:
+        self._answer("get_job")
+        return self.jobs.get(job_id)
+
+    async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
+        self._answer("look_up_jobs")
+        # As sparse as the real answer, so that no service comes to rely on more.
+        return {
+            job.id: replace(
+                job,
+                payload=b"",
+                last_error=None,
+                idempotency_key=None,
+                schedule_id=None,
+                metadata={},
+                error_group="",
+            )
+            for job in self._existing(job_ids, is_read=True)
+        }
+
+    async def job_statuses(self, job_ids: Collection[str]) -> dict[str, JobStatus]:
+        self._answer("job_statuses")
+        return {job.id: job.status for job in self._existing(job_ids, is_read=True)}
+
+    async def list_jobs(
+        self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
+    ) -> list[Job]:
+        self._answer("list_jobs")
+        found = [
+            replace(job, payload=b"", history=())
+            for job in self.jobs.values()
+            if _matches(job, wanted)
+            and (after is None or (job.submitted_at, job.id) < (after.moment, after.id))
+        ]
+        found.sort(key=lambda job: (job.submitted_at, job.id), reverse=True)
+        return found[offset : offset + limit]
+
+    async def matching_jobs(
+        self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
+    ) -> list[PageKey]:
+        self._answer("matching_jobs")
+        found = await self.list_jobs(wanted, limit=limit, after=after)
+        return [PageKey(job.submitted_at, job.id) for job in found]
+
+    async def count_matching_jobs(self, wanted: JobFilter) -> int:
+        self._answer("count_matching_jobs")
+        return sum(_matches(job, wanted) for job in self.jobs.values())
+
+    async def find_jobs(self, prefix: str, limit: int) -> list[str]:
+        self._answer("find_jobs")
+        return sorted(job_id for job_id in self.jobs if job_id.replace("-", "").startswith(prefix))[:limit]
+
+    async def current_claims(self, claims: Sequence[Claim]) -> set[Claim]:
+        self._answer("current_claims")
+        return {claim for claim in claims if self._held(claim, is_read=True) is not None}
+
+    async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
+        self._answer("topics_with_ready_jobs")
+        return {job.topic for job in self.jobs.values() if job.ready} & set(topics)
+
+    async def database_now(self) -> datetime:
+        self._answer("database_now")
+        return self.clock.now()
+
+
+def _matches(job: Job, wanted: JobFilter) -> bool:
+    return (
+        wanted.topic in (None, job.topic)
+        and (wanted.statuses is None or job.status in wanted.statuses)
+        and (wanted.submitted_since is None or job.submitted_at >= wanted.submitted_since)
+        and (wanted.submitted_before is None or job.submitted_at < wanted.submitted_before)
+        and wanted.schedule_id in (None, job.schedule_id)
+        and (wanted.error_contains is None or wanted.error_contains.lower() in (job.last_error or "").lower())
+        and (wanted.metadata or {}).items() <= job.metadata.items()
+        and wanted.error_group in (None, job.error_group)
+    )

@@ -1,0 +1,64 @@
+"""The jobs table in memory: rows, clock, locks, and how every method reads and writes a row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import Claim, Job
+from pulse_server.domain.status import JobStatus
+from tests.fakes.clock import ControlledClock
+
+
+class JobTable:
+    """`is_away` makes every method of the repo raise Unavailable; `calls` holds their names.
+
+    `locked`: jobs whose rows another session has locked. `spared`: workers, and until when they are spared.
+    """
+
+    def __init__(self, clock: ControlledClock | None = None) -> None:
+        self.clock = clock or ControlledClock()
+        self.jobs: dict[str, Job] = {}
+        self.is_away = False
+        self.locked: set[str] = set()
+        self.spared: dict[str, datetime] = {}
+        self.calls: list[str] = []
+
+    def _answer(self, name: str) -> None:
+        self.calls.append(name)
+        if self.is_away:
+            raise Unavailable("The database did not answer. Try again.")
+
+    def _put(self, job: Job, **changes: object) -> Job:
+        self.jobs[job.id] = changed = replace(job, **changes)  # type: ignore[arg-type]
+        return changed
+
+    def _free(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.id not in self.locked]
+
+    def _existing(self, job_ids: Collection[str], *, is_read: bool = False) -> list[Job]:
+        """Those of the jobs that there are, and that are not locked, unless they are only read."""
+        names = set(job_ids) if is_read else set(job_ids) - self.locked
+        return [self.jobs[job_id] for job_id in sorted(names) if job_id in self.jobs]
+
+    def _held(self, claim: Claim, *, strict: bool = False, is_read: bool = False) -> Job | None:
+        """The job, if the claim still holds it. What a claim does not carry is not checked, unless strict."""
+        job = self.jobs.get(claim.job_id)
+        if job is None or job.locked_by is None or (claim.job_id in self.locked and not is_read):
+            return None
+        by_worker = claim.worker_id == job.locked_by or (claim.worker_id is None and not strict)
+        by_attempt = claim.attempt == job.attempts or (claim.attempt is None and not strict)
+        return job if by_worker and by_attempt else None
+
+    def _finish(self, job: Job, status: JobStatus, finished_by: str | None = None) -> Job:
+        return self._put(
+            job,
+            status=status,
+            ready=False,
+            finished_at=self.clock.now(),
+            finished_by=finished_by,
+            locked_by=None,
+            lease_until=None,
+        )

@@ -1,0 +1,106 @@
+"""I3 to I5: the checker finds miscounted attempts, completions without a run, and starts after the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.made_up.jobs import LEASE, MadeUpJob
+from tests.faults.made_up.runs import STEP, MadeUpRun
+from tests.faults.made_up.verdicts import broken
+from tests.faults.rules import attempts, executions
+
+
+@pytest.fixture
+def run() -> MadeUpRun:
+    return MadeUpRun()
+
+
+@pytest.fixture
+def job(run: MadeUpRun) -> MadeUpJob:
+    return MadeUpJob(run)
+
+
+# ---------------------------------------------------------------- I3
+
+
+def test_attempt_past_the_limit_is_noticed(run: MadeUpRun) -> None:
+    job = MadeUpJob(run, max_attempts=1).submit().claim("worker-1").beat().start()
+    run.freeze("worker-1")
+    run.wait(2 * LEASE)
+    job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True)
+    job.run("worker-2")
+    assert broken(run) == {("I3", attempts.WITHIN_LIMIT), ("I3", attempts.DIES_AT_THE_LIMIT)}
+
+
+def test_attempt_that_is_not_counted_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().run("worker-1", "failed").promote()
+    lease = run.at + LEASE
+    job.worker = "worker-2"
+    job.become(status="RUNNING", locked_by="worker-2", lease_until=lease, ready=False).execute()
+    assert broken(run) == {("I3", attempts.COUNTED)}
+
+
+def test_attempt_that_is_not_given_back_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1")
+    job.become(status="RETRYING", ready=True, locked_by=None, lease_until=None).run("worker-2")
+    assert broken(run) == {("I3", attempts.COUNTED)}
+
+
+def test_limit_that_changes_without_a_redrive_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().become(max_attempts=9).run("worker-1")
+    assert broken(run) == {("I3", attempts.LIMIT_STAYS)}
+
+
+def test_redrive_that_leaves_no_attempt_is_noticed(run: MadeUpRun) -> None:
+    job = MadeUpJob(run, max_attempts=1).submit().run("worker-1", "failed")
+    run.send("redrive", job_id=job.id)
+    job.become(status="PENDING", ready=True, finished_by=None).cancel()
+    assert broken(run) == {("I3", attempts.WITHIN_LIMIT)}
+
+
+def test_job_that_dies_with_attempts_left_is_noticed(run: MadeUpRun) -> None:
+    job = MadeUpJob(run, expect="any").submit().claim("worker-1").start().end("failed")
+    job.become("failed", status="DEAD_LETTERED", finished_by="worker-1", locked_by=None, lease_until=None)
+    assert broken(run) == {("I3", attempts.DIES_AT_THE_LIMIT)}
+
+
+# ---------------------------------------------------------------- I4 and I5
+
+
+def test_completion_of_a_job_that_never_ran_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").complete()
+    assert ("I4", executions.RAN_AT_ALL) in broken(run)
+
+
+def test_completion_of_a_job_that_ran_only_afterwards_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").complete().start().end()
+    assert ("I4", executions.RAN_AT_ALL) in broken(run)
+
+
+def test_completion_of_a_handler_that_did_not_return_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").start().complete()
+    assert broken(run) == {("I4", executions.RAN_TO_ITS_END)}
+
+
+def test_start_after_the_completion_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1").reap().promote().run("worker-2").start("worker-1", 1)
+    assert broken(run) == {("I5", executions.NO_START_AFTER_END)}
+
+
+def test_start_that_may_have_come_before_the_completion_is_no_violation(
+    run: MadeUpRun, job: MadeUpJob
+) -> None:
+    """The clocks are known to 50 µs: what lies within them is not held against anybody."""
+    job.submit().claim("worker-1").reap().promote().run("worker-2")
+    run.t -= (STEP - 40) * 1000
+    job.start("worker-1", 1)
+    assert broken(run) == set()
+
+
+def test_first_start_after_a_freeze_is_a_violation(run: MadeUpRun, job: MadeUpJob) -> None:
+    job.submit().claim("worker-1")
+    run.freeze("worker-1")
+    job.expire().promote().run("worker-2")
+    run.thaw("worker-1")
+    job.start("worker-1", 1)
+    assert broken(run) == {("I5", executions.NO_START_AFTER_END)}
