@@ -1,4 +1,4 @@
-"""`python3 dev.py chaos`: try to lose a job, and tell how it went."""
+"""`python3 dev.py chaos`: inject faults, and report whether a promise was broken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for. Returns 0 if every promise was kept, 1 if not."""
+    """Run the command. Returns 0 if every promise was kept, else 1."""
     options = _parser().parse_args(arguments)
     seed = SystemRandom().randrange(2**32) if options.seed is None else options.seed
     without = frozenset(kind.name for kind in KINDS if options.only and kind.name not in options.only)
@@ -49,21 +49,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 dev.py chaos",
-        description="Run servers, workers and applications on a Postgres of their own, let a nemesis loose "
-        "on all of them, heal everything, and check from what was written down that no promise was broken. "
+        description="Run servers, workers and applications on a Postgres of their own, inject faults into "
+        "all of them, heal everything, and check from the recorded history that no promise was broken. "
         "The exit code is 1 if one was.",
     )
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of trouble (default: %(default)g)")
-    parser.add_argument("--seed", type=int, help="draws the faults; without it another one each time")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of faults (default: %(default)g)")
+    parser.add_argument("--seed", type=int, help="draws the faults (default: a random one)")
     parser.add_argument(
         "--rate",
         type=float,
         default=_JOBS_PER_SECOND,
         metavar="JOBS",
-        help="per second that are enqueued at the most (default: %(default)g)",
+        help="enqueued per second, at most (default: %(default)g)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave all that was written down there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the history and the logs in this directory"
+    )
     parser.add_argument(
         "--plan", action="store_true", help="print the faults that the seed draws, and run nothing"
     )
@@ -72,12 +74,12 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="KIND",
         choices=sorted({kind.name for kind in KINDS}),
-        help="draw faults of this kind alone; may be given several times",
+        help="draw faults of this kind only; may be given several times",
     )
-    parser.add_argument("--ha", action="store_true", help="instead: fail over Patroni clusters under load")
-    parser.add_argument("--bad-days", action="store_true", help="instead: the bad days at their full size")
+    parser.add_argument("--ha", action="store_true", help="instead: fail over a Patroni cluster under load")
+    parser.add_argument("--bad-days", action="store_true", help="instead: run the bad days at full size")
     parser.add_argument(
-        "--fuzz", type=int, metavar="INPUTS", help="instead: send so many bad inputs to every RPC"
+        "--fuzz", type=int, metavar="INPUTS", help="instead: send this many bad inputs to the RPCs"
     )
     return parser
 
@@ -94,12 +96,12 @@ def _chaos(run: Run, figures: Path | None, keep: Path | None) -> int:
     directory.mkdir(exist_ok=True)
     began = time.monotonic()
 
-    def tell(what: str) -> None:
+    def report(what: str) -> None:
         print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
 
     print(f"chaos with seed {run.seed}", flush=True)
     try:
-        result = asyncio.run(_until_told_to_stop(run, directory, tell))
+        result = asyncio.run(_run_until_stopped(run, directory, report))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("interrupted; everything that was started has been ended", file=sys.stderr)
         if keep is None:
@@ -113,12 +115,12 @@ def _chaos(run: Run, figures: Path | None, keep: Path | None) -> int:
     return 0 if result.is_good else 1
 
 
-async def _until_told_to_stop(run: Run, directory: Path, tell: Callable[[str], None]) -> Result:
+async def _run_until_stopped(run: Run, directory: Path, report: Callable[[str], None]) -> Result:
     this = asyncio.current_task()
     assert this is not None
-    # As Ctrl-C, which asyncio sees to.
+    # Like Ctrl-C, which asyncio handles.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
-    return await carry_out_run(run, directory, tell)
+    return await carry_out_run(run, directory, report)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ _CLOCK_READINGS = 20
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything that the triggers wrote, each list in the order of seq, and what the tables hold now."""
+    """Everything that the triggers wrote, each list ordered by seq, and the present statuses of the jobs."""
 
     jobs: list[JobChange]
     switches: list[SwitchChange] = field(default_factory=list)
@@ -32,14 +32,14 @@ async def install(connection: Connection) -> None:
     async with connection.transaction():
         for table in ("jobs", "schedules"):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM pulse.{table})"):
-                raise ValueError(f"pulse.{table} has rows already, whose beginnings nobody wrote down.")
+                raise ValueError(f"pulse.{table} has rows already, and their history was not recorded.")
         await connection.execute(Path(__file__).with_name("audit.sql").read_text())
 
 
 async def record_clock(connection: Connection, history: History) -> None:
-    """Write down how the database's clock stands to ours: the tightest of some readings.
+    """Record the offset of the database's clock from ours: the tightest of a few readings.
 
-    The database reads its clock between our sending and our receiving. Do it at the beginning of a run, at
+    The database reads its clock between our sending and our receiving. Call it at the beginning of a run, at
     its end, and now and then in between.
     """
     best: tuple[int, int, int] | None = None

@@ -1,10 +1,10 @@
--- Writes down every change of jobs, of the switches and of the schedules' cursors, for the checker.
+-- Records every change of jobs, pauses and cursors of schedules, for the checker.
 --
 -- Rows that change one job wait for each other's locks until the commit, and seq is drawn under that lock: for one
 -- job the order of seq is the order of the commits. So it is for one switch and for one schedule. Across jobs it is
 -- not: a transaction that drew the lower number may commit later, or be the later one to be seen.
 --
--- The tables are logged: they have to survive whatever the jobs survive, and to be lost with them.
+-- The tables are logged: they must survive what the jobs survive, and be lost with them.
 
 CREATE SCHEMA audit;
 
@@ -15,7 +15,7 @@ CREATE TABLE audit.job_changes (
     statement_at     timestamptz NOT NULL DEFAULT statement_timestamp(),  -- when its statement began
     id               uuid        NOT NULL,
     topic            text        NOT NULL,
-    -- Told once, by the insert.
+    -- Only in the insert.
     key              text,
     schedule_id      uuid,
     -- How an attempt ended that was no success; null where the change ended none.
@@ -82,7 +82,7 @@ $$;
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.jobs
     FOR EACH ROW EXECUTE FUNCTION audit.job_changed();
 
--- The switches. The one for everything has the topic ''.
+-- The pauses. The one of everything has the topic ''.
 CREATE TABLE audit.switch_changes (
     seq          bigint GENERATED ALWAYS AS IDENTITY,
     txid         bigint      NOT NULL DEFAULT txid_current(),
@@ -124,7 +124,7 @@ CREATE TABLE audit.schedule_changes (
     new_next_run_at timestamptz,  -- null: it is gone
     new_paused      boolean,
     last_run_at     timestamptz,
-    is_edit         boolean     NOT NULL,  -- somebody changed the definition; a fire does not
+    is_edit         boolean     NOT NULL,  -- a client changed the definition; a fire does not
     -- Of the row as it is afterwards, or was at last.
     kind            text        NOT NULL,
     run_at          timestamptz,

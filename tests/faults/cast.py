@@ -1,4 +1,4 @@
-"""Who takes part in a run beside Postgres: servers, workers, and applications that enqueue."""
+"""The processes of a run besides Postgres: servers, workers, and applications that enqueue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APPLICATIONS = ("application-1", "application-2")
 # Leases that lapse within a freeze, and recovery within seconds. A worker may miss three beats.
 LEASE_SECONDS = 1.5
 _SHORT_LEASES = {"PULSE_LEASE_TTL": f"{LEASE_SECONDS}s", "PULSE_HEARTBEAT_INTERVAL": "375ms"}
-# With every third seed beats are so rare that workers must learn by other ways what is not theirs any more.
+# With every third seed heartbeats are so rare that workers must learn of a lost job in other ways.
 _LONG_LEASES = {"PULSE_LEASE_TTL": "8s", "PULSE_HEARTBEAT_INTERVAL": "3s"}
 _SETTINGS = {
     "PULSE_WATCHDOG_INTERVAL": "250ms",
@@ -30,7 +30,7 @@ _DRAIN_SECONDS = 0.5
 
 
 class Replica(Place):
-    """A pulsed, always at the same address. Its way to the database leads over a link."""
+    """A pulsed, always at the same address. It reaches the database through a link."""
 
     def __init__(self, name: str, ground: Ground, database: Link) -> None:
         super().__init__(name, ground)
@@ -77,7 +77,7 @@ class WorkerPlace(Place):
         return Worker(name, log, arguments, self._environment(life))
 
     def lead_to(self, replica: str) -> None:
-        """Lead its connections to another server, from the next one on."""
+        """Connect it to another server, from its next connection on."""
         self.replica = replica
         self.servers.lead_to(self._addresses[replica])
         self._ground.attachments[self.present_name] = replica

@@ -30,15 +30,15 @@ class JobChange(NamedTuple):
     statement_at: int
     job_id: str
     topic: str
-    key: str | None  # told by the insert
-    schedule_id: str | None  # told by the insert
+    key: str | None  # as in the insert
+    schedule_id: str | None  # as in the insert
     outcome: str | None  # of the attempt that it ended, if that was no success
     old: JobState | None  # None: there was no row
     new: JobState | None  # None: there is none any more
 
 
 class SwitchChange(NamedTuple):
-    """One turn of the switch of a topic, or of everything (topic "")."""
+    """One pause or resume, of a topic or of everything (topic "")."""
 
     seq: int
     txid: int
@@ -70,7 +70,7 @@ class ScheduleChange(NamedTuple):
     catch_up: str
 
 
-# What happened, by the names of the statements that do it. verb_of tells them apart.
+# What happened, named after the statements that do it. verb_of distinguishes them.
 INSERT = "insert"
 HAND_OVER = "hand over"
 CLAIM = "claim"
@@ -82,7 +82,7 @@ REAP = "reap"
 CANCEL = "cancel"
 REDRIVE = "redrive"
 PROMOTE = "promote"
-TOUCH = "touch"  # nothing that a rule is about: another priority, another time
+TOUCH = "touch"  # no rule looks at it: another priority, another time
 DELETE = "delete"
 ILLEGAL = "illegal"
 
@@ -101,7 +101,7 @@ _BY_ARROW = {
 
 
 def verb_of(change: JobChange) -> str:
-    """What was done to the job, as far as the change tells; ILLEGAL for an arrow that does not exist."""
+    """Return the verb that the change shows; ILLEGAL for an arrow that does not exist."""
     old, new = change.old, change.new
     if new is None:
         return DELETE

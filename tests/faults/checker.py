@@ -1,7 +1,7 @@
-"""Judges a run: reads everything that was written down, and proves or refutes the invariants.
+"""Judges a run: reads the history and the audit, and proves or refutes the invariants.
 
-Errored operations are maybes, never failures: whatever may have happened is allowed to have happened, and
-only what no course of events explains is a violation.
+An operation that ended with an error may or may not have happened. Only what no possible order of events
+explains is a violation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.faults.changes import BEAT, CLAIMS, PROMOTE, REAP, TOUCH
 from tests.faults.evidence import Evidence
 from tests.faults.invariants import INVARIANTS
 from tests.faults.rules import attempts, ends, occurrences, submits
-from tests.faults.story import tell
+from tests.faults.story import describe
 from tests.faults.violations import Violation
 
-# For a report that says it in three words. What is neither lost nor doubled is illegal.
+# The three counts of the report. What is neither lost nor doubled is illegal.
 _LOST = frozenset(
     {submits.ACKNOWLEDGED_IS_STORED, ends.JOBS_END, ends.ROWS_STAY, ends.DONE_IS_DONE, occurrences.FIRED}
 )
@@ -28,7 +28,7 @@ _STORIES_PER_RULE = 2
 
 
 async def check_run(directory: Path, connection: Connection) -> Verdict:
-    """Judge what the processes wrote into the directory by what the database's audit says."""
+    """Judge the histories in the directory against the audit of the database."""
     return check(Evidence(history.read(directory), await read_audit(connection)))
 
 
@@ -40,7 +40,7 @@ def check(evidence: Evidence) -> Verdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was done, and which promises were broken. `counts` is fit for JSON."""
+    """What happened, and which promises were broken. `counts` can be written as JSON."""
 
     evidence: Evidence
     counts: dict[str, int]
@@ -70,7 +70,7 @@ class Verdict:
         }
 
     def __str__(self) -> str:
-        """A line per invariant, and for those that were broken the smallest stories that show it."""
+        """A line per invariant, and for each broken rule the shortest stories that show it."""
         lines = [", ".join(f"{number:,} {name}" for name, number in self.counts.items()), ""]
         found = self.by_invariant()
         for invariant in INVARIANTS:
@@ -81,7 +81,7 @@ class Verdict:
             broken = [violation for violation in self.violations if violation.rule == rule]
             lines += ["", f"{broken[0].invariant}: {rule}. Broken {_times(number)}."]
             for violation in broken[:_STORIES_PER_RULE]:
-                lines += ["", tell(self.evidence, violation)]
+                lines += ["", describe(self.evidence, violation)]
         return "\n".join(lines)
 
 
@@ -90,7 +90,7 @@ def _times(number: int) -> str:
 
 
 def count(evidence: Evidence) -> dict[str, int]:
-    """How much happened."""
+    """Count what happened."""
     answers = Counter(submit.how for submit in evidence.requests["submit"])
     verbs = Counter(step.verb for life in evidence.lives.values() for step in life)
     return {

@@ -1,4 +1,4 @@
-"""How the clock of the history stands to the clock of the database."""
+"""The offset between the clock of the history and the clock of the database."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.faults.history import Event
 
 @dataclass(frozen=True)
 class Clock:
-    """Places moments of the history (nanoseconds) among those of the audit (microseconds), within bounds.
+    """Converts moments of the history (nanoseconds) to those of the audit (microseconds), within bounds.
 
-    A rule that could accuse somebody takes the bound under which the accusation is certain.
+    A rule uses the bound under which a violation is certain.
     """
 
     least_ahead_ns: int
@@ -28,7 +28,7 @@ class Clock:
         most = [reading["database_ns"] - reading["sent_ns"] for reading in readings]
         if max(least) <= min(most):
             return cls(max(least), min(most))
-        # The clock of the machine was set, or goes at another speed: each reading was true in its time.
+        # The clock of the machine was set, or runs at another speed: each reading was true at its time.
         return cls(min(least), max(most))
 
     def earliest(self, t: int) -> int:
@@ -40,5 +40,5 @@ class Clock:
         return -((-(t + self.most_ahead_ns)) // 1000)
 
     def about(self, at: int) -> int:
-        """The moment of the history at which the database's clock stood there, more or less."""
+        """The approximate moment of the history for a time of the database."""
         return at * 1000 - (self.least_ahead_ns + self.most_ahead_ns) // 2

@@ -1,4 +1,4 @@
-"""The Postgres of a run: a cluster of its own, to be killed, frozen and started again while others use it."""
+"""The Postgres of a run: a cluster of its own that is killed, frozen and restarted while in use."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from tests.postgres_cluster import FAST_SETTINGS
 from tests.server.outage_postgres import OutagePostgres
 
 # Processes are killed here, machines are not: what a commit wrote is safe with the operating system, without
-# fsync. Five servers are there at the beginning, each with up to 22 connections.
+# fsync. Five servers start at the beginning, each with up to 22 connections.
 _SETTINGS = FAST_SETTINGS | {"synchronous_commit": "on", "autovacuum": "on", "max_connections": "150"}
-# An ordinary owner of a database, as one has it in production: its connections can be limited.
+# An ordinary owner of a database, as in production: its connections can be limited.
 OWNER = "queue"
 _PATIENCE_SECONDS = 60.0
 _RETRY_SECONDS = 0.02
 
 
 class Cluster:
-    """Starting and stopping it takes its time, which is spent in a thread: the run goes on meanwhile."""
+    """Starting and stopping it runs in a thread: the run goes on meanwhile."""
 
     def __init__(self, directory: Path) -> None:
         self._data = directory.resolve() / "postgres"
         self._postgres = OutagePostgres(directory, _SETTINGS)
-        # One thread for all: what starts the server in one must not stop it in another.
+        # One thread for all: a start and a stop must not overlap.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
 
     @property
     def socket(self) -> Path:
-        """The socket that it listens at, from start to start."""
+        """The socket that it listens on, the same after each restart."""
         (directory,) = urllib.parse.parse_qs(urllib.parse.urlsplit(self._postgres.dsn).query)["host"]
         return Path(directory) / ".s.PGSQL.5432"
 
@@ -52,7 +52,7 @@ class Cluster:
 
     @asynccontextmanager
     async def session(self, user: str = SUPERUSER, database: str = OWNER) -> AsyncIterator[Connection]:
-        """A session past every proxy and, as the superuser, past every limit. Waits until it can be had."""
+        """A superuser session, without proxy and without connection limit. Waits until it can connect."""
         connection = await self._connect(user, database)
         try:
             yield connection
@@ -62,7 +62,7 @@ class Cluster:
     # ------------------------------------------------------------ what happens to it
 
     async def kill_postmaster(self) -> None:
-        """End the postmaster at whatever instruction it is; its children notice and leave."""
+        """SIGKILL the postmaster; its children notice and exit."""
         os.kill(self._postmaster(), signal.SIGKILL)
         await self._in_thread(self._postgres.stop)
 
@@ -70,7 +70,7 @@ class Cluster:
         await self._in_thread(self._postgres.start)
 
     async def kill_backend(self, pid: int) -> None:
-        """End one backend; the postmaster throws out all others and recovers. Returns once it serves."""
+        """SIGKILL one backend; the postmaster ends all others and recovers. Returns once it serves."""
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         async with self.session():
@@ -104,5 +104,5 @@ class Cluster:
         return server.pid
 
     async def _in_thread(self, action: Callable[[], None]) -> None:
-        # Not to be left half-way by a Ctrl-C: what was begun is seen to its end.
+        # Shielded from Ctrl-C: a start or a stop is always completed.
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, action))

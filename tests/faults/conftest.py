@@ -1,4 +1,4 @@
-"""The fixtures of the system tests serve here, too."""
+"""The fixtures of the system tests are used here as well."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.system.conftest import stage, table
 __all__ = ["stage", "table"]
 
 
-# The first of them takes its minute whatever else runs beside it.
+# The first of them takes a minute, however many processes run the tests.
 LONGEST = (
     "test_chaos.py",
     "test_failpoint_recoveries.py",
@@ -17,6 +17,6 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests of all: at the end everybody would wait for them."""
+    """Start the longest tests first: started last, they would run alone at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))

@@ -1,4 +1,4 @@
-"""One connection through a proxy: two sockets, and bytes on their way between them."""
+"""One connection through a proxy: two sockets, and the bytes in transit between them."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from enum import Flag, auto
 from typing import Protocol, TypeAlias
 
 CHUNK_BYTES = 64 * 1024
-# What is on its way in one direction. Past it nothing more is read, as with a window that is full.
+# The bytes in transit in one direction. Beyond it nothing more is read, as with a full TCP window.
 _CHUNKS_UNDER_WAY = 64
 _RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: to close is to reset
 
@@ -19,7 +19,7 @@ Chunk: TypeAlias = tuple[float, bytes | None]
 
 
 class Way(Flag):
-    """Which bytes a condition is about."""
+    """The direction that a condition affects."""
 
     REQUESTS = auto()
     """From the callers to the server."""
@@ -29,7 +29,7 @@ class Way(Flag):
 
 
 class Network(Protocol):
-    """What a connection asks of the conditions that it is under."""
+    """What a connection asks of the conditions that affect it."""
 
     def lag_seconds(self) -> float: ...
 
@@ -46,14 +46,14 @@ class Connection:
     def __init__(self, network: Network, caller: Streams, server: Streams) -> None:
         self.loses_answers = False
         self.opened_at = time.monotonic()
-        self.is_torn = False  # some of its bytes are lost, so it makes no sense any more
+        self.is_torn = False  # some of its bytes are lost, so the rest cannot be parsed
         self._network = network
         self._caller = caller
         self._server = server
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Return once both sides have said all, or the connection is cut."""
+        """Return once both sides have closed, or the connection is cut."""
         self._tasks = {
             asyncio.create_task(self._pass(Way.REQUESTS, self._caller[0], self._server[1])),
             asyncio.create_task(self._pass(Way.ANSWERS, self._server[0], self._caller[1])),
@@ -64,7 +64,7 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """Reset both sides, whatever is on its way. Those that have said all are merely closed."""
+        """Reset both sides and drop the bytes in transit. A side that has already closed is only closed."""
         is_over = all(task.done() and not task.cancelled() for task in self._tasks)
         for task in self._tasks:
             task.cancel()

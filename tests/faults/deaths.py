@@ -1,4 +1,4 @@
-"""How a server comes to die at each of its failpoints, one server after the other."""
+"""Kills a server at each of its failpoints, one server after the other."""
 
 import asyncio
 import signal
@@ -19,7 +19,7 @@ from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 from tests.transport.streaming_worker import StreamingWorker
 
-# Leases so short that what a server takes with it comes back within seconds.
+# Leases so short that the jobs of a dead server are claimed again within seconds.
 HASTY = {
     "PULSE_LEASE_TTL": "1s",
     "PULSE_HEARTBEAT_INTERVAL": "300ms",
@@ -31,7 +31,7 @@ SOON, LATER = timedelta(milliseconds=20), timedelta(hours=1)
 
 
 class Succession:
-    """Servers that follow each other at one address, and what was asked of all of them."""
+    """Servers that follow each other at one address, and everything that was requested of them."""
 
     def __init__(self, stage: Stage, table: JobsTable) -> None:
         self.stage = stage
@@ -43,18 +43,18 @@ class Succession:
         self.clients = AsyncExitStack()
 
     async def client(self) -> pulse.Pulse:
-        """A client that does not give up before there is a server again."""
+        """A client that retries until there is a server again."""
         return await self.clients.enter_async_context(pulse.Pulse(self.address, timeout=PATIENCE))
 
     async def live_and_die(self, point: str, death: "Death") -> None:
-        """Have a server that is killed at the point, and see that it was."""
+        """Run a server that is killed at the point, and verify that it was."""
         armed = f"{point}=kill@{death.nth}"
         settings = HASTY | death.settings | {"PULSE_FAILPOINTS": armed}
         server = self.stage.start_pulsed(self.address, **settings)
         await eventually(lambda: server.is_serving or not server.is_running, f"a server serves, with {armed}")
         async with stub_of(self.address) as stub:
             life = Life(self, server, stub, await self.client(), point)
-            with suppress(grpc.aio.AioRpcError):  # its death, or how a caller hears of it
+            with suppress(grpc.aio.AioRpcError):  # its death, as a caller sees it
                 await death.act(life)
             assert await server.ended() == -signal.SIGKILL
         assert f"failpoint_hit: {armed}" in server.log
@@ -70,7 +70,7 @@ class Succession:
 
 @dataclass
 class Life:
-    """One server that is about to die, and those who talk to it."""
+    """One server that is about to die, and its clients."""
 
     succession: Succession
     server: Pulsed
@@ -79,7 +79,7 @@ class Life:
     topic: str
 
     def enqueue(self, delay: timedelta | None = None) -> None:
-        """Have a job stored, by this server or by one that follows it."""
+        """Store a job through this server or a later one."""
         enqueue = self.p.enqueue(self.topic, Errand(self.topic), delay=delay)
         self.succession.enqueues.append(asyncio.create_task(enqueue))
 
@@ -91,7 +91,7 @@ class Life:
         await eventually(is_dead, f"a server dies of {self.topic}")
 
     def worker(self) -> StreamingWorker:
-        # With room for all that comes before the one that matters.
+        # With slots for all jobs before the one that matters.
         return StreamingWorker(self.stub, f"of {self.topic}", topics=[self.topic], capacity=10_000)
 
     @asynccontextmanager
@@ -151,7 +151,7 @@ async def keep_silent(life: Life) -> None:
 
 
 async def cancel(life: Life) -> None:
-    """Two of them, so that one is there to be brought back and one to be forgotten."""
+    """Cancel two jobs: one is retried later, one is deleted by retention."""
     for _ in range(2):
         job = await life.p.enqueue(life.topic, Errand("cancelled"), delay=LATER)
         life.succession.cancelled.append(job.id)
@@ -182,7 +182,7 @@ async def start(_life: Life) -> None:
 
 @dataclass(frozen=True)
 class Death:
-    """What is asked of a server so that it dies at its point, at the nth pass of it."""
+    """The requests that make a server die at its point, at the nth pass."""
 
     act: Callable[[Life], Awaitable[None]]
     nth: int = 1
@@ -205,7 +205,7 @@ OF_A_JOB = {
 OF_LOOPS_AND_OPERATORS = {
     "jobs.reaped": Death(keep_silent),
     "jobs.promoted": Death(submit_for_later),
-    "wakeup.sending": Death(submit),  # no worker is here, so others have to be told
+    "wakeup.sending": Death(submit),  # no worker is here, so other servers are notified
     "schedules.fired": Death(be_due),
     "switch.turned": Death(pause),
     "jobs.cancelled": Death(cancel, nth=2),
@@ -216,7 +216,7 @@ OF_LOOPS_AND_OPERATORS = {
 
 @asynccontextmanager
 async def stub_of(address: str) -> AsyncIterator[Any]:
-    # A pool of its own: it would wait as long as others do that have found nobody at this address.
+    # A pool of its own: a shared one would inherit the backoff of earlier failed connections.
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         yield PulseServiceStub(channel)

@@ -1,4 +1,4 @@
-"""What befell the processes of a run, and what cut workers off from the database: read off the history."""
+"""The faults of a run by process and link, read from the history."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field, replace
 
 from tests.faults.history import FREEZE, Event
 
-# What strikes the database, or other sessions that hold its rows.
+# Faults of the database, and other sessions that lock its rows.
 _DATABASE = ("postgres", "rows")
 _SERVER = "pulsed-"
 # All servers are away at once: no server reaps meanwhile.
 AWAY = "away"
 ALL_SERVERS = "all servers"
-# A process got no time to run, by its own account.
+# A process that got no CPU time, as it recorded itself.
 STALL = "stall"
-# A process is gone for good at the end of these, whatever they are healed by.
+# After these the process itself is gone; another one takes its place.
 _FATAL = frozenset({"kill", "stop"})
-# Wrong from the beginning, and in the way of nothing.
+# Present from the start of a process, and harmless.
 _HARMLESS = frozenset({"skew"})
-# A process that stands still has no time.
+# A process that is stopped makes no progress.
 _STILL = frozenset({FREEZE, STALL})
-# Until a server that was started again serves, and until a claim for a stream that broke can be made no more.
+# Until a restarted server serves, and until no more claims can be made for a broken stream.
 _RETURN_NS = 5 * 10**9
 _FOR_EVER = 1 << 62
 
 
 @dataclass(frozen=True)
 class Span:
-    """From when until when something was wrong, in nanoseconds of the history."""
+    """When a fault began and ended, in nanoseconds of the history."""
 
     begin: int
     end: int
@@ -59,7 +59,7 @@ class _Process:
 
 
 class Disturbances:
-    """Answers what was wrong with a worker, and with its way to the database, within a time."""
+    """Answers which faults affected a worker, or its path to the database, within a span."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self._processes: dict[str, _Process] = {}
@@ -73,18 +73,18 @@ class Disturbances:
     # ------------------------------------------------------------ what the rules ask for
 
     def of_process(self, worker_id: str, begin: int, end: int) -> list[Span]:
-        """Kills, stops, freezes, failpoints and stalls of the processes that bear the name."""
+        """Kills, stops, freezes, failpoints and stalls of the processes of this name."""
         lives = self._of_worker.get(worker_id) or [self._processes.get(worker_id, _Process(worker_id))]
         return [span for life in lives for span in self._spans_of(life) if span.touches(begin, end)]
 
     def of_link(self, worker_id: str, begin: int, end: int) -> list[Span]:
-        """What was wrong with the connections between the worker and its server."""
+        """The faults of the connections between the worker and its server."""
         places = {life.place for life in self._of_worker.get(worker_id, ())}
         spans = [span for place in places for span in self._links.get(f"{place}~pulsed", ())]
         return [span for span in spans if span.touches(begin, end)]
 
     def of_servers(self, worker_id: str, begin: int, end: int) -> list[Span]:
-        """What was wrong with the servers that the worker was connected to, and with their connections."""
+        """The faults of the servers that the worker was connected to, and of their connections."""
         return [
             span
             for life in self._of_worker.get(worker_id, ())
@@ -95,7 +95,7 @@ class Disturbances:
         ]
 
     def of_database(self, begin: int, end: int) -> list[Span]:
-        """What was wrong with the database, or held its rows."""
+        """The faults of the database, and the locks on its rows."""
         return [span for span in self._of_database if span.touches(begin, end)]
 
     def of_worker(self, worker_id: str, begin: int, end: int) -> list[Span]:
@@ -107,7 +107,7 @@ class Disturbances:
         ]
 
     def frozen_ns(self, worker_id: str, begin: int, end: int) -> int:
-        """How much of the time the worker's process stood still."""
+        """How long the worker's process was stopped within the span."""
         stills = [span for span in self.of_process(worker_id, begin, end) if span.kind in _STILL]
         total = 0
         for span in sorted(stills, key=lambda span: span.begin):
@@ -116,7 +116,7 @@ class Disturbances:
         return total
 
     def is_calm(self, begin: int, end: int) -> bool:
-        """Whether a server and its connections were well, and nothing befell the database."""
+        """Whether a server, its connections and the database had no fault."""
         of_all = [*self.away, *self._of_database]
         return not any(span.touches(begin, end) for span in of_all) and any(
             self._places[server][0].began <= begin
@@ -126,7 +126,7 @@ class Disturbances:
         )
 
     def concurrency(self, worker_id: str, at: int) -> int:
-        """How many handlers the worker ran at once, at that moment."""
+        """The concurrency of the worker at that moment."""
         lives = self._of_worker.get(worker_id, [])
         place = bisect_right([life.began for life in lives], at)
         return lives[max(place - 1, 0)].concurrency if lives else 1
@@ -188,7 +188,7 @@ class Disturbances:
         return self._processes.setdefault(name, _Process(name))
 
     def _spans_of(self, process: _Process) -> Iterator[Span]:
-        """A process that was followed by another has no part in what happens later."""
+        """The spans of a process end when the next one takes its place."""
         for span in process.spans:
             yield replace(span, end=min(span.end, process.over))
 

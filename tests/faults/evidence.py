@@ -1,4 +1,4 @@
-"""Everything that is known about a run, arranged so that each rule finds what it asks for."""
+"""The history and the audit of a run, indexed for the rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.faults.history import OPERATIONS, Event, ending
 
 
 class Step(NamedTuple):
-    """A change of a job, and what it was."""
+    """A change of a job, with its verb."""
 
     verb: str
     change: JobChange
@@ -23,7 +23,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """A handler that was started. `outcome` and `ended` stay None if it never said how it ended."""
+    """A handler that was started. `outcome` and `ended` are None if no end was recorded."""
 
     job_id: str
     attempt: int
@@ -36,7 +36,7 @@ class Execution:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """An operation of a client. `how` is done, unknown or refused; `ended` is None if nothing was heard."""
+    """An operation of a client. `how` is done, unknown or refused; `ended` is None without an answer."""
 
     name: str
     who: str
@@ -60,7 +60,7 @@ class Evidence:
 
     @cached_property
     def lives(self) -> dict[str, list[Step]]:
-        """What happened to each job, in the order of the commits."""
+        """The changes of each job, in the order of the commits."""
         lives: defaultdict[str, list[Step]] = defaultdict(list)
         for change in self.audit.jobs:
             lives[change.job_id].append(Step(verb_of(change), change))
@@ -103,7 +103,7 @@ class Evidence:
 
     @cached_property
     def asked(self) -> dict[str, set[str]]:
-        """For each operation on a job the jobs that somebody sent it for.
+        """For each operation on a job, the jobs that it was sent for.
 
         Refused or not: a call that is repeated after a lost answer may be refused because of its own
         success.

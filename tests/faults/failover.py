@@ -1,4 +1,4 @@
-"""Servers, workers and an application on a database that fails over, and what has to hold afterwards."""
+"""Servers, workers and an application on a database that fails over, and the checks afterwards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD_BY_EACH = 4
 
 
 class Scene:
-    """Three pulsed with a worker each. Two of the workers hold jobs to the end; the third one is doomed."""
+    """Three pulsed with a worker each. Two of the workers hold jobs to the end; the third one is killed."""
 
     def __init__(self, stage: Stage, settings: Mapping[str, str]) -> None:
         self._stage = stage
@@ -56,21 +56,21 @@ class Scene:
         await self._all_run(self.held)
 
     async def doom(self) -> None:
-        """Have jobs run in the worker that is to die."""
+        """Start jobs in the worker that will be killed."""
         self._death_gate = self._stage.gate(f"death-{len(self._doomed)}")
         self._of_this_death = await self._enqueue("doomed", self._death_gate)
         self.of_the_doomed += self._of_this_death
         await self._all_run(self._of_this_death)
 
     def lose_worker(self) -> None:
-        """Kill the worker that is doomed; another one takes its place, as a service manager would have it."""
+        """Kill that worker; another one takes its place, as under a service manager."""
         self._doomed[-1].kill()
         self._start_doomed()
 
     async def watchdog_is_at_work(self) -> None:
-        """Return once the jobs of the worker that died were taken from it and given to the next one.
+        """Return once the jobs of the dead worker were reaped and claimed by its successor.
 
-        So the watchdog has looked since the failover, and what it left alone it found well.
+        This shows that the watchdog ran after the failover, and reaped no healthy lease.
         """
         await self._all_run(self._of_this_death, times=2)
         self._stage.open(self._death_gate)
@@ -102,15 +102,15 @@ class Verdict:
     lost: list[str]
     """Acknowledged, and not COMPLETED now."""
     unasked: int
-    """Rows that nobody was told of."""
+    """Rows of jobs that were never acknowledged."""
     healthy_reaped: list[dict[str, Any]]
-    """Leases that ended though their workers lived and ran the jobs."""
+    """Leases that ended although their workers were alive and ran the jobs."""
     restarted: list[str]
-    """Held by a worker that lived all along, and started more than once."""
+    """Held by a worker that was alive all the time, and started more than once."""
     after_completion: list[str]
     """Started after their completion was acknowledged."""
     undelivered: int
-    """Leases of jobs that were claimed by a statement whose answer was lost: nobody ever ran them."""
+    """Leases of jobs that were claimed by a statement whose answer was lost: no worker ran them."""
 
     @property
     def is_good(self) -> bool:
@@ -126,7 +126,7 @@ async def judge(
     enqueued: Iterable[pulse.JobHandle],
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Verdict:
-    """Wait until all jobs are finished on the database that is left, and hold it against what was told."""
+    """Wait until all jobs are finished on the new primary, and compare them with the acknowledgements."""
     await all_finished(table, patience_seconds)
     acked = {job.id for job in (*enqueued, *scene.held, *scene.of_the_doomed)}
     rows = await table.connection.fetch("SELECT id, status FROM pulse.jobs")
@@ -150,7 +150,7 @@ async def judge(
 
 
 async def seconds_to_claim(stage: Stage, moment: datetime) -> float:
-    """Return how long after the moment a handler was given a job again."""
+    """Return the seconds from the moment until a handler started again."""
 
     def starts() -> list[float]:
         return [start.at for start in stage.executions() if start.at >= moment.timestamp()]

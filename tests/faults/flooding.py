@@ -1,6 +1,6 @@
-"""Floods of jobs: hundreds that take no time, and behind them some that do, with quick ones in between.
+"""Floods of jobs: hundreds that take no time, then slow ones with quick ones in between.
 
-A worker whose slots are all taken holds the quick ones. Another one would have done them at once.
+A worker whose slots are all taken holds quick ones that another worker could run at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _ATTEMPTS = (1, 1, 2, 20)
 _BATCH = 500
 _TIMEOUT = timedelta(seconds=5)
 _LOOK_SECONDS, _PATIENCE_SECONDS = 0.1, 5.0
-# The database may be struck meanwhile.
+# The database may have a fault meanwhile.
 _AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 
 @dataclass(frozen=True)
 class Flood:
-    """How many take no time at first, how many then take how long, and how often each may be tried."""
+    """The number of fast jobs, the number and duration of slow ones, and their max_attempts."""
 
     number: int
     fast: int
@@ -63,7 +63,7 @@ def draw_flood(random: Random) -> Flood:
 
 
 async def pour(world: World, flood: Flood) -> None:
-    """Enqueue it all, through one server."""
+    """Enqueue all its jobs through one server."""
     door = world.operator.door()
     everything = flood.errands()
     for begin in range(0, len(everything), _BATCH):
@@ -86,7 +86,7 @@ async def pour(world: World, flood: Flood) -> None:
 
 
 async def is_warm(world: World, flood: Flood) -> None:
-    """Wait until workers have taken all that is fast, or the patience is at its end."""
+    """Wait until workers have claimed all fast jobs, or a bound has passed."""
     ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND ready"
     with suppress(TimeoutError, *_AWAY):
         async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:

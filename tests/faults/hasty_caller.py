@@ -1,6 +1,6 @@
-"""A caller with absurd deadlines: it beats jobs that it made up and jobs of its own, submits and reports.
+"""A caller with absurd deadlines: heartbeats for invented jobs and its own, submits and reports.
 
-It runs the jobs of its own as any worker may: each is started once a beat for it was answered in time.
+It runs its own jobs as any worker may: each is started once a heartbeat for it was answered in time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.faults.topics import HASTE
 
 _BEAT_SECONDS = (0.001, 0.006)
 _SUBMIT_SECONDS = _REPORT_SECONDS = 0.001
-# What harms is the haste, not the number: no server is to be busy with it.
+# The short deadlines are the fault, not the load: the calls must not keep a server busy.
 _PAUSE_SECONDS = (0.0, 0.05)
 _MADE_UP = (1, 5, 50)
 _MAX_ATTEMPTS = 20
@@ -35,7 +35,7 @@ _AGAIN_SECONDS = 0.2
 
 @dataclass
 class Haste:
-    """Where it calls, under which name, and for how long."""
+    """The server to call, the caller's name, and the duration."""
 
     history: History
     address: str
@@ -62,7 +62,7 @@ class _Caller:
         self._stub = stub
         self._done: list[pb.Result] = []
 
-    # ------------------------------------------------------------ what harms nobody, if all is well
+    # ------------------------------------------------------------ what affects no other caller
 
     async def beat_what_it_made_up(self) -> None:
         while True:
@@ -123,7 +123,7 @@ class _Caller:
             await self._report(self._done, _PATIENT_SECONDS)
 
     async def _beat(self, claims: list[pb.Claim]) -> bool | None:
-        """Whether the claims hold; None if there was no answer in time."""
+        """Return whether the claims hold; None without an answer in time."""
         request = pb.HeartbeatsRequest(worker_id=self._haste.name, claims=claims)
         try:
             answer = await self._stub.Heartbeats(request, timeout=self._random.uniform(*_BEAT_SECONDS))

@@ -1,9 +1,9 @@
-"""What the processes of a run did and saw, as events that are only ever appended.
+"""What the processes of a run did and observed, as an append-only log of events.
 
 Each process writes a file of its own into one directory, a JSON object per line: {"t", "who", "what", …}.
 `t` is time.monotonic_ns(), which all processes of a machine share and no shift of a host's clock touches.
 
-An operation of a client is two events. The first says that it was sent; the second what became of it:
+An operation of a client is two events. The first records that it was sent; the second its outcome:
 
     submit  {op, key, topic, expect}        -> submitted | submit_unknown | submit_refused
     cancel, redrive, … {op, job_id}         -> cancel_done | cancel_unknown | cancel_refused
@@ -11,7 +11,7 @@ An operation of a client is two events. The first says that it was sent; the sec
 `unknown` covers every error after which the server may have done it; `refused` only what it certainly did
 not do. An operation without a second event (its client was killed) is unknown too. `key` names the job of a
 submit: it is the job's idempotency key, or stands in its payload, a JSON object, as the field "key" (the
-first one, so that the audit finds it), or the submit says the job_id that the client made.
+first one, so that the audit finds it), or the submit records the job_id that the client made.
 
 An operation on many jobs (cancel_all, …) names their topic instead of a job.
 
@@ -35,7 +35,7 @@ from typing import Any, Self
 
 FREEZE = "freeze"  # the kind of a fault that stops a process; healed once it goes on
 
-# Operations and what each says when it is sent. A pause or resume of everything has the topic "".
+# Operations and the fields of each when it is sent. A pause or resume of everything has the topic "".
 OPERATIONS: dict[str, frozenset[str]] = {
     "submit": frozenset({"key", "topic", "expect"}),
     "cancel": frozenset({"job_id"}),
@@ -55,22 +55,22 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "schedule_delete": frozenset({"schedule_id"}),
     "schedule_fire": frozenset({"schedule_id", "job_id"}),
 }
-# Everything else that is written down, and what it has to say.
+# All other events, and their fields.
 OBSERVATIONS: dict[str, frozenset[str]] = {
     "started": frozenset({"job_id", "attempt", "worker", "topic"}),
     "ended": frozenset({"job_id", "attempt", "worker", "outcome"}),
     "fault": frozenset({"kind", "target"}),
     "healed": frozenset({"kind", "target"}),
     "began": frozenset({"target"}),  # of a worker also: worker_id, replica, concurrency
-    "led": frozenset({"target", "replica"}),  # a worker's connections lead to this server from now on
+    "led": frozenset({"target", "replica"}),  # a worker connects to this server from now on
     "ending": frozenset({"target"}),
     "gone": frozenset({"target"}),
     "stalled": frozenset({"seconds"}),
     "clock": frozenset({"database_ns", "sent_ns", "received_ns"}),  # audit.record_clock writes it
     "settled": frozenset(),  # the run: everything is healed, all jobs are finished, the servers are still up
-    "note": frozenset({"text"}),  # for whoever reads a story; no rule looks at it
+    "note": frozenset({"text"}),  # for the reader of a story; no rule looks at it
 }
-# What a handler does with its job, and so how the job ends if nobody interferes.
+# What a handler does with its job, and so how the job ends if no operator interferes.
 EXPECTATIONS: dict[str, str] = {
     "complete": "COMPLETED",
     "fail_once": "COMPLETED",
@@ -81,7 +81,7 @@ EXPECTATIONS: dict[str, str] = {
     "fail": "DEAD_LETTERED",
     "any": "",
 }
-# The outcome with which a handler's `ended` says that it did what it should. Others are for the reader.
+# The outcome of `ended` for a handler that did what it should. Other outcomes are for the reader.
 COMPLETED = "completed"
 
 
@@ -104,11 +104,11 @@ _ENDINGS = frozenset(ending(name, how) for name in OPERATIONS for how in ("done"
 
 
 class History:
-    """Appends the events of one process. What `write` has returned from survives the process's death."""
+    """Appends the events of one process. Once `write` has returned, the event survives a kill."""
 
     def __init__(self, directory: Path, who: str) -> None:
         self.who = who
-        # A process that takes a dead one's name must not go on in a line which that one left half-written.
+        # The last line of a dead process of this name may be incomplete: start a new line.
         self.path = directory / f"{who}.{os.getpid()}.jsonl"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._operations = count(1)
@@ -122,7 +122,7 @@ class History:
         return event
 
     def operation(self, name: str, /, **facts: Any) -> Operation:
-        """Write down that the operation is about to be sent, and return it to be told how it went."""
+        """Record that the operation is about to be sent. Call one method of the result with its outcome."""
         op = f"{self.who}.{os.getpid()}.{next(self._operations)}"
         self.write(name, op=op, **facts)
         return Operation(self, name, op, facts)
@@ -141,7 +141,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation that was sent. Say exactly one of these about it; nothing at all means unknown."""
+    """An operation that was sent. Call exactly one of its methods; without a call it is unknown."""
 
     history: History
     name: str
@@ -149,7 +149,7 @@ class Operation:
     facts: dict[str, Any]
 
     def done(self, **facts: Any) -> None:
-        """The server said that it did it. Of a submit: `job_id`."""
+        """The server acknowledged it. Of a submit: `job_id`."""
         self._end("done", facts)
 
     def unknown(self, reason: str) -> None:
@@ -157,7 +157,7 @@ class Operation:
         self._end("unknown", {"reason": reason})
 
     def refused(self, reason: str) -> None:
-        """The server said that it did not do it."""
+        """The server refused it and changed nothing."""
         self._end("refused", {"reason": reason})
 
     def _end(self, how: str, facts: dict[str, Any]) -> None:
@@ -165,12 +165,12 @@ class Operation:
         self.history.write(ending(self.name, how), op=self.op, **(said | facts))
 
 
-# What an operation says again at its end, so that a single line can be understood.
+# Fields that the second event repeats, so that a single line can be understood.
 _REPEATED = frozenset({"key", "topic", "job_id", "schedule_id", "name"})
 
 
 def _check(what: str, facts: dict[str, Any]) -> None:
-    """Refuse what nobody would understand later: a misspelt event is a fact that no rule ever sees."""
+    """Refuse an unknown event: a misspelled one would be a fact that no rule sees."""
     if what in _ENDINGS:
         required = frozenset({"op", "job_id"} if what == "submitted" else {"op"})
     else:
@@ -179,7 +179,7 @@ def _check(what: str, facts: dict[str, Any]) -> None:
             raise ValueError(f"{what!r} is no event of the history; see OPERATIONS and OBSERVATIONS.")
         required = known[what] | ({"op"} if what in OPERATIONS else set())
     if missing := required - facts.keys():
-        raise ValueError(f"{what} does not say {', '.join(sorted(missing))}.")
+        raise ValueError(f"{what} lacks {', '.join(sorted(missing))}.")
     if "expect" in facts and facts["expect"] not in EXPECTATIONS:
         raise ValueError(f"{facts['expect']!r} is none of {', '.join(EXPECTATIONS)}.")
 
@@ -189,7 +189,7 @@ def read(directory: Path) -> list[Event]:
     events: list[Event] = []
     for path in sorted(directory.glob("*.jsonl")):
         with path.open("rb") as file:
-            # The last line of a process may be in the middle of being written.
+            # The last line of a process may be incomplete.
             events.extend(parse(line) for line in file if line.endswith(b"\n"))
     return in_order(events)
 

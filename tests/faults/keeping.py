@@ -1,7 +1,7 @@
-"""Does what a service manager does: a process that ends without having been told to is started again.
+"""Acts as a service manager: restarts a process that exited without being asked to.
 
-A failpoint ends some of them, and stops others for a while. For anybody else to end by itself is a failure,
-except for a server that cannot reach the database when it starts.
+A failpoint kills some of them, and stops others for a while. For any other process to exit by itself is a
+failure, except for a server that cannot reach the database when it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STOPPED_SECONDS = (0.3, 4.0)
 
 
 async def keep(places: Iterable[Place], ground: Ground) -> None:
-    """Look after the places until cancelled."""
+    """Watch the places until canceled."""
     random = Random(f"{ground.seed} keeping")
     async with asyncio.TaskGroup() as tasks:
         while True:
@@ -36,7 +36,7 @@ async def keep(places: Iterable[Place], ground: Ground) -> None:
 async def _start_again(place: Place, ground: Ground) -> None:
     process = place.process
     assert process is not None
-    place.is_wanted = False  # nobody else is to start it again meanwhile
+    place.is_wanted = False  # no other task may restart it meanwhile
     life, has_served = place.life, place.was_up
     code = await process.ended()
     place.bury()

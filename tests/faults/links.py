@@ -1,4 +1,4 @@
-"""The links between the processes of a run: each a proxy of its own, that can be spoilt."""
+"""The links between the processes of a run: each is a proxy that faults can be injected into."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.proxy import Proxy
 
 
 class Link(Proxy):
-    """A proxy to the database of the run, or to a server: for each life of a worker perhaps another."""
+    """A proxy to the database of the run, or to a server, which may differ for each life of a worker."""
 
     @property
     def dsn(self) -> str:

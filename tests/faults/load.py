@@ -1,8 +1,7 @@
 """An application of a run, as a process of its own: `python -m tests.faults.load '{…}'`.
 
-It enqueues all the time, in every way the SDK has, and now and then acts on what it enqueued. Nothing is
-tried again after an error: what became of it is written down as unknown. It ends after SIGTERM, once every
-call has its answer.
+It enqueues all the time, in every way the SDK has, and now and then acts on what it enqueued. After an error
+it does not retry: the outcome is recorded as unknown. It exits after SIGTERM, once every call has its answer.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from tests.faults.meddling import Meddler, pause
 from tests.faults.operating import REFUSALS, doors_open, in_words
 from tests.faults.orders import Order, draw_order
 
-# Many: each of them waits for as long as the door that it tried is shut.
+# Many: each of them waits while the server that it called is unreachable.
 _PRODUCERS = 20
 _REMEMBERED = 300
-# Of those enqueued with an idempotency key so many are enqueued once more, whatever became of the first.
+# The share of jobs with an idempotency key that is enqueued twice, whatever the first outcome was.
 _REPEATED_SHARE = 0.4
 _MEDDLE_SECONDS = 0.4
-# For what an operator asks: longer than most outages, so that most answers are known.
+# For operator actions: longer than most outages, so that most outcomes are known.
 _TIMEOUT = timedelta(seconds=10)
 
 
 class Producer:
-    """Enqueues one thing after the other, and remembers what was acknowledged."""
+    """Enqueues one order after the other, and remembers what was acknowledged."""
 
     def __init__(self, history: History, doors: list[pulse.Pulse], random: Random) -> None:
         self.acknowledged: deque[tuple[str, Order]] = deque(maxlen=_REMEMBERED)
@@ -72,7 +71,7 @@ class Producer:
                 self._settle(submit, order, place, error)
         else:
             for place, (submit, handle) in enumerate(zip(submits, handles, strict=True)):
-                # However often it was sent again by itself: to its caller it is no duplicate.
+                # However often the SDK repeated it: to its caller it is no duplicate.
                 assert is_repeat or not handle.duplicate, f"{handle} was there before"
                 self._settle(submit, order, place, handle)
 

@@ -1,4 +1,4 @@
-"""People who act on the queue while it works: on jobs that they see to, and on the schedules."""
+"""Operators who act on jobs and schedules while the queue works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RECENT = 30
 
 
 class Meddler:
-    """Does one thing after the other, to the jobs that were acknowledged and to the schedules."""
+    """Takes one action after the other on acknowledged jobs and on schedules."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Meddler:
         dead = [job_id for job_id, order in self._acknowledged if order.errands[0].expect == "discard"]
         if candidates := dead + self._cancelled:
             job_id = self._random.choice(candidates)
-            # Once only: for all that is known somebody else cancels it again while this is under way.
+            # Once only: another operator may cancel it again while this is under way.
             self._cancelled = [known for known in self._cancelled if known != job_id]
             await self._operator.redrive(job_id)
 
@@ -86,7 +86,7 @@ class Meddler:
     # ------------------------------------------------------------ schedules
 
     async def _make_schedules(self) -> None:
-        """Make sure of all of them; those that were edited since are refused."""
+        """Create all of them; those that were edited since are refused."""
         for name, (spec, catch_up) in _SCHEDULES.items():
             await self._operator.create_schedule(name, _TOPIC, spec, catch_up)
         self._schedules = await self._operator.schedules() or self._schedules
@@ -110,6 +110,6 @@ class Meddler:
 
 
 async def pause(seconds: float, is_over: asyncio.Event) -> None:
-    """Wait for so long, or until it is over."""
+    """Wait for this long, or until the run is over."""
     with suppress(TimeoutError):
         await asyncio.wait_for(is_over.wait(), seconds)

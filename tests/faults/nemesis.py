@@ -1,7 +1,7 @@
 """Draws a plan of faults from a seed, before anything runs, and carries it out.
 
-The same seed and length give the same plan: what happens, to whom, when, for how long and how. How that meets
-what the processes do at the moment is up to them.
+The same seed and length give the same plan: kinds, targets, times, durations and details. What the processes
+do at those times is not part of it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-# Faults come in stretches. At the end of each all is healed, and the work goes on undisturbed for a while.
+# Faults come in stretches. At the end of each all are healed, and work goes on without faults for a while.
 STRETCH_SECONDS = 15.0
 CALM_SECONDS = 2.5
 # From one fault to the next, on average. They overlap, as most of them last longer.
 _PAUSE_SECONDS = 0.9
-# So many of each may be struck at a time; the others work on.
+# At most this many of each have a fault at a time; the others work on.
 MOST_STRUCK = {REPLICAS: 2, WORKERS: 4, APPLICATIONS: 1}
 # Between two faults that stop all work.
 BREATHER_SECONDS = 1.5
-# Kinds are dealt from a deck, so that none is forgotten: the first of these cards that fits the moment.
+# Kinds are dealt from a deck, so that each occurs: the first of these cards that is allowed at the moment.
 _CARDS_LOOKED_AT = 12
 
 
 def draw_plan(seed: int, seconds: float, without: Collection[str] = ()) -> list[Fault]:
-    """Draw the faults of a run of this length, in their order, none of them of the kinds to leave out."""
+    """Draw the faults of a run of this length, in their order, without the kinds to leave out."""
     random = Random(f"{seed} plan")
     cards = [kind for kind in KINDS if kind.name not in without for _ in range(kind.cards)]
     deck: list[Kind] = []
@@ -58,7 +58,7 @@ def draw_plan(seed: int, seconds: float, without: Collection[str] = ()) -> list[
 
 
 def stretches(seconds: float) -> Iterator[tuple[float, float]]:
-    """Where stretches of faults begin and end; what follows each is calm."""
+    """The begin and end of each stretch of faults; a calm span follows each."""
     begin = 0.0
     while begin + CALM_SECONDS < seconds:
         yield begin, min(begin + STRETCH_SECONDS, seconds) - CALM_SECONDS
@@ -66,7 +66,7 @@ def stretches(seconds: float) -> Iterator[tuple[float, float]]:
 
 
 def leaves_enough(fault: Fault, others: Sequence[Fault]) -> bool:
-    """Whether enough is left to work beside the others, and each of them has its target for itself."""
+    """Whether enough processes stay without a fault, and no target has two faults at once."""
     near = [other for other in others if _overlap(fault, other, 0.0)]
     if any(other.targets & fault.targets for other in near):
         return False
@@ -87,9 +87,9 @@ def _overlap(one: Fault, other: Fault, apart_seconds: float) -> bool:
 
 
 async def carry_out(world: World, plan: Sequence[Fault]) -> None:
-    """Inflict each fault at its moment. Returns when all are healed."""
-    # A stop waits for calls to be answered, and on a busy machine a start takes its time: a fault may last
-    # longer than it was planned. Then the next one of that target has to wait.
+    """Inject each fault at its time. Returns when all are healed."""
+    # A stop waits for calls to be answered, and on a busy machine a start is slow: a fault may last longer
+    # than planned. Then the next one of that target waits.
     turns = {target: asyncio.Lock() for fault in plan for target in fault.targets}
     inflict = {kind.name: kind.inflict for kind in KINDS}
     now = asyncio.get_running_loop().time
@@ -102,8 +102,8 @@ async def carry_out(world: World, plan: Sequence[Fault]) -> None:
             try:
                 await inflict[fault.kind](world, fault)
             except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                # Postgres still recovers from the fault before: this one falls through.
-                world.history.write("note", text=f"{fault.kind} of {fault.target} fell through: {error!r}")
+                # Postgres still recovers from the fault before: this one is skipped.
+                world.history.write("note", text=f"{fault.kind} of {fault.target} was skipped: {error!r}")
 
     async with asyncio.TaskGroup() as faults:
         for fault in plan:

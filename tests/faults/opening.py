@@ -19,7 +19,7 @@ MIGRATION = "migration"
 _PATIENCE_SECONDS = 180.0
 _POINTS = ("migration.applying", "migration.recording", "migration.applied")
 _MOST_PASSES = 4
-# The servers that are only there to migrate use the links of others.
+# The servers that only migrate use the links of others.
 _GUESTS = {"pulsed-4": "pulsed-1~postgres", "pulsed-5": "pulsed-2~postgres"}
 
 
@@ -44,7 +44,7 @@ async def _migrate(world: World, random: Random) -> None:
     unharmed = random.choice(five)
     keeping = asyncio.create_task(keep(five, world.ground))
     try:
-        with world.told(MIGRATION, "five servers at once"):
+        with world.recorded(MIGRATION, "five servers at once"):
             for place in five:
                 place.begin(PLAIN if place is unharmed else _mortal(random))
             await _all_up(five)
@@ -55,11 +55,11 @@ async def _migrate(world: World, random: Random) -> None:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
         for guest in guests:
-            guest.kill()  # if the run was called off: nobody else knows of them
+            guest.kill()  # if the run was interrupted: they are in no list of processes
 
 
 def _mortal(random: Random) -> Life:
-    """One that dies in the middle of a migration, if it is the one that gets to do it."""
+    """A server that is killed in the middle of a migration, if it is the one that runs it."""
     return Life(failpoints=f"{random.choice(_POINTS)}=kill@{random.randint(1, _MOST_PASSES)}")
 
 

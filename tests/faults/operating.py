@@ -1,4 +1,4 @@
-"""The verbs of people who look after the queue, each written down when it is sent and when it is answered."""
+"""The actions of an operator, each recorded when it is sent and when it is answered."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pulse.ids import uuid7
 from pulse.v1 import pulse_pb2 as pb
 from tests.faults.history import History
 
-# The server says these of what it did not do. After anything else it may have been done: an earlier try of
-# the same call may have got through.
+# With these the server did nothing. After any other error the call may have been carried out: an earlier
+# attempt of the same call may have succeeded.
 REFUSALS = (pulse.InvalidArgument, pulse.NotFound, pulse.AlreadyExists, pulse.InvalidTransition)
 
 
 class Operator:
-    """Acts through any of the doors. Each verb returns whether it is known to have been done."""
+    """Acts through any of the servers. Each verb returns whether it was acknowledged."""
 
     def __init__(self, history: History, doors: list[pulse.Pulse], random: Random) -> None:
         self._history = history
@@ -60,7 +60,7 @@ class Operator:
             "delete_all", lambda p: p.delete_matching(topic=topic, status=status), topic
         )
 
-    # ------------------------------------------------------------ the switch; the topic "" is everything
+    # ------------------------------------------------------------ pauses; the topic "" is everything
 
     async def pause(self, topic: str) -> bool:
         return await self._do(
@@ -75,7 +75,7 @@ class Operator:
     async def create_schedule(
         self, name: str, topic: str, spec: pulse.Every | pulse.Cron, catch_up: pulse.CatchUp
     ) -> bool:
-        """Make sure of the schedule of this name, in the same way however often it is asked for."""
+        """Create the schedule of this name. Repeats have the same arguments."""
         return await self._do(
             "schedule_create",
             lambda p: p.schedule(
@@ -115,7 +115,7 @@ class Operator:
         )
 
     async def schedules(self) -> list[pulse.ScheduleInfo]:
-        """Those that are there, none if nobody answers."""
+        """Return the schedules; none without an answer."""
         try:
             return list(await self.door().schedules.list())
         except pulse.PulseError:

@@ -10,7 +10,7 @@ from random import Random
 from tests.faults.topics import MANY
 from tests.faults.worker_program import AT_THE_PACE, Errand
 
-# What handlers make of them, out of a hundred.
+# The outcomes of handlers, out of a hundred.
 _EXPECTATIONS = {
     "complete": 66,
     "fail_once": 6,
@@ -21,14 +21,14 @@ _EXPECTATIONS = {
     "fail": 4,
     "any": 6,
 }
-# Enough that none runs out of them by bad luck: then only what a handler said can have ended it badly.
+# Enough that no job runs out of them by chance: only its handler can have dead-lettered it.
 _PLENTY = 20
-# Some have no second chance, or no third. What becomes of these is up to their workers' luck.
+# Some have one or two attempts. Their outcome depends on the faults of their workers.
 _FEW_ATTEMPTS = {1: 18, 2: 10, _PLENTY: 72}
 _SECONDS = (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, AT_THE_PACE)
 # Shorter and longer than a lease, and than the convergence of a pause.
 _BLOCKED_SECONDS = {0.3: 12, 1.2: 2, 2.5: 1}
-# Some outlast their lease several times, and live of their worker's beats.
+# Some outlast their lease several times, and are kept by heartbeats.
 _LONG_SHARE, _LONG_SECONDS = 0.02, (1.0, 4.0)
 _BALLAST = {0: 600, 100: 250, 1_000: 100, 20_000: 40, 200_000: 8, 1_000_000: 1}
 _MANY_SHARE = 0.15
@@ -36,13 +36,13 @@ _DELAYED_SHARE, _DELAY_SECONDS = 0.08, (0.05, 3.0)
 _PRIORITY_SHARE, _PRIORITIES = 0.25, range(-5, 6)
 _KEY_SHARE = 0.12
 _BULK_SHARE, _BULK_SIZES = 0.12, range(2, 16)
-# Most callers wait until it is done. Some give up while a fault lasts, and will never know.
+# Most callers wait for the answer. Some time out during a fault, and never get it.
 _IMPATIENT_SHARE, _IMPATIENT_SECONDS, _PATIENT_SECONDS = 0.25, (0.2, 1.5), 15.0
 
 
 @dataclass(frozen=True)
 class Order:
-    """One call: a job, or several that share everything but their errand."""
+    """One call: one job, or several that differ only in their errand."""
 
     topic: str
     errands: list[Errand]
@@ -60,7 +60,7 @@ def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
     is_bulk = random.random() < _BULK_SHARE
     size = random.choice(_BULK_SIZES) if is_bulk else 1
     return Order(
-        # A handler that blocks its thread blocks nobody: those are to block the event loop.
+        # A handler that blocks its thread blocks no other: these are to block the event loop.
         topic=random.choice(("mail", "report")) if expect == "block" else _topic(random),
         errands=[_errand(random, next_key(), expect) for _ in range(size)],
         is_bulk=is_bulk,

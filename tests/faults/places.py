@@ -1,4 +1,4 @@
-"""Places that processes take, one life after the other, to be killed, frozen and started again there."""
+"""Places for processes: in each, one process after the other is started, killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ SKEW, FAILPOINTS = "skew", "failpoints"
 
 @dataclass(frozen=True)
 class Life:
-    """How a process begins."""
+    """How a process is started."""
 
     seconds_ahead: int = 0  # of its wall clock
     failpoints: str = ""
-    replica: str = ""  # that a worker is led to
-    keeps_name: bool = False  # a worker's: it calls itself as the one before it did
+    replica: str = ""  # that a worker connects to
+    keeps_name: bool = False  # a worker's: it has the worker_id of the one before it
     concurrency: int = 3
 
     def __str__(self) -> str:
-        told = [f"clock {self.seconds_ahead:+d} s"] if self.seconds_ahead else []
-        told += [f"at {self.replica}"] if self.replica else []
-        told += ["same name"] if self.keeps_name else []
-        told += [self.failpoints] if self.failpoints else []
-        return f"({', '.join(told)})" if told else "plain"
+        parts = [f"clock {self.seconds_ahead:+d} s"] if self.seconds_ahead else []
+        parts += [f"at {self.replica}"] if self.replica else []
+        parts += ["same name"] if self.keeps_name else []
+        parts += [self.failpoints] if self.failpoints else []
+        return f"({', '.join(parts)})" if parts else "plain"
 
     @property
     def oddities(self) -> dict[str, dict[str, Any]]:
-        """What is wrong with it from the beginning, by the kind of the fault."""
+        """The faults that it has from the start, by kind."""
         odd: dict[str, dict[str, Any]] = {}
         if self.seconds_ahead:
             odd[SKEW] = {"seconds_ahead": self.seconds_ahead}
@@ -53,8 +53,8 @@ class Ground:
     directory: Path
     history: History
     seed: int
-    failures: list[str] = field(default_factory=list)  # what no process may do, whatever befalls it
-    attachments: dict[str, str] = field(default_factory=dict)  # which server each worker was led to
+    failures: list[str] = field(default_factory=list)  # what no process may do, under any fault
+    attachments: dict[str, str] = field(default_factory=dict)  # which server each worker connects to
 
     @property
     def events(self) -> Path:
@@ -88,7 +88,7 @@ class Place:
             self._ground.history.write("fault", kind=kind, target=name, **facts)
 
     def kill(self) -> None:
-        """End the process at whatever instruction it is. If there is none, that is all right."""
+        """SIGKILL the process, if there is one."""
         self.is_wanted = False
         if self.process is not None:
             self._ground.history.write("ending", target=self.process.name)
@@ -96,7 +96,7 @@ class Place:
             self.bury()
 
     async def stop(self, patience_seconds: float = 30) -> None:
-        """Have the process end by itself. One that is told before it listens dies of it, and may."""
+        """SIGTERM the process. Before it handles signals, it dies of it; that is allowed."""
         self.is_wanted = False
         process = self.process
         if process is None:
@@ -110,7 +110,7 @@ class Place:
             self._ground.failures.append(f"{process.name} did not stop within {patience_seconds} s.")
         code = await process.ended() if not process.is_running else None
         if listens and code not in (0, None):
-            self._ground.failures.append(f"{process.name} was told to stop and exited with {code}.")
+            self._ground.failures.append(f"{process.name} received SIGTERM and exited with {code}.")
         self.kill()
 
     def freeze(self) -> None:
@@ -122,13 +122,13 @@ class Place:
         self.is_frozen = False
 
     def disarm(self) -> None:
-        """Take note that what was armed is passed for good."""
+        """Record that the armed failpoint has acted."""
         if self.life.failpoints:
             self._ground.history.write("healed", kind=FAILPOINTS, target=self.present_name)
             self.life = replace(self.life, failpoints="")
 
     def bury(self) -> None:
-        """Take note that the process is gone."""
+        """Record that the process is gone."""
         assert self.process is not None
         assert not self.process.is_running
         self._ground.history.write("gone", target=self.process.name)
@@ -141,7 +141,7 @@ class Place:
 
     @property
     def present_name(self) -> str:
-        """The name of whoever is here, or was here last: that under which it writes."""
+        """The name of the present or last process, under which it writes its history."""
         return f"{self.name}.{len(self.lives)}"
 
     @property
@@ -158,7 +158,7 @@ class Place:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process listens to what it is told."""
+        """Whether the process handles signals."""
         return self.process is not None and self.process.is_running and self.was_up
 
     @property
@@ -180,7 +180,7 @@ class Place:
         raise NotImplementedError
 
     def _facts(self, life: Life) -> dict[str, Any]:
-        """What is said about a process when it begins."""
+        """The fields of its `began` event."""
         return {}
 
     def _says_so(self, process: Process) -> bool:

@@ -1,4 +1,4 @@
-"""A network that can be spoilt: a TCP proxy for one link, with conditions that begin and are healed.
+"""A network with faults: a TCP proxy for one link, with conditions that begin and are healed.
 
     async with proxy_to(server.address) as proxy:
         with proxy.freeze():
@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class Condition:
-    """Something is wrong with a link: at once, or from the first request on that has `after` in it."""
+    """A fault of a link, from now on or from the first request that contains `after`."""
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object], after: bytes = b"") -> None:
         self.after = after
@@ -47,7 +47,7 @@ class Condition:
             self._begin()
 
     def heal(self) -> None:
-        """Have it over. The second time nothing happens."""
+        """End the condition. A second call does nothing."""
         if not self._is_healed:
             self._is_healed = True
             if self.has_begun.is_set():
@@ -61,7 +61,7 @@ class Condition:
 
 
 class Proxy:
-    """Passes bytes between callers and one server, as well as its conditions let it."""
+    """Passes bytes between callers and one server, subject to its conditions."""
 
     def __init__(self, target: str, seed: int | str = 0) -> None:
         """The target is host:port, or the path of a unix socket. The seed decides the jitter."""
@@ -84,7 +84,7 @@ class Proxy:
     # ------------------------------------------------------------ conditions
 
     def delay(self, seconds: float, jitter_seconds: float = 0.0) -> Condition:
-        """Have all bytes arrive later by so much, and by up to the jitter more. Their order stays."""
+        """Delay all bytes by this much, and by up to the jitter more. Their order is kept."""
         return self._condition(self._delays, (seconds, jitter_seconds), lambda: None)
 
     def freeze(self, way: Way = Way.BOTH, *, after: bytes = b"") -> Condition:
@@ -92,17 +92,17 @@ class Proxy:
         return self._condition(self._frozen, way, self._note_frozen, after)
 
     def blackhole(self, way: Way = Way.BOTH) -> Condition:
-        """Have bytes vanish, those of new connections too. Healing cuts the connections that lost some."""
+        """Drop bytes, also those of new connections. Healing cuts the connections that lost some."""
         return self._condition(self._lost, way, self._cut_torn)
 
     def refuse(self) -> Condition:
-        """Refuse new connections. Those there are stay."""
+        """Refuse new connections. Existing ones stay."""
         return self._condition(self._refusals, None, self._listen_or_not)
 
     def lose_answers(self, *, after: bytes = b"") -> Condition:
-        """Pass requests on and swallow the answers, on the connections there are; new ones are fine.
+        """Pass requests on and drop the answers, on existing connections; new ones are not affected.
 
-        Healing cuts them: the server has done what it was asked to, and its callers never hear of it.
+        Healing cuts them: the server has carried out the requests, and its callers never get the answers.
         """
         victims: list[Connection] = []
 
@@ -123,12 +123,12 @@ class Proxy:
             connection.cut()
 
     def has_stood(self, seconds: float) -> bool:
-        """Whether any connection has been open for so long."""
+        """Whether any connection has been open for this long."""
         now = time.monotonic()
         return any(now - connection.opened_at >= seconds for connection in self._connections)
 
     def lead_to(self, target: str) -> None:
-        """Lead new connections to another server."""
+        """Connect new connections to another server."""
         self._target = target
 
     def _condition(
@@ -174,7 +174,7 @@ class Proxy:
         await self._open[way].wait()
 
     def heard(self, request: bytes) -> None:
-        """Begin what waits for such a request, before it is passed on."""
+        """Begin the conditions that wait for such a request, before it is passed on."""
         for condition in [each for each in self._waiting if each.after in request]:
             self._waiting.remove(condition)
             condition.begin()
@@ -187,8 +187,8 @@ class Proxy:
         self._listen_or_not()
 
     async def close(self) -> None:
-        """Listen no more, and cut every connection."""
-        self._refusals.append(None)  # which nobody heals
+        """Stop listening, and cut every connection."""
+        self._refusals.append(None)  # which is never healed
         self._listen_or_not()
         self._keeper.close()
         for task in self._serving:
@@ -226,7 +226,7 @@ class Proxy:
                 far = await asyncio.open_connection(host, int(port), limit=CHUNK_BYTES)
         except BaseException as error:
             reset(near[1])
-            if isinstance(error, OSError):  # nobody listens there
+            if isinstance(error, OSError):  # no server listens there
                 return
             raise
         connection = Connection(self, near, far)

@@ -1,4 +1,4 @@
-"""How soon work went on after a fault: read off the history."""
+"""How soon work resumed after each fault, read from the history."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SECOND = 1e9
 
 @dataclass(frozen=True)
 class Recovery:
-    """All faults of one kind that struck the same sort of thing, and how soon each was over."""
+    """All faults of one kind and sort of target, and how soon work resumed after each."""
 
     kind: str
     target: str
     count: int
-    seconds: tuple[float, ...]  # of those after which there was something to do
+    seconds: tuple[float, ...]  # of those after which there was work left
 
     @property
     def median(self) -> float | None:
@@ -37,16 +37,16 @@ class Recovery:
 
 
 def recoveries(evidence: Evidence, attachments: Mapping[str, str]) -> list[Recovery]:
-    """For each kind of fault the times from its end until work went on where it had struck.
+    """For each kind of fault, the times from its end until its target worked again.
 
-    Its end is the moment in which a condition was lifted or a process was started again. Work goes on with
-    the next handler that a worker behind it starts, or for an application with the next acknowledged submit.
-    `attachments` says which server each worker was led to, by the name of its process.
+    Its end is the moment when a condition was healed or a process was restarted. Work resumes with the next
+    handler that a worker behind it starts, or for an application with the next acknowledged submit.
+    `attachments` maps each worker process to the server that it connects to.
     """
     reach = _Reach(evidence.events, attachments)
     times: defaultdict[tuple[str, str], list[float | None]] = defaultdict(list)
     for kind, target, healed in _ends(evidence.events):
-        # A wrong clock is in nobody's way.
+        # A wrong clock interrupts no work.
         seconds = None if kind == SKEW else reach.seconds_until_work(target, healed)
         times[kind, _sort(target)].append(seconds)
     return [
@@ -56,7 +56,7 @@ def recoveries(evidence: Evidence, attachments: Mapping[str, str]) -> list[Recov
 
 
 def orphan_seconds(evidence: Evidence) -> list[float]:
-    """For each handler that died with its worker: from the kill until somebody started that job again."""
+    """For each handler that died with its worker: from the kill until a worker started that job again."""
     killed = {
         event.facts["target"]: event.t
         for event in evidence.events
@@ -71,7 +71,7 @@ def orphan_seconds(evidence: Evidence) -> list[float]:
 
 
 class _Reach:
-    """Where work went on, and when."""
+    """Where work resumed, and when."""
 
     def __init__(self, events: Iterable[Event], attachments: Mapping[str, str]) -> None:
         self._work: defaultdict[str, list[int]] = defaultdict(list)
@@ -84,13 +84,13 @@ class _Reach:
                 self._work[event.who.partition(".")[0]].append(event.t)
 
     def seconds_until_work(self, target: str, healed: int) -> float | None:
-        """None if there was nothing to do any more, or not yet: then nothing had been interrupted."""
+        """None if no work was left, or none had begun: then nothing was interrupted."""
         work = self._work[self._name(target)]
         place = bisect_right(work, healed)
         return (work[place] - healed) / _SECOND if 0 < place < len(work) else None
 
     def _name(self, target: str) -> str:
-        """Of a link the end that waits for the other; of a process its place; else all there is."""
+        """Of a link the end that waits for the other; of a process its place; else everything."""
         name = target.partition("~")[0].partition(".")[0]
         return name if name in self._work else ""
 

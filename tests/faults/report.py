@@ -1,4 +1,4 @@
-"""What a run says at its end, for people and as JSON."""
+"""The report of a run, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.recoveries import Recovery, orphan_seconds
 
 
 def as_text(result: Result, directory: str) -> str:
-    """The report. If something is wrong: what, with its stories, and how to see it again."""
+    """The report. On a failure: what is wrong, with its stories, and how to reproduce it."""
     return "\n".join([*_head(result), *_faults(result), *_verdict(result), *_wrongs(result, directory)])
 
 
@@ -55,10 +55,10 @@ def _head(result: Result) -> Iterator[str]:
     answers = ", ".join(f"{counts[name]:,} {name}" for name in ("unknown", "refused"))
     yield f"  submits       {counts['acked']:>8,} acknowledged, {answers}"
     yield f"  jobs          {counts['jobs']:>8,} stored, of which schedules made {_scheduled(result):,}"
-    lapsed = f"{counts['reaped']:,} leases lapsed"
+    lapsed = f"{counts['reaped']:,} leases expired"
     yield f"  executions    {counts['executions']:>8,} in {counts['attempts']:,} attempts; {lapsed}"
     if excused := counts["excused"]:
-        struck = "confirmed in the moment in which their worker was struck"
+        struck = "their worker was hit right after the confirmation"
         yield f"                {excused:,} attempts counted without a start: {struck}"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 
@@ -70,7 +70,7 @@ def _scheduled(result: Result) -> int:
 def _faults(result: Result) -> Iterator[str]:
     total = sum(recovery.count for recovery in result.recoveries)
     yield ""
-    yield f"  {total:,} faults, and how soon work went on after each"
+    yield f"  {total:,} faults, and how soon work resumed after each"
     yield ""
     yield f"    {'kind':<12} {'of':<24} {'times':>5}  {'median':>8}  {'longest':>8}"
     for recovery in result.recoveries:
@@ -112,14 +112,14 @@ def _wrongs(result: Result, directory: str) -> Iterator[str]:
         return
     if result.failures:
         yield ""
-        yield "  What should not have happened:"
+        yield "  Failures besides the invariants:"
         yield from (f"    {failure}" for failure in result.failures)
     if not result.verdict.is_good:
         yield ""
         yield str(result.verdict)
     yield ""
-    yield f"  Everything that was written down is in {directory}"
-    yield f"  The same faults again: {replay(result)}"
+    yield f"  The history and the logs are in {directory}"
+    yield f"  To repeat these faults: {replay(result)}"
 
 
 def replay(result: Result) -> str:

@@ -1,4 +1,4 @@
-"""How a run ends: everything is healed, everybody stops, and all that was asked for gets done."""
+"""How a run ends: everything is healed, all jobs finish, all processes stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATIENCE_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _LATE_SECONDS = 3
 
-# Time flies: a job whose leases lapsed four times would wait for 16 s before it runs again.
+# Shorten the backoff: a job whose leases expired four times would wait 16 s before it runs again.
 _HURRY = """
 UPDATE pulse.jobs SET next_run_at = clock_timestamp()
 WHERE status IN ('PENDING', 'RETRYING') AND NOT ready AND next_run_at > clock_timestamp()
@@ -25,7 +25,7 @@ WHERE NOT paused AND next_run_at < clock_timestamp() - interval '{_LATE_SECONDS}
 
 
 async def settle(world: World) -> None:
-    """Return once nothing is left to do, or the patience is at its end: the checker says what was left."""
+    """Return once all work is done, or a bound has passed: the checker reports what is left."""
     await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in world.applications.values()))
     async with world.cluster.session() as session:
         await _expect(world, "schedules fire in time again", lambda: _is_zero(session, _LATE))
@@ -35,8 +35,8 @@ async def settle(world: World) -> None:
         await record_clock(session, world.history)
 
 
-async def stop_everybody(world: World) -> None:
-    """SIGTERM for everybody at once: each drains and exits with 0."""
+async def stop_all(world: World) -> None:
+    """SIGTERM all processes at once: each drains and exits with 0."""
     await asyncio.gather(*(place.stop() for place in world.places.values()))
 
 

@@ -1,8 +1,7 @@
-"""Runs a module as on a host whose clock is wrong: `python -m tests.faults.skewed_clock SECONDS MODULE …`.
+"""Runs a module with a skewed wall clock: `python -m tests.faults.skewed_clock SECONDS MODULE …`.
 
-The wall clock is shifted inside the process, before anything else is imported: time.time() and its kin, and
-the present moment of datetime. Clocks that only measure durations go on as they are, as they do on a real
-host. Nothing that is written in another language than Python notices.
+The wall clock is shifted inside the process, before anything else is imported: time.time() and its variants,
+and datetime.now(). Monotonic clocks are not changed, as on a real host. Compiled code is not affected.
 
 So gRPC is left alone: it makes deadlines of time.time(), and its core compares them with the clock of the
 machine. On a host whose clock is wrong the two are the same.
@@ -22,14 +21,14 @@ _MODULES_WITH_DEADLINES = ("_cython.cygrpc", "_channel", "_common", "_server", "
 
 
 def shift(seconds: float) -> None:
-    """Have the wall clock of this process run ahead by so much, or behind if it is negative."""
+    """Set the wall clock of this process ahead by this much, or back if it is negative."""
     _leave_grpc_alone()
     _shift_time(seconds)
     _shift_datetime(datetime.timedelta(seconds=seconds))
 
 
 def _leave_grpc_alone() -> None:
-    # Read when gRPC is first imported, which is now; pulsed and the SDK would see to it before they do.
+    # Read when gRPC is first imported, which is now; pulsed and the SDK set it before they import it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     right = ModuleType("time")
     vars(right).update(vars(time))
@@ -72,7 +71,7 @@ def _shift_datetime(ahead: datetime.timedelta) -> None:
             return issubclass(other, real)
 
     class Shifted(real, metaclass=SameKind):  # type: ignore[misc, valid-type]
-        __slots__ = ()  # of the size that compiled modules expect
+        __slots__ = ()  # compiled modules expect this size
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             return real(*args, **kwargs)

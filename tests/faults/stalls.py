@@ -1,7 +1,7 @@
-"""Notes when a process gets no time to run: `python -m tests.faults.stalls NAME DIRECTORY MODULE [ARGUMENT]`.
+"""Records when a process gets no CPU time: `python -m tests.faults.stalls NAME DIRECTORY MODULE [ARGUMENT]`.
 
-On a busy machine a process may wait for a core as long as a lease lasts. Then it is as good as frozen, and
-what it loses is no fault of the code.
+On a busy machine a process may wait for a core as long as a lease lasts. Then it counts as frozen, and the
+jobs that it loses are no bug.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from threading import Thread
 from tests.faults.history import History
 
 _TICK_SECONDS = 0.05
-# A thread that wakes up so late shows that the process stood still.
+# A thread that wakes up this late shows that the process was stalled.
 _STALLED_SECONDS = 0.25
 
 
 def note_stalls(history: History) -> None:
-    """Write down from now on whenever this process stood still, whatever the reason."""
+    """Record each stall of this process from now on, whatever the reason."""
     Thread(target=_note, args=[history], name="stalls", daemon=True).start()
 
 
@@ -35,7 +35,7 @@ def _note(history: History) -> None:
 
 
 def main() -> None:
-    """Note stalls, and become the module."""
+    """Record stalls, and run the module."""
     name, directory, module, *arguments = sys.argv[1:]
     note_stalls(History(Path(directory), name))
     sys.argv = [module, *arguments]

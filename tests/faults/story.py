@@ -1,4 +1,4 @@
-"""Tells how a promise was broken: what happened to that job, schedule or switch, in the order of time."""
+"""Describes a violation: what happened to the job, schedule or pause, ordered by time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.violations import Violation
 
 _DATABASE = "database"
 _MOST_FAULTS = 12
-_MOST_CHANGES = 8  # of a schedule or a switch, which may have hundreds
+_MOST_CHANGES = 8  # of a schedule or a pause, which may have hundreds
 _NAME = re.compile(r"[\w.-]+")
 _LEFT_OUT = frozenset({"op", "job_id", "topic", "worker", "schedule_id"})
 
@@ -25,27 +25,27 @@ class Line(NamedTuple):
     who: str
     what: str
     facts: str
-    is_offence: bool = False
+    is_violation: bool = False
 
 
-def tell(evidence: Evidence, violation: Violation) -> str:
-    """The violation in a sentence, and the table."""
-    teller = _Teller(evidence, violation)
+def describe(evidence: Evidence, violation: Violation) -> str:
+    """Return the violation as a sentence and a table of events."""
+    story = _Story(evidence, violation)
     head = [violation.what]
     if violation.job_id and (life := evidence.lives.get(violation.job_id)):
         first = life[0].change
         head.append(f"job {violation.job_id}, topic {first.topic}, key {first.key or '–'}")
     elif violation.schedule_id:
         head.append(f"schedule {violation.schedule_id}")
-    return "\n".join([*(f"  {line}" for line in head), *_table(teller.lines(), teller.origin)])
+    return "\n".join([*(f"  {line}" for line in head), *_table(story.lines(), story.origin)])
 
 
-class _Teller:
+class _Story:
     def __init__(self, evidence: Evidence, violation: Violation) -> None:
         self._evidence = evidence
         self._violation = violation
         self.origin = evidence.events[0].t if evidence.events else 0
-        self._offence = None if violation.at is None else evidence.clock.about(violation.at)
+        self._violated_at = None if violation.at is None else evidence.clock.about(violation.at)
 
     def lines(self) -> list[Line]:
         violation = self._violation
@@ -55,7 +55,7 @@ class _Teller:
         return sorted(lines)
 
     def _events(self) -> Iterator[Line]:
-        """What clients and workers wrote about the job, or about the schedule if there is none."""
+        """The events of clients and workers about the job, or about the schedule if there is none."""
         violation = self._violation
         ids = {violation.job_id, *violation.others}
         submits = [submit for job_id in ids if job_id for submit in self._evidence.submits_of.get(job_id, ())]
@@ -70,51 +70,51 @@ class _Teller:
                     violation.schedule_id is not None and facts.get("schedule_id") == violation.schedule_id
                 )
             if is_ours:
-                is_offence = event.what == "started" and violation.seq is None and self._is_at(event)
-                yield Line(event.t, event.who, event.what, _say(facts), is_offence)
+                is_violation = event.what == "started" and violation.seq is None and self._is_at(event)
+                yield Line(event.t, event.who, event.what, _say(facts), is_violation)
 
     def _is_at(self, event: Event) -> bool:
         clock, at = self._evidence.clock, self._violation.at
         return at is not None and at in (clock.earliest(event.t), clock.latest(event.t))
 
     def _life(self) -> Iterator[Line]:
-        """The changes of the job. Beats in a row are one line, with the last lease."""
+        """The changes of the job. Consecutive heartbeats are one line, with the last lease."""
         for other in self._violation.others:
             for step in self._evidence.lives[other]:
                 yield self._line(step, step.verb, False)
         beats: list[Step] = []
         for step in self._evidence.lives.get(self._violation.job_id or "", ()):
-            is_offence = step.change.seq == self._violation.seq
-            if step.verb == BEAT and not is_offence:
+            is_violation = step.change.seq == self._violation.seq
+            if step.verb == BEAT and not is_violation:
                 beats.append(step)
                 continue
             yield from self._beats(beats)
             beats = []
-            yield self._line(step, step.verb, is_offence)
+            yield self._line(step, step.verb, is_violation)
         yield from self._beats(beats)
 
     def _beats(self, beats: list[Step]) -> Iterator[Line]:
         if beats:
             yield self._line(beats[-1], BEAT if len(beats) == 1 else f"{BEAT}, {len(beats)}th", False)
 
-    def _line(self, step: Step, what: str, is_offence: bool) -> Line:
+    def _line(self, step: Step, what: str, is_violation: bool) -> Line:
         change = step.change
         outcome = f" ({change.outcome})" if change.outcome else ""
         whose = f", job {change.job_id}" if self._violation.others else ""
         facts = self._state(change.new) + outcome + whose
-        return Line(self._evidence.clock.about(change.at), _DATABASE, what, facts, is_offence)
+        return Line(self._evidence.clock.about(change.at), _DATABASE, what, facts, is_violation)
 
     def _state(self, state: JobState | None) -> str:
         if state is None:
             return "gone"
-        said = f"{state.status}, attempt {state.attempts} of {state.max_attempts}"
+        text = f"{state.status}, attempt {state.attempts} of {state.max_attempts}"
         if state.locked_by is not None:
-            said += f", held by {state.locked_by}"
+            text += f", held by {state.locked_by}"
         if state.lease_until is not None:
-            said += f" until {self._relative(self._evidence.clock.about(state.lease_until))}"
+            text += f" until {self._relative(self._evidence.clock.about(state.lease_until))}"
         if state.status == "RUNNING" and not state.delivered:
-            said += ", not confirmed"
-        return said + (", ready" if state.ready else "")
+            text += ", not confirmed"
+        return text + (", ready" if state.ready else "")
 
     def _schedule(self) -> Iterator[Line]:
         changes = [
@@ -123,12 +123,12 @@ class _Teller:
             if change.schedule_id == self._violation.schedule_id
         ]
         for change in self._near(changes):
-            is_offence = change.at == self._violation.at
+            is_violation = change.at == self._violation.at
             moved = f"{self._cursor(change.old_cursor)} → {self._cursor(change.cursor)}"
             paused = ", paused" if change.paused else ""
             facts = f"{moved}, {_timetable(change)}, catch_up {change.catch_up}{paused}"
             what = "made" if change.old_cursor is None else "edit" if change.is_edit else "step"
-            yield Line(self._evidence.clock.about(change.at), _DATABASE, what, facts, is_offence)
+            yield Line(self._evidence.clock.about(change.at), _DATABASE, what, facts, is_violation)
 
     def _cursor(self, cursor: int | None) -> str:
         return "–" if cursor is None else self._relative(self._evidence.clock.about(cursor))
@@ -142,17 +142,17 @@ class _Teller:
         for turn in self._near(turns):
             what = "paused" if turn.paused else "resumed"
             yield Line(self._evidence.clock.about(turn.at), _DATABASE, what, name)
-        said = [
+        turns = [
             event
             for event in self._evidence.events
             if event.what.startswith(("pause", "resume")) and event.facts.get("topic") == topic
         ]
-        centre = self._offence or 0
-        for event in sorted(said, key=lambda event: abs(event.t - centre))[:_MOST_CHANGES]:
+        center = self._violated_at or 0
+        for event in sorted(turns, key=lambda event: abs(event.t - center))[:_MOST_CHANGES]:
             yield Line(event.t, event.who, event.what, name)
 
     def _near(self, changes: list[Any]) -> list[Any]:
-        """The changes closest to the offence, in their order."""
+        """The changes closest to the violation, in their order."""
         at = self._violation.at
         if at is None:
             return changes[-_MOST_CHANGES:]
@@ -164,7 +164,7 @@ class _Teller:
         return {step.change.new.locked_by for step in life if step.change.new and step.change.new.locked_by}
 
     def _faults(self, lines: list[Line], names: set[str]) -> list[Line]:
-        """What befell those who took part, or what no worker is named in: servers, links, the database."""
+        """The faults of the workers that took part, and of servers, links and the database."""
         if not lines:
             return []
         begin, end = min(line.t for line in lines), max(line.t for line in lines)
@@ -177,8 +177,8 @@ class _Teller:
             and begin <= event.t <= end
             and strangers.isdisjoint(_NAME.findall(str(event.facts["target"])))
         ]
-        centre = self._offence or end
-        closest = sorted(faults, key=lambda event: abs(event.t - centre))[:_MOST_FAULTS]
+        center = self._violated_at or end
+        closest = sorted(faults, key=lambda event: abs(event.t - center))[:_MOST_FAULTS]
         return [Line(event.t, "nemesis", event.what, _say_fault(event.facts)) for event in closest]
 
     def _relative(self, t: int) -> str:
@@ -205,7 +205,7 @@ def _table(lines: list[Line], origin: int) -> Iterator[str]:
     for line, cells in zip(lines, _cells(lines), strict=True):
         moment = f"{(line.t - origin) / 1e9:+12.6f}"
         padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        yield f"  {'>>' if line.is_offence else '  '} {moment}  {padded}  {line.facts}".rstrip()
+        yield f"  {'>>' if line.is_violation else '  '} {moment}  {padded}  {line.facts}".rstrip()
 
 
 def _cells(lines: list[Line]) -> list[tuple[str, str]]:

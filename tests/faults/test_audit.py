@@ -1,4 +1,4 @@
-"""The triggers write down what the real statements do, so that the checker recognises each of them."""
+"""The triggers audit the real statements, and the checker recognizes each of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def verbs(connection: Connection, job_id: str) -> list[str]:
     return [verb_of(change) for change in (await read_audit(connection)).jobs if change.job_id == job_id]
 
 
-async def test_each_statement_is_recognised(store: Store, connection: Connection) -> None:
+async def test_each_statement_is_recognized(store: Store, connection: Connection) -> None:
     claim = await store.start()
     job_id = claim.job_id
     await store.repo.extend_leases([claim], LEASE)
@@ -69,9 +69,9 @@ async def test_each_statement_is_recognised(store: Store, connection: Connection
     (claim,) = await store.claim()
     await store.repo.complete_jobs([claim])
     await store.repo.delete_jobs([job_id])
-    told = await verbs(connection, job_id)
-    # The time machine makes waits and leases end: touches, and what looks like a beat.
-    assert told == [
+    audited = await verbs(connection, job_id)
+    # The time machine ends waits and leases: touches, and what looks like a heartbeat.
+    assert audited == [
         *("insert", "claim", "beat", "touch", "fail"),
         *("touch", "promote", "claim", "beat", "reap"),
         *("touch", "promote", "claim", "release"),
@@ -79,7 +79,7 @@ async def test_each_statement_is_recognised(store: Store, connection: Connection
     ]
 
 
-async def test_handover_and_discard_are_recognised(store: Store, connection: Connection) -> None:
+async def test_handover_and_discard_are_recognized(store: Store, connection: Connection) -> None:
     job = a_job(payload=b'{"key": "k-1", "x": "\xff\x00"}')
     await store.repo.hand_over_jobs([job], [Taker("A", True)], LEASE)
     await store.repo.fail_jobs([failure(Claim(job.id, "A", 1), discard=True)])
@@ -92,7 +92,7 @@ async def test_handover_and_discard_are_recognised(store: Store, connection: Con
     )
 
 
-async def test_job_is_told_with_the_key_of_its_submit(store: Store, connection: Connection) -> None:
+async def test_insert_is_audited_with_the_key_of_its_submit(store: Store, connection: Connection) -> None:
     expected: list[tuple[bytes, str | None, str | None]] = [
         (b'{"key":"inside","b":1}', None, "inside"),
         (b'{"key":"inside"}', "of the caller", "of the caller"),
@@ -102,8 +102,8 @@ async def test_job_is_told_with_the_key_of_its_submit(store: Store, connection: 
     ]
     for payload, idempotency_key, _ in expected:
         await store.submit(a_job(payload=payload, idempotency_key=idempotency_key))
-    told = [change.key for change in (await read_audit(connection)).jobs]
-    assert told == [key for _, _, key in expected]
+    audited = [change.key for change in (await read_audit(connection)).jobs]
+    assert audited == [key for _, _, key in expected]
 
 
 async def test_changes_of_one_job_are_numbered_as_they_are_committed(
@@ -120,12 +120,12 @@ async def test_changes_of_one_job_are_numbered_as_they_are_committed(
     await transaction.commit()
     async with asyncio.timeout(10):
         await later
-    told = [change.new.max_attempts for change in (await read_audit(connection)).jobs if change.new]
-    assert told == [5, 50, 55, 60]
+    audited = [change.new.max_attempts for change in (await read_audit(connection)).jobs if change.new]
+    assert audited == [5, 50, 55, 60]
     await other.close()
 
 
-async def test_what_was_rolled_back_was_never_told(store: Store, connection: Connection) -> None:
+async def test_rolled_back_changes_are_not_audited(store: Store, connection: Connection) -> None:
     (job_id,) = await store.submit(a_job())
     transaction = connection.transaction()
     await transaction.start()
@@ -134,7 +134,7 @@ async def test_what_was_rolled_back_was_never_told(store: Store, connection: Con
     assert await verbs(connection, job_id) == ["insert"]
 
 
-async def test_switches_are_told(database: Database, connection: Connection) -> None:
+async def test_pauses_are_audited(database: Database, connection: Connection) -> None:
     switches = PostgresDispatchRepo(database)
     await switches.pause_everything("")
     await switches.pause_topic("mail", "")
@@ -142,8 +142,8 @@ async def test_switches_are_told(database: Database, connection: Connection) -> 
     await switches.resume_topic("mail")
     await switches.resume_topic("mail")
     await switches.resume_everything()
-    told = [(change.topic, change.paused) for change in (await read_audit(connection)).switches]
-    assert told == [("", True), ("mail", True), ("mail", True), ("mail", False), ("", False)]
+    audited = [(change.topic, change.paused) for change in (await read_audit(connection)).switches]
+    assert audited == [("", True), ("mail", True), ("mail", True), ("mail", False), ("", False)]
 
 
 async def test_database_with_jobs_is_not_audited(
@@ -161,7 +161,7 @@ async def test_database_with_jobs_is_not_audited(
 async def test_history_of_real_statements_holds(
     store: Store, connection: Connection, database: Database, tmp_path: Path
 ) -> None:
-    """And the same one does not, once somebody has had a hand in it."""
+    """And it does not hold after a manipulation."""
     planning = Planning(RecordingScheduleRepo(database), connection)
     with History(tmp_path, "client") as client, History(tmp_path, "worker-1") as worker:
         await record_clock(connection, client)
@@ -195,7 +195,7 @@ async def test_history_of_real_statements_holds(
     assert rules >= {
         executions.NO_START_AFTER_END,
         ends.ROWS_STAY,
-        submits.SOMEBODY_ASKED,
+        submits.WAS_SUBMITTED,
         occurrences.NONE_SKIPPED,
     }
 

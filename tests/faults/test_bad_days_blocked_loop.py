@@ -1,6 +1,6 @@
 """A handler blocks its worker's event loop for several leases, and keeps its job.
 
-PULSE_BAD_DAYS=full makes it a minute, with the leases of a server that nobody tuned.
+PULSE_BAD_DAYS=full makes it a minute, with the default leases of a server.
 """
 
 import pulse
@@ -10,7 +10,7 @@ from tests.system.worker_program import Errand
 
 
 async def test_handler_that_blocks_the_event_loop_keeps_its_job(stage: Stage) -> None:
-    """What was prefetched behind it goes to another worker. Each runs once, at its first attempt."""
+    """Jobs that were prefetched behind it go to another worker. Each runs once, at its first attempt."""
     server = await stage.pulsed(**BLOCK.settings)
     gate = stage.gate("blocked")
     blocked = await stage.worker(server.address, "gated", "block", "work", concurrency=1)

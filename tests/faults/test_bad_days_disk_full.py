@@ -1,4 +1,4 @@
-"""A disk of the database is full: callers are told, nothing is lost, and all goes on once there is room."""
+"""A disk of the database is full: callers get an error, no job is lost, and work resumes afterwards."""
 
 import asyncio
 import os
@@ -40,8 +40,8 @@ def stage(database: SmallDiskPostgres, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-async def test_full_disks_are_said_so_and_cost_nothing(stage: Stage, database: SmallDiskPostgres) -> None:
-    """What runs meanwhile goes on, and has its end counted once. What was acknowledged is there."""
+async def test_full_disks_are_reported_and_lose_no_job(stage: Stage, database: SmallDiskPostgres) -> None:
+    """Running jobs go on, and their ends count once. Every acknowledged job is stored."""
     server = await stage.pulsed(**PATIENT)
     gate = stage.gate("full")
     worker = await stage.worker(server.address, "gated", concurrency=RUNNING)
@@ -67,13 +67,13 @@ async def test_full_disks_are_said_so_and_cost_nothing(stage: Stage, database: S
 async def _fill_data_disk(
     stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse, worker: Worker
 ) -> list[pulse.JobHandle]:
-    """The tables cannot grow: whoever submits is told so at once, and no beat is taken for several leases."""
+    """The tables cannot grow: submits fail at once, and no heartbeat succeeds for several leases."""
     acknowledged: list[pulse.JobHandle] = []
     async with _table(stage) as table:
-        # Somebody reads for long, so that no room comes free in the pages there are.
+        # A long read transaction keeps dead rows, so that no space comes free in the existing pages.
         await table.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM pulse.jobs")
         with database.full("base"):
-            for size in (20_000, 2_000, 1):  # down to the last bit of room
+            for size in (20_000, 2_000, 1):  # down to the last bit of space
                 refusal = await _enqueue_until_refused(p, acknowledged, size)
                 assert isinstance(refusal, pulse.ResourceExhausted)
                 assert refusal.message == "The database has no room left. Nothing was changed."
@@ -85,7 +85,7 @@ async def _fill_data_disk(
 
 
 async def _fill_log_disk(stage: Stage, database: SmallDiskPostgres, p: pulse.Pulse) -> list[pulse.JobHandle]:
-    """Postgres cannot go on without its log: it gives up, and nobody gets an answer until it is back."""
+    """Postgres cannot go on without its log: it shuts down, and no call is answered until it is back."""
     acknowledged: list[pulse.JobHandle] = []
     with database.full("pg_wal"):
         async with _table(stage) as table:
@@ -101,7 +101,7 @@ async def _fill_log_disk(stage: Stage, database: SmallDiskPostgres, p: pulse.Pul
 async def _enqueue_until_refused(
     p: pulse.Pulse, acknowledged: list[pulse.JobHandle], size: int, timeout: timedelta | None = None
 ) -> pulse.PulseError:
-    """Enqueue jobs of about this size while the database takes them. Returns what it says then."""
+    """Enqueue jobs of about this size until the database refuses one. Returns the error."""
     while True:
         try:
             acknowledged.append(await p.enqueue("work", Errand(os.urandom(size // 2).hex()), timeout=timeout))
@@ -115,7 +115,7 @@ async def _leases_live(stage: Stage) -> None:
         async def are_live() -> bool:
             return await table.count("status = 'RUNNING' AND lease_until > now()") == RUNNING
 
-        await eventually(are_live, "each job that runs is beaten again")
+        await eventually(are_live, "the lease of each running job is extended again")
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Another session holds the rows of single jobs for several leases: those jobs wait, nothing else does."""
+"""Another session locks the rows of single jobs for several leases: only those jobs wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -24,7 +24,7 @@ NO_JOB = "0190f3a0-0000-7000-8000-00000000dead"
 
 @asynccontextmanager
 async def locked(table: JobsTable, *jobs: pulse.JobHandle) -> AsyncIterator[None]:
-    """Another session has the rows of these jobs for as long as the block lasts."""
+    """Lock the rows of these jobs in another session for the length of the block."""
     async with table.connection.transaction():
         ids = [job.id for job in jobs]
         await table.connection.execute("SELECT FROM pulse.jobs WHERE id = ANY($1::uuid[]) FOR UPDATE", ids)
@@ -32,7 +32,7 @@ async def locked(table: JobsTable, *jobs: pulse.JobHandle) -> AsyncIterator[None
 
 
 async def completed(table: JobsTable, jobs: Sequence[pulse.JobHandle]) -> None:
-    """Return once these are, whatever becomes of others."""
+    """Return once these jobs are completed."""
     ids = [job.id for job in jobs]
 
     async def are_completed() -> bool:
@@ -43,7 +43,7 @@ async def completed(table: JobsTable, jobs: Sequence[pulse.JobHandle]) -> None:
 
 
 async def test_locked_row_costs_no_job_of_any_worker_on_any_server(stage: Stage, table: JobsTable) -> None:
-    """All jobs of a server are beaten with one statement. The other server's beats are fine, and it reaps."""
+    """One statement extends the leases of all jobs of a server. The other server works, and reaps."""
     hasty = {"program": "tests.faults.bad_days.hasty_pulsed", **PATIENT}
     first, second = stage.start_pulsed(**hasty), stage.start_pulsed(**hasty)
     for server in (first, second):
@@ -71,7 +71,7 @@ async def test_locked_row_costs_no_job_of_any_worker_on_any_server(stage: Stage,
 async def test_results_of_other_jobs_are_taken_while_those_of_three_locked_ones_wait(
     stage: Stage, table: JobsTable
 ) -> None:
-    """Of the same worker: it offers all of them again and again, and the server commits them together."""
+    """They are of one worker: it repeats all reports, and the server commits them together."""
     server = await stage.pulsed()
     gate = stage.gate("locked")
     await stage.worker(server.address, "gated", "work")
@@ -88,12 +88,12 @@ async def test_results_of_other_jobs_are_taken_while_those_of_three_locked_ones_
     assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
 
 
-async def test_operators_that_meet_a_locked_job_keep_no_work_waiting(stage: Stage, table: JobsTable) -> None:
+async def test_operator_actions_on_a_locked_job_delay_no_work(stage: Stage, table: JobsTable) -> None:
     server = await stage.pulsed()
     await stage.worker(server.address, "work")
     async with pulse.Pulse(server.address) as p, grpc.aio.insecure_channel(server.address) as channel:
         stub: Any = PulseServiceStub(channel)
-        victim = await p.enqueue("nobody-serves-this", Errand())
+        victim = await p.enqueue("without-workers", Errand())
 
         async with locked(table, victim):
             calls = [
@@ -130,7 +130,7 @@ async def test_action_on_many_jobs_names_how_many_are_locked(stage: Stage, table
 async def test_caller_with_absurd_deadlines_keeps_no_dead_worker_from_being_noticed(
     stage: Stage, table: JobsTable
 ) -> None:
-    """The beats of one worker role's user must harm no jobs but its own."""
+    """The heartbeats of a user with the worker role must affect its own jobs only."""
     server = await stage.pulsed()
     gate = stage.gate("never")
     dead = await stage.worker(server.address, "gated")
@@ -152,7 +152,7 @@ async def test_caller_with_absurd_deadlines_keeps_no_dead_worker_from_being_noti
 
 
 async def _hammer(stub: Any) -> None:
-    """Beat with deadlines that run out before the call, while it waits, and while it is answered."""
+    """Send heartbeats with deadlines that expire before the call, while it waits, and during its answer."""
     claims = [pb.Claim(job_id=NO_JOB, attempt=attempt) for attempt in range(1, 2000)]
     request = pb.HeartbeatsRequest(worker_id="abuser", claims=claims)
     while True:

@@ -1,4 +1,4 @@
-"""Somebody else's transaction holds locks for several leases: calls are answered, and no job is taken."""
+"""Another transaction holds locks for several leases: calls are answered, and no worker loses a job."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ NO_JOB = "0190f3a0-0000-7000-8000-00000000dead"
 AT_ONCE = tuning.HOT_CONNECTIONS
 
 
-async def test_locks_of_others_are_unavailable_and_take_no_job_from_a_living_worker(
+async def test_calls_behind_locks_are_unavailable_and_no_live_worker_loses_a_job(
     stage: Stage, table: JobsTable
 ) -> None:
-    """First on a single job: all of a worker's jobs are beaten with one statement, which waits for that one.
+    """First on a single job: one statement extends the leases of all jobs of a worker, and waits for it.
     Then on the whole table: every connection of the server waits, and calls wait for connections."""
     server = stage.start_pulsed(program="tests.faults.bad_days.hasty_pulsed", **PATIENT)
     await stage.serving(server)
@@ -49,10 +49,10 @@ async def test_locks_of_others_are_unavailable_and_take_no_job_from_a_living_wor
 
         stage.open(gate)
         await stage.worker(server.address, "work")
-        late = await p.enqueue("work", Errand("the way is free"))
+        late = await p.enqueue("work", Errand("after the lock"))
         await all_completed(table, [*handles, late])
     assert await table.count("attempts <> 1 OR history IS NOT NULL") == 0
-    assert await table.count() == RUNNING + 1, "what was unavailable has not happened later"
+    assert await table.count() == RUNNING + 1, "a call that was unavailable is not carried out later"
     assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
 
 
@@ -88,4 +88,4 @@ async def _all_leases_live(table: JobsTable) -> None:
     async def live() -> bool:
         return await table.count("status = 'RUNNING' AND lease_until > now()") == RUNNING
 
-    await eventually(live, "each job that runs is beaten again")
+    await eventually(live, "the lease of each running job is extended again")

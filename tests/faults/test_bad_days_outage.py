@@ -1,6 +1,6 @@
-"""Postgres is away for several leases while hundreds of jobs run: not one of them is taken from its worker.
+"""Postgres is away for several leases while hundreds of jobs run: no live worker loses one.
 
-PULSE_BAD_DAYS=full makes it 5,000 jobs and two minutes, with the leases of a server that nobody tuned.
+PULSE_BAD_DAYS=full makes it 5,000 jobs and two minutes, with the default leases of a server.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ def stage(database: OutagePostgres, tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-async def test_outages_of_the_database_take_no_job_from_a_living_worker(
+async def test_outages_of_the_database_take_no_job_from_a_live_worker(
     stage: Stage, database: OutagePostgres
 ) -> None:
-    """Once it is stopped, so that each call fails at once, and once frozen, so that each has to be given up.
+    """Once it is stopped, so that each call fails at once, and once frozen, so that each call times out.
 
-    What ends meanwhile is reported once it is back. What a worker had that died meanwhile is taken from it:
-    so the watchdog has looked, and found nothing else to take.
+    Results are reported once it is back. The job of a worker that died meanwhile is reaped: this shows that
+    the watchdog ran, and reaped nothing else.
     """
     outages = [(database.stop, database.start)]
     if CAN_FREEZE:
@@ -74,7 +74,7 @@ async def _outage(
     end: Callable[[], None],
     gate: str,
 ) -> str:
-    """Return once all is well after it, with the id of the job whose worker died meanwhile."""
+    """Carry out an outage. Returns the id of the job whose worker died meanwhile."""
     dies = await stage.worker(server.address, "patient")
     lost = await p.enqueue("patient", Errand("its worker dies"))
     table = await table_of(stage.dsn)
@@ -94,7 +94,7 @@ async def _outage(
 
 
 async def _all_is_well_again(stage: Stage, lost: str) -> None:
-    """Return once what runs is beaten again, and what is done is reported. Says how long that took."""
+    """Return once all leases are extended again and all results are reported. Prints how long that took."""
     began = time.monotonic()
     ended = len(stage.executions(event="end"))
     table = await table_of(stage.dsn)
@@ -104,11 +104,11 @@ async def _all_is_well_again(stage: Stage, lost: str) -> None:
         return live == OUTAGE.jobs - ended and await table.count("status = 'COMPLETED'") >= ended
 
     await eventually(
-        is_well, "each job that runs is beaten, each that ended is reported", OUTAGE.patience_seconds
+        is_well, "each running job has a lease, each ended one is reported", OUTAGE.patience_seconds
     )
     await table.connection.close()
     print(
-        f"{OUTAGE.jobs - ended} leases alive and {ended} results taken "
+        f"{OUTAGE.jobs - ended} leases valid and {ended} results accepted "
         f"{time.monotonic() - began:.1f} s after an outage of {OUTAGE.seconds} s"
     )
 

@@ -33,7 +33,7 @@ async def test_report_whose_answer_is_lost_is_repeated_and_counts_once(
             handle = await (p.enqueue(topic, Errand()) if topic == "work" else p.enqueue(topic))
             committed = await table.wait_until(handle.id, status=status)
             await reports_answered(2 * number + 1)
-            losing.heal()  # the worker hears that the connection is gone, and nothing else
+            losing.heal()  # the worker sees only that the connection is closed
             await reports_answered(2 * number + 2)
             assert await table.row(handle.id) == committed
             assert len(stage.executions(handle.id)) == 1

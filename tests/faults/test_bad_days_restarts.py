@@ -1,7 +1,7 @@
-"""pulsed restarts ten times in a row, each time with jobs that it has leased and that no worker has seen.
+"""pulsed restarts ten times in a row, each time with leased jobs that no worker has received.
 
-They have three attempts. None may reach the dead letters for want of a server. By turns the server is killed
-and asked to stop; PULSE_BAD_DAYS=full makes it ten of each.
+They have three attempts. None may be dead-lettered because of the restarts. The server is killed and stopped
+in turn; PULSE_BAD_DAYS=full makes it ten of each.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.transport.streaming_worker import StreamingWorker
 
 JOBS = 4
 MAX_ATTEMPTS = 3
-# What a server leaves behind lapses soon.
+# The leases of a dead server expire soon.
 SHORT = {
     "PULSE_LEASE_TTL": "500ms",
     "PULSE_HEARTBEAT_INTERVAL": "100ms",
@@ -57,7 +57,7 @@ async def test_restarts_in_a_row_dead_letter_nothing_that_was_not_delivered(
     await stage.worker(address, "work")
     await all_completed(table, handles)
     rows = await table.connection.fetch("SELECT attempts, history FROM pulse.jobs")
-    # No handler had started: each attempt was given back, as often as it took.
+    # No handler had started: each attempt was returned, every time.
     assert {row["attempts"] for row in rows} == {1}
     assert min(len(json.loads(row["history"])) for row in rows) > MAX_ATTEMPTS
     assert {len(starts) for starts in stage.by_job(handles).values()} == {1}
@@ -66,7 +66,7 @@ async def test_restarts_in_a_row_dead_letter_nothing_that_was_not_delivered(
 async def _enqueue_until_it_dies(
     p: pulse.Pulse, server: Pulsed, table: JobsTable
 ) -> list[asyncio.Task[list[pulse.JobHandle]]]:
-    """Enqueue some jobs at a time. Those of which the server dies are acknowledged by the next one."""
+    """Enqueue a few jobs at a time. Those that the server dies of are acknowledged by the next one."""
     batches: list[asyncio.Task[list[pulse.JobHandle]]] = []
     while server.is_running:
         enqueue = p.enqueue_many(
@@ -82,19 +82,19 @@ async def _enqueue_until_it_dies(
 
 
 async def _killed(stage: Stage, table: JobsTable, address: str, worker_id: str) -> None:
-    """Live until jobs are claimed for the worker, and die before they are sent."""
+    """Run a server until jobs are claimed for the worker; it dies before they are sent."""
     server = await stage.pulsed(address, **SHORT, **DIES_AFTER_CLAIM)
     async with grpc.aio.insecure_channel(address) as channel, _worker(channel, worker_id):
-        await _lapse(table, lambda: not server.is_running)
+        await _hasten_until(table, lambda: not server.is_running)
     assert await server.ended() == -signal.SIGKILL
     assert await table.count(f"locked_by = '{worker_id}'") > 0
 
 
 async def _stopped(stage: Stage, table: JobsTable, address: str, worker_id: str) -> None:
-    """Live until jobs are sent to a worker that does not read them, and end as asked to."""
+    """Run a server until jobs are sent to a worker that does not read them, and stop it."""
     server = await stage.pulsed(address, **SHORT)
     async with grpc.aio.insecure_channel(address) as channel, _worker(channel, worker_id):
-        await _lapse(table, lambda: table.count(f"locked_by = '{worker_id}'"))
+        await _hasten_until(table, lambda: table.count(f"locked_by = '{worker_id}'"))
         server.signal(signal.SIGTERM)
     assert await server.ended() == 0
 
@@ -103,8 +103,8 @@ def _worker(channel: grpc.aio.Channel, worker_id: str) -> StreamingWorker:
     return StreamingWorker(PulseServiceStub(channel), worker_id, topics=["work"], capacity=100)
 
 
-async def _lapse(table: JobsTable, has_happened: Callable[[], Any]) -> None:
-    """Return once it has happened. Time flies: the waits between attempts are cut short."""
+async def _hasten_until(table: JobsTable, has_happened: Callable[[], Any]) -> None:
+    """Return once the jobs are leased again. The backoff between attempts is cut short."""
 
     async def look() -> bool:
         await table.connection.execute(
@@ -114,4 +114,4 @@ async def _lapse(table: JobsTable, has_happened: Callable[[], Any]) -> None:
         answer = has_happened()
         return bool(await answer if inspect.isawaitable(answer) else answer)
 
-    await eventually(look, "the jobs lapse, and are leased to another worker")
+    await eventually(look, "the leases expire, and another worker gets the jobs")

@@ -1,4 +1,4 @@
-"""Everything at once: five servers that start on an empty database, and all processes told to stop."""
+"""Everything at once: five servers start on an empty database, and all processes stop."""
 
 import asyncio
 import signal
@@ -18,7 +18,7 @@ from tests.transport.jobs_table import JobsTable
 async def test_five_servers_that_start_on_an_empty_database_migrate_it_once(
     empty_database_dsn: str, tmp_path: Path
 ) -> None:
-    """Two of them go on to serve; the others only migrate, as a job that runs before a deployment does."""
+    """Two of them go on to serve; the others only migrate, as before a deployment."""
     stage = Stage(empty_database_dsn, tmp_path)
     try:
         servers = [stage.start_pulsed(None, "--migrate") for _ in range(2)]
@@ -33,14 +33,12 @@ async def test_five_servers_that_start_on_an_empty_database_migrate_it_once(
         stage.close()
 
 
-async def test_everything_that_is_told_to_stop_at_once_goes_on_where_it_was(
-    stage: Stage, table: JobsTable
-) -> None:
-    """Servers, workers and an application, in the middle of their work. What the application was told is
-    stored is done in the end. What no worker had at that moment has lost nothing, not even an attempt."""
+async def test_all_processes_that_stop_at_once_resume_where_they_were(stage: Stage, table: JobsTable) -> None:
+    """Servers, workers and an application stop in the middle of their work. Every acknowledged job completes
+    in the end. A job that no worker held has lost nothing, not even an attempt."""
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-    # A call that comes in while a server closes its door can keep it draining, one stop in two hundred or so.
-    # The drain has to be over well before the first lease: until then a server reaps as any other does.
+    # A call that arrives while a server closes can keep it draining, in about one stop of two hundred.
+    # The drain has to end well before the first lease: until then a server reaps as usual.
     patience = {"PULSE_DRAIN_TIMEOUT": "1s", "PULSE_LEASE_TTL": "5s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
     everything: list[Process] = [stage.start_pulsed(address, **patience) for address in addresses]
     for address in addresses:
@@ -66,9 +64,9 @@ async def test_everything_that_is_told_to_stop_at_once_goes_on_where_it_was(
     assert set(acknowledged_by_all(stage)) <= rows.keys()
     assert {row["status"] for row in rows.values()} == {"COMPLETED"}
     assert {rows[job_id]["attempts"] for job_id in waiting} == {1}
-    # One more of those that a worker had, and could not hand back or report for want of a server.
+    # One more for jobs that a worker held and could not release or report without a server.
     assert {row["attempts"] for row in rows.values()} <= {1, 2}
-    # And one start more than attempts, if the first one had only just begun: no server knew of it.
+    # And one start more than attempts, if the first one had just begun: no server knew of it.
     starts = Counter(start.job_id for start in stage.executions())
     assert all(1 <= starts[job_id] <= row["attempts"] + 1 for job_id, row in rows.items())
     assert not await started_after_completion(table, stage.executions())

@@ -1,11 +1,11 @@
-"""A minute of trouble for everything that takes part, with faults that are the same each time."""
+"""A minute of faults in every process and link, with the same plan each time."""
 
 from pathlib import Path
 
 from tests.faults.chaos import Run, carry_out_run
 from tests.faults.report import as_text
 
-# It shares the machine with three other workers of the test command: few jobs, but every kind of them.
+# It shares the machine with three other processes of the test command: few jobs, but of every kind.
 RUN = Run(seed=886, seconds=60.0, jobs_per_second=40.0)
 
 
@@ -15,7 +15,7 @@ async def test_no_promise_is_broken_by_a_minute_of_faults(tmp_path: Path) -> Non
     print(report)
     assert not result.failures, report
     assert not result.verdict.violations, report
-    # The run was one in which something could have gone wrong.
+    # The run did enough work to be able to fail.
     counts = result.verdict.counts
     assert min(counts["acked"], counts["executions"], counts["reaped"]) > 0
     assert {fault.kind for fault in result.plan} <= {recovery.kind for recovery in result.recoveries}

@@ -1,4 +1,4 @@
-"""What a run says at its end: how soon work went on, what is wrong if anything is, how to see it again."""
+"""The report of a run: how soon work resumed, what is wrong, how to repeat it."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.faults.made_up.runs import STEP, MadeUpRun
 from tests.faults.recoveries import Recovery, orphan_seconds, recoveries
 from tests.faults.report import as_json, as_text
 
-# Each thing in a made-up run happens so long after the one before it.
+# Each event of a made-up run happens this long after the one before it.
 STEP_SECONDS = STEP / 1e6
 ATTACHMENTS = {"worker-1.1": "pulsed-1", "worker-1.2": "pulsed-1", "worker-2.1": "pulsed-2"}
 
@@ -22,7 +22,7 @@ def run() -> MadeUpRun:
 
 
 def healed(run: MadeUpRun, kind: str, target: str) -> None:
-    """A fault among work: before it there was some everywhere."""
+    """A fault that interrupts work everywhere."""
     for who in ATTACHMENTS:
         started(run, who)
     run.write("application-1.1", "submitted", op="…", job_id="…")
@@ -44,12 +44,12 @@ def result_of(run: MadeUpRun, failures: list[str] | None = None) -> Result:
     [
         ("worker-1.1", "worker-1.2"),  # the next one in its place
         ("worker-1~pulsed", "worker-1.2"),
-        ("pulsed-1.4", "worker-1.2"),  # a worker that was led to it
+        ("pulsed-1.4", "worker-1.2"),  # a worker that connects to it
         ("pulsed-1~postgres", "worker-1.2"),
-        ("postgres", "worker-2.1"),  # anybody
+        ("postgres", "worker-2.1"),  # any worker
     ],
 )
-def test_work_goes_on_where_the_fault_had_struck(run: MadeUpRun, target: str, who: str) -> None:
+def test_recovery_is_the_next_work_of_the_target(run: MadeUpRun, target: str, who: str) -> None:
     healed(run, "kill", target)
     if who != "worker-2.1":
         started(run, "worker-2.1")
@@ -77,11 +77,11 @@ def test_application_is_back_with_its_next_acknowledged_submit(run: MadeUpRun) -
     assert seconds == pytest.approx(2 * STEP_SECONDS)
 
 
-def test_faults_of_a_kind_are_told_together(run: MadeUpRun) -> None:
+def test_faults_of_a_kind_are_reported_together(run: MadeUpRun) -> None:
     for worker in ("worker-1.1", "worker-2.1"):
         healed(run, "freeze", worker)
         started(run, worker)
-    healed(run, "freeze", "worker-1.1")  # after which nothing was left to do
+    healed(run, "freeze", "worker-1.1")  # after which no work was left
     (recovery,) = recoveries(run.evidence(), ATTACHMENTS)
     assert recovery == Recovery("freeze", "worker", 3, recovery.seconds)
     assert len(recovery.seconds) == 2
@@ -95,7 +95,7 @@ def test_job_whose_worker_was_killed_is_followed_to_its_next_start(run: MadeUpRu
     assert seconds == (run.events[-1].t - kill.t) / 1e9
 
 
-def test_good_run_says_that_nothing_was_lost(run: MadeUpRun) -> None:
+def test_report_of_a_good_run_counts_no_loss(run: MadeUpRun) -> None:
     MadeUpJob(run).submit().run("worker-1")
     result = result_of(run)
     assert result.is_good
@@ -103,7 +103,7 @@ def test_good_run_says_that_nothing_was_lost(run: MadeUpRun) -> None:
     assert "--seed" not in as_text(result, "/kept")
 
 
-def test_broken_promise_comes_with_its_story_and_how_to_see_it_again(run: MadeUpRun) -> None:
+def test_broken_promise_is_reported_with_its_story_and_the_command_to_repeat_it(run: MadeUpRun) -> None:
     job = MadeUpJob(run).submit(is_stored=False)
     result = result_of(run)
     assert not result.is_good

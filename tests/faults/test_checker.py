@@ -33,8 +33,8 @@ def test_legal_lives_pass(run: MadeUpRun) -> None:
     MadeUpJob(run, "reaped").submit().claim("worker-1").start().reap().promote().run("worker-2")
     MadeUpJob(run, "released").submit().claim("worker-1").release().run("worker-2")
     MadeUpJob(run, "discarded", expect="discard").submit().run("worker-1", "discarded")
-    MadeUpJob(run, "cancelled while waiting").submit().cancel()
-    MadeUpJob(run, "cancelled while running").submit().claim("worker-1").start().cancel()
+    MadeUpJob(run, "canceled while waiting").submit().cancel()
+    MadeUpJob(run, "canceled while running").submit().claim("worker-1").start().cancel()
     MadeUpJob(run, "redriven").submit().cancel().redrive().run("worker-1")
     MadeUpJob(run, "deleted").submit().run("worker-1").delete()
     MadeUpJob(run, "killed its worker", max_attempts=1).submit().claim("worker-1").beat().start().reap()
@@ -56,7 +56,7 @@ def test_beats_keep_a_lease_alive(run: MadeUpRun, job: MadeUpJob) -> None:
     assert broken(run) == set()
 
 
-def test_report_of_a_lapsed_lease_counts_while_nobody_has_reaped_it(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_report_counts_after_the_lease_expired_until_it_is_reaped(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").start()
     run.wait(2 * LEASE)
     job.end().complete()
@@ -121,9 +121,9 @@ def test_refused_submit_that_is_stored_is_noticed(run: MadeUpRun, job: MadeUpJob
     assert broken(run) == {("I1", submits.REFUSED_IS_NOT_STORED)}
 
 
-def test_job_that_nobody_submitted_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_job_that_was_never_submitted_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.insert().run("worker-1")
-    assert broken(run) == {("I1", submits.SOMEBODY_ASKED)}
+    assert broken(run) == {("I1", submits.WAS_SUBMITTED)}
 
 
 @pytest.mark.parametrize("how", ["done", "unknown"])
@@ -132,7 +132,7 @@ def test_job_that_never_ends_is_lost(run: MadeUpRun, job: MadeUpJob, how: str) -
     assert broken(run) == {("I1", ends.JOBS_END)}
 
 
-def test_row_that_nobody_deleted_must_stay(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_row_that_vanishes_without_a_delete_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().run("worker-1").vanish()
     assert broken(run) == {("I1", ends.ROWS_STAY)}
 

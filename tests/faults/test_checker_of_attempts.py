@@ -40,7 +40,7 @@ def test_attempt_that_is_not_counted_is_noticed(run: MadeUpRun, job: MadeUpJob) 
     assert broken(run) == {("I3", attempts.COUNTED)}
 
 
-def test_attempt_that_is_not_given_back_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_attempt_that_is_not_returned_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1")
     job.become(status="RETRYING", ready=True, locked_by=None, lease_until=None).run("worker-2")
     assert broken(run) == {("I3", attempts.COUNTED)}
@@ -90,7 +90,7 @@ def test_start_after_the_completion_is_noticed(run: MadeUpRun, job: MadeUpJob) -
 def test_start_that_may_have_come_before_the_completion_is_no_violation(
     run: MadeUpRun, job: MadeUpJob
 ) -> None:
-    """The clocks are known to 50 µs: what lies within them is not held against anybody."""
+    """The clocks are known to 50 µs: within that, the order is uncertain."""
     job.submit().claim("worker-1").reap().promote().run("worker-2")
     run.t -= (STEP - 40) * 1000
     job.start("worker-1", 1)

@@ -1,4 +1,4 @@
-"""I9 and I10: the checker sees a job that a healthy worker loses, and one that runs again once finished."""
+"""I9 and I10: the checker finds a job that a healthy worker loses, and a finished one that runs again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_healthy_worker_that_loses_a_job_is_noticed(run: MadeUpRun, job: MadeUpJ
     if is_started:
         job.start()
     else:
-        # A beat of what has not started is no confirmation.
+        # A heartbeat before the start is no confirmation.
         job.become(lease_until=run.at + LEASE)
     job.expire().promote().run("worker-2")
     assert broken(run) == {("I9", keeping.HEALTHY_KEEPS)}
@@ -63,7 +63,7 @@ def test_healthy_worker_that_loses_a_job_is_noticed(run: MadeUpRun, job: MadeUpJ
         ("silence", "worker-2~pulsed"),
     ],
 )
-def test_what_befalls_the_database_or_another_is_no_excuse(
+def test_fault_of_the_database_or_another_worker_is_no_excuse(
     run: MadeUpRun, job: MadeUpJob, kind: str, target: str
 ) -> None:
     job.submit().claim(WORKER).beat().start()
@@ -83,7 +83,7 @@ def test_what_befalls_the_database_or_another_is_no_excuse(
         ("silence", "pulsed-1~postgres"),
     ],
 )
-def test_worker_that_was_struck_or_cut_off_may_lose_its_jobs(
+def test_worker_with_a_fault_may_lose_its_jobs(
     run: MadeUpRun, job: MadeUpJob, kind: str, target: str
 ) -> None:
     job.submit().claim(WORKER).beat().start()
@@ -100,7 +100,7 @@ def test_fault_that_was_over_before_the_last_beat_is_no_excuse(run: MadeUpRun, j
     assert broken(run) == {("I9", keeping.HEALTHY_KEEPS)}
 
 
-def test_worker_belongs_to_the_server_that_it_was_led_to(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_worker_belongs_to_the_server_that_it_connects_to(run: MadeUpRun, job: MadeUpJob) -> None:
     run.write("nemesis", "led", target=WORKER, replica="pulsed-2")
     job.submit().claim(WORKER).beat().start()
     fault(run, "freeze", "pulsed-1.1")
@@ -108,7 +108,7 @@ def test_worker_belongs_to_the_server_that_it_was_led_to(run: MadeUpRun, job: Ma
     assert broken(run) == {("I9", keeping.HEALTHY_KEEPS)}
 
 
-def test_stalled_worker_is_as_good_as_frozen(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_stalled_worker_counts_as_frozen(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim(WORKER).beat().start().expire()
     run.write(WORKER, "stalled", seconds=0.5)
     job.promote().run("worker-2")

@@ -27,7 +27,7 @@ def test_lease_that_is_given_while_another_is_valid_is_noticed(run: MadeUpRun, j
     run.freeze("worker-1")
     job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True)
     job.run("worker-2")
-    assert broken(run) == {("I2", leases.NOT_BEFORE_IT_LAPSED), ("I2", leases.ONE_LEASE)}
+    assert broken(run) == {("I2", leases.NOT_BEFORE_IT_EXPIRED), ("I2", leases.ONE_LEASE)}
 
 
 @pytest.mark.parametrize("change", [{"locked_by": "worker-2"}, {"locked_by": "worker-2", "lease_until": 1}])
@@ -39,7 +39,7 @@ def test_lease_that_passes_to_another_holder_is_noticed(
     assert ("I2", leases.SAME_HOLDER) in broken(run)
 
 
-def test_report_that_is_taken_from_somebody_else_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_report_from_another_worker_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").start().end()
     job.become(status="COMPLETED", finished_by="worker-2", locked_by=None, lease_until=None)
     assert broken(run) == {("I2", leases.REPORT_OF_HOLDER)}
@@ -49,7 +49,7 @@ def test_report_that_is_taken_from_somebody_else_is_noticed(run: MadeUpRun, job:
 def test_report_of_a_zombie_that_is_taken_for_its_successors_is_noticed(
     run: MadeUpRun, job: MadeUpJob, outcome: str
 ) -> None:
-    """The row looks well, but worker-2 never started what it is said to have ended."""
+    """The row looks right, but worker-2 never started the attempt that it completed."""
     job.submit().claim("worker-1").start().end().reap().promote().claim("worker-2").beat()
     if outcome == "completed":
         job.complete()
@@ -61,7 +61,7 @@ def test_report_of_a_zombie_that_is_taken_for_its_successors_is_noticed(
 def test_report_of_a_zombie_that_is_taken_while_its_successor_runs_is_noticed(
     run: MadeUpRun, job: MadeUpJob
 ) -> None:
-    """The row looks well again, and worker-2 has started; but it is still at it."""
+    """The row looks right, but the handler of worker-2 still runs."""
     job.submit().claim("worker-1").start().reap().promote().claim("worker-2").beat().start()
     run.write("worker-1", "ended", job_id=job.id, attempt=1, worker="worker-1", outcome="completed")
     job.complete().end()
@@ -95,9 +95,7 @@ def test_claim_that_starts_two_handlers_is_noticed(run: MadeUpRun, job: MadeUpJo
     assert broken(run) == {("I2", leases.STARTED_ONCE)}
 
 
-def test_attempt_that_was_given_back_may_start_again_at_the_same_worker(
-    run: MadeUpRun, job: MadeUpJob
-) -> None:
+def test_attempt_that_was_returned_may_start_again_at_the_same_worker(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").start().release().run("worker-1")
     assert broken(run) == set()
 

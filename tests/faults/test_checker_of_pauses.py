@@ -1,4 +1,4 @@
-"""I8: the checker sees a claim under a pause, and excuses the statement that was already running."""
+"""I8: the checker finds a claim under a pause, and excuses a statement that was already running."""
 
 from __future__ import annotations
 
@@ -65,8 +65,10 @@ def test_claim_whose_statement_ends_after_the_resume_may_have_seen_it(run: MadeU
 
 
 @pytest.mark.parametrize("how", ["unknown", None])
-def test_pause_whose_answer_is_lost_accuses_nobody(run: MadeUpRun, job: MadeUpJob, how: str | None) -> None:
-    """When it was committed is not known: each claim may have begun before."""
+def test_pause_whose_answer_is_lost_proves_no_violation(
+    run: MadeUpRun, job: MadeUpJob, how: str | None
+) -> None:
+    """The moment of its commit is unknown: each claim may have begun before."""
     job.submit()
     run.pause(how=how)
     job.run("worker-1")

@@ -1,4 +1,4 @@
-"""I6: the checker sees occurrences that are skipped, doubled or early, and lets pass what may be missed."""
+"""I6: the checker finds skipped, doubled and early occurrences, and accepts those that may be missed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _once(change: ScheduleChange, at: int | None) -> ScheduleChange:
 
 
 def test_cron_follows_its_timetable(run: MadeUpRun) -> None:
-    """Made at some second of a minute, it fires at the next full ones."""
+    """Created within a minute, it fires at the next full ones."""
     schedule = MadeUpSchedule(run)
     full = run.at - run.at % MINUTE + MINUTE
     schedule.move(full, is_edit=True)
@@ -162,7 +162,7 @@ def test_occurrence_that_fires_twice_is_noticed(run: MadeUpRun) -> None:
 
 
 def test_job_beside_the_cursor_is_noticed(run: MadeUpRun) -> None:
-    """It has the id of an occurrence, but the cursor never stood there."""
+    """It has the id of an occurrence that the cursor never reached."""
     schedule = MadeUpSchedule(run)
     schedule.insert(run.at).run("worker-1")
     assert broken(run) == {("I6", occurrences.OF_AN_OCCURRENCE)}
@@ -188,7 +188,7 @@ def test_fire_of_a_paused_schedule_is_noticed(run: MadeUpRun) -> None:
     assert broken(run) == {("I6", occurrences.NOT_WHILE_PAUSED)}
 
 
-def test_step_that_nobody_saw_is_noticed(run: MadeUpRun) -> None:
+def test_step_missing_from_the_audit_is_noticed(run: MadeUpRun) -> None:
     schedule = MadeUpSchedule(run)
     for _ in range(3):
         schedule.fire()
@@ -196,11 +196,11 @@ def test_step_that_nobody_saw_is_noticed(run: MadeUpRun) -> None:
     assert ("I6", occurrences.UNBROKEN) in broken(run)
 
 
-def test_schedule_that_nobody_deleted_must_stay(run: MadeUpRun) -> None:
+def test_schedule_that_vanishes_without_a_delete_is_noticed(run: MadeUpRun) -> None:
     schedule = MadeUpSchedule(run)
     schedule.fire()
     schedule.move(None)
-    assert broken(run) == {("I6", occurrences.SOMEBODY_DELETED)}
+    assert broken(run) == {("I6", occurrences.DELETED_BY_REQUEST)}
 
 
 @pytest.mark.parametrize("is_paused", [True, False])

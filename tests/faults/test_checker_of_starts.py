@@ -1,4 +1,4 @@
-"""I3 and I8: the checker sees an attempt that counts without a start, and a start under a pause."""
+"""I3 and I8: the checker finds an attempt that counts without a start, and a start under a pause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.made_up.verdicts import broken
 from tests.faults.rules import attempts, pauses
 
 CONVERGENCE = int(pauses.CONVERGENCE_SECONDS * 1e6)
-# Longer than a stroke may come after the confirmation that it excuses.
+# Longer than a fault may come after the confirmation that it excuses.
 LONG = 10 * LEASE
 
 
@@ -31,7 +31,7 @@ def began(run: MadeUpRun, worker: str = "worker-1", concurrency: int = 2) -> Non
 
 
 def die(run: MadeUpRun, job: MadeUpJob) -> None:
-    """As by an old server: the attempt is counted, whether or not it was confirmed."""
+    """Reap like an old server: the attempt counts, whether or not it was confirmed."""
     run.wait(2 * LEASE)
     job.become(
         "lease_expired", status="DEAD_LETTERED", finished_by="worker-1", locked_by=None, lease_until=None
@@ -47,7 +47,7 @@ def test_attempt_that_was_started_counts(run: MadeUpRun, job: MadeUpJob) -> None
     assert broken(run) == set()
 
 
-def test_attempt_that_never_started_and_is_given_back_passes(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_attempt_that_never_started_and_is_returned_passes(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").reap().promote().run("worker-2")
     assert job.now.attempts == 1
     assert broken(run) == set()
@@ -82,7 +82,7 @@ def test_start_of_an_earlier_claim_under_the_same_number_does_not_count(
     ("kind", "target"),
     [("kill", "worker-1.1"), ("freeze", "worker-1.1"), ("lost answers", "worker-1~pulsed")],
 )
-def test_worker_that_is_struck_right_after_the_confirmation_is_excused(
+def test_worker_with_a_fault_right_after_the_confirmation_is_excused(
     run: MadeUpRun, kind: str, target: str
 ) -> None:
     began(run)

@@ -31,7 +31,7 @@ def test_job_that_begins_at_its_end_is_noticed(run: MadeUpRun, job: MadeUpJob) -
     assert ("I7", transitions.LEGAL_ARROW) in broken(run)
 
 
-def test_change_that_nobody_saw_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_change_missing_from_the_audit_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().run("worker-1", "failed").promote().run("worker-1")
     del run.changes[4]
     assert broken(run) == {("I7", transitions.UNBROKEN)}
@@ -71,11 +71,11 @@ def test_second_insert_of_the_same_job_is_noticed(run: MadeUpRun, job: MadeUpJob
     assert ("I7", transitions.UNBROKEN) in broken(run)
 
 
-def test_cancel_that_nobody_asked_for_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_cancel_without_a_request_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().become(status="CANCELED", ready=False)
     assert broken(run) == {("I7", transitions.ASKED_FOR)}
 
 
-def test_redrive_that_nobody_asked_for_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
+def test_redrive_without_a_request_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().cancel().become(status="PENDING", ready=True).run("worker-1")
     assert broken(run) == {("I7", transitions.ASKED_FOR)}

@@ -1,4 +1,4 @@
-"""Whatever legal lives chance writes, the checker lets them pass; and it finds whatever is broken in them."""
+"""The checker accepts random legal lives, and finds each kind of fault in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_legal_lives_pass(beginnings: list[int], choices: list[tuple[int, int]])
 @pytest.mark.parametrize("sabotage", list(SABOTAGES), ids=lambda sabotage: sabotage.__name__)
 @settings(max_examples=25)
 @given(_beginnings, _choices, _places)
-def test_whatever_is_broken_is_found(
+def test_each_sabotage_is_found(
     sabotage: Callable[[Evidence, int], None],
     beginnings: list[int],
     choices: list[tuple[int, int]],
@@ -38,5 +38,5 @@ def test_whatever_is_broken_is_found(
     sabotage(evidence, place)
     verdict = check(evidence)
     assert SABOTAGES[sabotage] & {violation.invariant for violation in verdict.violations}
-    # And it can be told.
+    # The verdict shows it.
     assert verdict.violations[0].what in str(verdict)

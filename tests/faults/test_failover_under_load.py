@@ -1,4 +1,4 @@
-"""The primary is lost under load and its standby promoted: no job goes with it, and no healthy lease ends."""
+"""The primary is lost under load and its standby promoted: no job is lost, and no healthy lease ends."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -14,7 +14,7 @@ from tests.system.stage import QUICK, Stage, table_of
 
 pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's processes in /proc")
 
-# Shorter than it takes to leave a frozen primary, which is 5 s: every lease lapses while nobody can beat.
+# Shorter than it takes to leave a frozen primary, which is 5 s: every lease expires meanwhile.
 LEASES = QUICK | {"PULSE_LEASE_TTL": "3s"}
 JOBS = 30
 
@@ -60,7 +60,7 @@ async def test_lost_primary_takes_no_acknowledged_job_and_no_healthy_lease_along
         promoted_at: datetime = await ask(pair.second, "SELECT clock_timestamp()")
         await producer.acknowledged(JOBS)
         if failure == "frozen":
-            pair.first.thaw()  # it still believes to be the primary
+            pair.first.thaw()  # it still acts as the primary
         await scene.watchdog_is_at_work()
         await producer.acknowledged(JOBS)
     scene.finish()

@@ -1,7 +1,7 @@
-"""Servers and workers that die at each point of a job's life: those that come after them lose nothing.
+"""Servers and workers die at each point of a job's life: their successors lose nothing.
 
-What a kill before a statement leaves is what a kill between two calls leaves, so servers are killed behind
-the statements. The points before them are seen to raise errors that the server can live with.
+A kill before a statement leaves the same as a kill between two calls, so servers are killed after the
+statements. The points before them raise errors, which the server survives.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def test_every_point_of_the_server_is_met_here() -> None:
 async def test_servers_that_die_behind_a_statement_lose_nothing(
     stage: Stage, table: JobsTable, deaths: dict[str, Death]
 ) -> None:
-    """Each server has to live with what the one before it left. The last one is there to stay."""
+    """Each server starts with what the one before it left. The last one keeps running."""
     succession = Succession(stage, table)
     async with succession.clients:
         for point, death in deaths.items():
@@ -65,8 +65,8 @@ async def test_servers_that_die_behind_a_statement_lose_nothing(
         handles = await asyncio.gather(*succession.enqueues)
         await all_completed(table, handles)
     rows = await table.connection.fetch("SELECT * FROM pulse.jobs")
-    # Not one more than was asked for, whoever asked twice: of the schedule its one occurrence, and of the two
-    # that were cancelled the one that was brought back. The other was forgotten.
+    # Not one more than was requested, despite repeats: of the schedule its one occurrence, and of the two
+    # that were canceled the one that was retried. The other was deleted by retention.
     enqueued = {handle.id for handle in handles}
     others = sorted(row["topic"] for row in rows if str(row["id"]) not in enqueued)
     assert others == (["jobs.cancelled", "schedules.fired"] if deaths is OF_LOOPS_AND_OPERATORS else [])
@@ -79,11 +79,11 @@ async def test_servers_that_die_behind_a_statement_lose_nothing(
 
 
 async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: JobsTable) -> None:
-    """Each point raises once. Callers are asked to try again, loops go on, and every job ends well."""
+    """Each point raises once. Callers get UNAVAILABLE, loops go on, and every job completes."""
     points = {
         name
         for name in failpoints.names()
-        # At the start, an error of these ends the server; jobs are forgotten every five minutes.
+        # At the start, an error of these ends the server; retention runs every five minutes.
         if not name.startswith(("worker.", "client.", "migration.", "gate.", "jobs.forgotten"))
     }
     armed = ";".join(["gate.reading=error@2", *(f"{name}=error@1" for name in sorted(points))])
@@ -99,7 +99,7 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         await p.pause(topic="nothing")
         await p.resume(topic="nothing")
         worker = await stage.worker(server.address, "work", "discard")
-        await p.enqueue("discard")  # which fails, whatever attempt it is
+        await p.enqueue("discard")  # which fails at every attempt
         handles = [stored, *[await p.enqueue("work", Errand("taken")) for _ in range(5)]]
         handles.append(await p.enqueue("work", Errand("beaten", seconds=1)))
         await p.cancel((await p.enqueue("work", Errand("cancelled"), delay=LATER)).id)
@@ -134,7 +134,7 @@ async def test_workers_that_die_at_each_point_lose_nothing(stage: Stage, table: 
     points = [
         name for name in failpoints.names() if name.startswith("worker.") and name != "worker.returning"
     ]
-    # One that stops has a handler that runs until it is told to.
+    # The one that stops has a handler that runs until the test ends it.
     topics = {point: f"{point}={'patient' if point == 'worker.releasing' else 'work'}" for point in points}
     doomed = {
         point: stage.start_worker(server.address, topic, PULSE_FAILPOINTS=f"{point}=kill@1")
@@ -161,7 +161,7 @@ async def test_workers_that_die_at_each_point_lose_nothing(stage: Stage, table: 
     taken = rows.pop("worker.reported")
     assert (taken["finished_by"], taken["attempts"]) == (doomed["worker.reported"].name, 1)
     assert {row["finished_by"] for row in rows.values()} == {other.name}
-    # Only what was beaten before the worker died has lost an attempt.
+    # Only jobs with a heartbeat before the worker died have lost an attempt.
     assert {point for point, row in rows.items() if row["attempts"] > 1} <= {"worker.releasing"}
     assert not await started_after_completion(table, stage.executions())
 

@@ -1,4 +1,4 @@
-"""Failpoints: what they do when they are armed, and that they are nothing when they are not."""
+"""Failpoints: what they do when armed, and that they cost nothing otherwise."""
 
 import os
 import re
@@ -23,12 +23,12 @@ Arm = Callable[..., None]
 
 
 class Unavailable(Exception):
-    """Stands for the error that the callers of a place know."""
+    """Stands for the error that the callers of a point expect."""
 
 
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> Arm:
-    """Arm points for what is decorated from then on."""
+    """Arm points for functions that are decorated afterwards."""
 
     def arm(text: str, seed: str = "") -> None:
         monkeypatch.setattr(failpoints, "_armed", failpoints.read(text, seed))
@@ -37,7 +37,7 @@ def arm(monkeypatch: pytest.MonkeyPatch) -> Arm:
 
 
 def python(program: str, **environment: str) -> "subprocess.Popen[str]":
-    """Start a process of its own, with these variables."""
+    """Start a process with these variables."""
     return subprocess.Popen(
         [sys.executable, "-c", program],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment,
@@ -88,7 +88,7 @@ def test_place_that_the_list_does_not_know_is_a_bug() -> None:
 
 
 def test_migrations_do_not_bring_grpc_along() -> None:
-    """A supervisor and `pulsed migrate` import them, and do without."""
+    """A supervisor and `pulsed migrate` import them without gRPC."""
     program = "import sys, pulse_server.postgres.migrations.runner; print('grpc' in sys.modules)"
     assert output(program, PULSE_FAILPOINTS="")[1].strip() == "False"
 
@@ -97,7 +97,7 @@ def test_migrations_do_not_bring_grpc_along() -> None:
 
 
 def passes_that_raise(passes: int) -> list[int]:
-    """Pass a place that often. Returns the numbers of the passes at which something happened."""
+    """Pass a point that often. Returns the numbers of the passes at which it acted."""
 
     @failpoints.before("jobs.inserting", Unavailable)
     def insert() -> None: ...
@@ -111,7 +111,7 @@ def passes_that_raise(passes: int) -> list[int]:
     return raised
 
 
-def test_point_acts_at_each_pass_unless_told_otherwise(arm: Arm) -> None:
+def test_point_acts_at_each_pass_by_default(arm: Arm) -> None:
     arm("jobs.inserting=error")
     assert passes_that_raise(4) == [1, 2, 3, 4]
 
@@ -211,12 +211,12 @@ for number in (1, 2, 3):
 
 
 def test_kill_ends_the_process_before_its_next_instruction() -> None:
-    code, printed, told = output(_PASSES, PULSE_FAILPOINTS="worker.reported=kill@2")
+    code, printed, errors = output(_PASSES, PULSE_FAILPOINTS="worker.reported=kill@2")
     assert (code, printed) == (-signal.SIGKILL, "1\n2\n")
-    assert "failpoint_hit: worker.reported=kill@2" in told
+    assert "failpoint_hit: worker.reported=kill@2" in errors
 
 
-def test_stop_freezes_the_process_until_it_is_told_to_go_on() -> None:
+def test_stop_freezes_the_process_until_sigcont() -> None:
     process = python(_PASSES, PULSE_FAILPOINTS="worker.reported=stop@2")
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
@@ -224,10 +224,10 @@ def test_stop_freezes_the_process_until_it_is_told_to_go_on() -> None:
     assert process.communicate(timeout=60)[0] == "1\n2\n3\n"
 
 
-# ------------------------------------------------------------------ how it is told
+# ------------------------------------------------------------------ how it is configured
 
 
-def test_armed_points_are_told_as_they_were_written(arm: Arm) -> None:
+def test_armed_points_are_listed_as_they_were_written(arm: Arm) -> None:
     arm(" jobs.inserted=kill@1/200; worker.beating=delay:0.5 ;")
     assert failpoints.armed() == ["jobs.inserted=kill@1/200", "worker.beating=delay:0.5"]
 
@@ -254,16 +254,16 @@ def test_list_that_cannot_be_read_is_refused_with_a_sentence(text: str, sentence
 
 
 def test_pulsed_refuses_a_misspelt_point_and_the_sdk_does() -> None:
-    variables = {"PULSE_FAILPOINTS": "jobs.insertd=kill", "DB_HOST": "postgresql://nobody@127.0.0.1:1/none"}
-    code, _, told = output("from pulse_server.main import main; raise SystemExit(main())", **variables)
+    variables = {"PULSE_FAILPOINTS": "jobs.insertd=kill", "DB_HOST": "postgresql://user@127.0.0.1:1/none"}
+    code, _, errors = output("from pulse_server.main import main; raise SystemExit(main())", **variables)
     assert code == 1
-    assert told == (
+    assert errors == (
         "pulsed: PULSE_FAILPOINTS has 'jobs.insertd=kill': there is no failpoint jobs.insertd. "
         "Did you mean jobs.inserted?\n"
     )
-    code, _, told = output("from pulse import Pulse", **variables)
+    code, _, errors = output("from pulse import Pulse", **variables)
     assert code == 1
-    assert "BadFailpoints: PULSE_FAILPOINTS has 'jobs.insertd=kill'" in told
+    assert "BadFailpoints: PULSE_FAILPOINTS has 'jobs.insertd=kill'" in errors
 
 
 def test_variables_are_not_taken_for_misspelt_settings() -> None:

@@ -1,4 +1,4 @@
-"""Bad input to every RPC of a real server: each is refused with a sentence, and nobody else suffers.
+"""Bad input to every RPC of a real server: each is refused with a sentence, and no other caller is affected.
 
 A few hundred inputs of each kind, from the same seed each time; `python3 dev.py chaos --fuzz` sends more. The
 fuzzer itself is tested with planted faults.
@@ -44,7 +44,7 @@ Code = grpc.StatusCode
 
 
 def fuzz(stage: Stage, server: Pulsed, *, volleys: int, guarded: bool = False) -> Campaign:
-    """Send a round of inputs, and look at the server meanwhile."""
+    """Send a round of inputs, and check the server meanwhile."""
     memory = Memory(server.pid)
     with campaign(Plan(server.address, stage.dsn, SEED, 1, volleys, guarded)) as fuzzing:
         findings = fuzzing.send(KNOWN) + fuzzing.attack(lambda tally: memory.note(tally.inputs))
@@ -54,7 +54,7 @@ def fuzz(stage: Stage, server: Pulsed, *, volleys: int, guarded: bool = False) -
     return fuzzing
 
 
-async def test_bad_input_to_an_open_server_is_refused_and_harms_nobody(
+async def test_bad_input_to_an_open_server_is_refused_and_harms_no_other_caller(
     stage: Stage, table: JobsTable
 ) -> None:
     server = await stage.pulsed(**SETTINGS)
@@ -63,12 +63,12 @@ async def test_bad_input_to_an_open_server_is_refused_and_harms_nobody(
 
     tally = fuzzing.tally
     assert {rpc.name for rpc in RPCS} <= tally.rpcs.keys(), "every RPC was called"
-    assert len(tally.served) > len(RPCS) / 2, "many inputs get past the door"
+    assert len(tally.served) > len(RPCS) / 2, "many inputs are served"
     assert not {"INTERNAL", "UNKNOWN", "DATA_LOSS"} & tally.statuses.keys()
     assert await broken_rules(table.connection) == []
 
 
-async def test_bad_input_to_a_server_with_users_is_refused_and_harms_nobody(
+async def test_bad_input_to_a_server_with_users_is_refused_and_harms_no_other_caller(
     stage: Stage, table: JobsTable
 ) -> None:
     users = stage.directory / "users"
@@ -86,7 +86,7 @@ async def test_bad_input_to_a_server_with_users_is_refused_and_harms_nobody(
 def quiet_address(
     databases: Databases, template_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The address of a server that nobody fuzzes."""
+    """The address of a server that is not fuzzed."""
     with databases.temporary(template_database) as dsn:
         stage = Stage(dsn, tmp_path_factory.mktemp("quiet"))
         yield asyncio.run(stage.pulsed(**SETTINGS)).address
@@ -98,29 +98,29 @@ async def test_all_services_of_the_server_are_fuzzed(quiet_address: str) -> None
     async with channel_to(quiet_address) as channel:
         answer = await send_call(channel, Call(REFLECTION, (question.SerializeToString(),)))
 
-    (told,) = map(reflection_pb2.ServerReflectionResponse.FromString, answer.messages)
-    assert {service.name for service in told.list_services_response.service} == SERVICES
+    (response,) = map(reflection_pb2.ServerReflectionResponse.FromString, answer.messages)
+    assert {service.name for service in response.list_services_response.service} == SERVICES
 
 
 async def test_status_of_a_call_on_a_bare_connection_is_read(quiet_address: str) -> None:
     good = Wire(opening() + call_of(1, f"{SERVICE}/GetDispatchStatus".encode()), stays=True)
     bad = Wire(opening() + call_of(1, SUBMIT.encode()), stays=True)
 
-    async def told(wire: Wire) -> Answer:
+    async def answer_to(wire: Wire) -> Answer:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (answers := (await send_wire(quiet_address, wire)).answers):
                 pass  # a busy machine takes longer than the fuzzer listens
         return answers[0]
 
-    assert (await told(good)).code is Code.OK
-    refused = await told(bad)
+    assert (await answer_to(good)).code is Code.OK
+    refused = await answer_to(bad)
     assert (refused.code, refused.is_pulseds_own) == (Code.INVALID_ARGUMENT, True)
     assert refused.details.startswith("topic is empty")
 
 
-def test_server_that_is_gone_is_told_with_what_was_sent_last(database_dsn: str) -> None:
-    nobody = Plan(f"127.0.0.1:{free_port()}", database_dsn, SEED, 1, 1)
-    with campaign(nobody) as fuzzing, pytest.raises(ServerGone, match=r'bytes.fromhex\("ff"\)'):
+def test_server_that_is_gone_is_reported_with_the_last_inputs(database_dsn: str) -> None:
+    no_server = Plan(f"127.0.0.1:{free_port()}", database_dsn, SEED, 1, 1)
+    with campaign(no_server) as fuzzing, pytest.raises(ServerGone, match=r'bytes.fromhex\("ff"\)'):
         fuzzing.send([Call(SUBMIT, (b"\xff",))])
 
 
@@ -144,7 +144,7 @@ GOOD: list[tuple[Call, Answer]] = [
 ]
 BAD: list[tuple[str, Call, Answer]] = [
     ("INTERNAL", Call(SUBMIT), Answer(Code.INTERNAL, "The server met an error of its own.", True)),
-    ("UNKNOWN", Call(SUBMIT), Answer(Code.UNKNOWN, "This is nothing that anybody knows.")),
+    ("UNKNOWN", Call(SUBMIT), Answer(Code.UNKNOWN, "Unknown to every caller.")),
     ("DEADLINE_EXCEEDED", Call(SUBMIT), Answer(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")),
     ("try again", Call(SUBMIT), Answer(Code.UNAVAILABLE, "The database did not answer. Try again.", True)),
     ("no sentence", Call(SUBMIT), Answer(Code.INVALID_ARGUMENT, "topic", True)),
@@ -176,13 +176,13 @@ def test_bad_answer_is_complained_about(what: str, call: Call, answer: Answer) -
 @pytest.mark.parametrize(
     ("what", "metadata"), [("without credentials", ()), ("as viewer", credentials_of(Role.VIEWER))]
 )
-def test_open_door_is_complained_about(what: str, metadata: Any) -> None:
+def test_missing_authentication_is_complained_about(what: str, metadata: Any) -> None:
     call, answer = Call(SUBMIT, metadata=metadata), Answer(Code.OK, messages=(b"",))
     assert f"let in {what}" in "\n".join(complaints(call, answer, guarded=True))
 
 
 def test_input_that_gets_a_bad_answer_is_shrunk_and_can_be_sent_again() -> None:
-    """Planted: the server cannot bear a priority. What else was sent with it is not in the finding."""
+    """Planted: the server fails on a priority. The other inputs are not in the finding."""
     (rpc,) = (rpc for rpc in RPCS if rpc.name == "PrioritizeJob")
 
     def shoot(volley: Any) -> list[str]:
@@ -211,7 +211,7 @@ def test_input_is_written_as_python(one: Input) -> None:
     assert eval(repr(one), {"Call": Call, "Wire": Wire, "packed": packed}) == one
 
 
-def test_memory_that_grows_is_told_from_memory_that_was_warmed_up() -> None:
+def test_memory_growth_is_distinguished_from_warm_up() -> None:
     mebibyte = 1024 * 1024
     inputs = range(0, 100_001, 1000)
     warmed = Memory(0, [(sent, (60 + min(40, sent // 200)) * mebibyte) for sent in inputs])
@@ -222,7 +222,7 @@ def test_memory_that_grows_is_told_from_memory_that_was_warmed_up() -> None:
     assert leaking.per_input == pytest.approx(600, rel=0.1)
 
 
-async def test_row_that_the_door_would_not_have_let_in_is_found(table: JobsTable) -> None:
+async def test_row_that_the_server_would_have_refused_is_found(table: JobsTable) -> None:
     insert = """
         INSERT INTO pulse.jobs (id, topic, payload, submitted_at, next_run_at, max_attempts, ready, status)
         VALUES (gen_random_uuid(), $1, '', now(), now(), 5, true, 'PENDING')

@@ -1,4 +1,4 @@
-"""What is written down is there afterwards, whoever dies meanwhile."""
+"""Recorded events survive the death of the process that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of the nemesis: the same for the same seed, of every kind, and never more than one can bear."""
+"""The plan of the nemesis: the same for the same seed, with every kind, and with bounded overlap."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from tests.faults.nemesis import (
 from tests.faults.places import FAILPOINTS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Plans of long runs have more to be wrong about, and are drawn within milliseconds.
+# Plans of long runs cover more cases, and are drawn within milliseconds.
 SECONDS = 120.0
 
 seeds = given(seed=st.integers(0, 2**32 - 1))
@@ -53,12 +53,12 @@ def test_some_of_each_are_left_to_work_at_every_moment(seed: int) -> None:
         struck = impaired(plan, fault.at)
         for names, most in MOST_STRUCK.items():
             assert len([name for name in names if struck[name]]) <= most < len(names)
-        assert max(struck.values(), default=0) <= 2  # a process and its link, never twice the same
+        assert max(struck.values(), default=0) <= 2  # a process and its link, never the same target twice
 
 
 @settings(max_examples=20)
 @seeds
-def test_faults_that_stop_all_work_leave_time_to_breathe(seed: int) -> None:
+def test_faults_that_stop_all_work_are_spaced_apart(seed: int) -> None:
     stops = [fault for fault in draw_plan(seed, SECONDS) if fault.impairs == ALL_WORK]
     assert all(later.at - earlier.over_at >= BREATHER_SECONDS for earlier, later in pairwise(stops))
 
@@ -80,19 +80,19 @@ def test_target_has_one_fault_at_a_time(seed: int) -> None:
         last[fault.target] = fault
 
 
-def test_minutes_bring_every_kind() -> None:
-    """The deck holds each kind: some ten minutes deal it several times over."""
+def test_long_plan_has_every_kind() -> None:
+    """The deck holds each kind: ten minutes deal it several times."""
     assert {fault.kind for fault in draw_plan(1, 600.0)} == {kind.name for kind in KINDS}
 
 
-def test_kind_says_how_it_is_inflicted() -> None:
-    """A plan names its faults by their kind alone."""
+def test_each_kind_can_be_injected() -> None:
+    """A plan names its faults by kind only."""
     inflicted = {(kind.name, kind.inflict) for kind in KINDS}
     assert len(inflicted) == len({kind.name for kind in KINDS})
 
 
 def test_points_that_are_armed_exist() -> None:
-    """A name that no point bears would end the process at its start."""
+    """An unknown name would end the process at its start."""
     for fault in draw_plan(2, 1200.0):
         if fault.kind == FAILPOINTS:
             assert failpoints.read(fault.how["armed"].failpoints)
@@ -100,13 +100,13 @@ def test_points_that_are_armed_exist() -> None:
 
 def test_skewed_clock_shows_another_time_and_measures_the_same_durations() -> None:
     here, there = clocks(""), clocks("from tests.faults import skewed_clock; skewed_clock.shift(3000)")
-    # The second look was later, by as long as a process takes to start.
+    # The second reading was later, by as long as a process takes to start.
     assert all(3000 < after - before < 3500 for before, after in zip(here[:-1], there[:-1], strict=True))
     assert 0 < there[-1] - here[-1] < 500
 
 
 def clocks(preparation: str) -> list[float]:
-    """What the clocks of another process show; the last of them measures durations."""
+    """Return the clocks of another process; the last of them is monotonic."""
     program = "print(time.time(), time.time_ns() / 1e9, d.datetime.now(d.UTC).timestamp(), time.monotonic())"
     lines = [preparation, "import time, datetime as d", program]
     output = subprocess.check_output([sys.executable, "-c", "\n".join(lines)], text=True, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""The proxy that spoils links, between real sockets."""
+"""The proxy with its conditions, between real sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,23 +9,23 @@ import pytest
 
 from tests.faults.proxy import Proxy, Way, database_proxy, proxy_to
 
-# How long nothing has to come for a test to believe it. Too short only makes it believe too easily.
+# How long silence must last to count as such. A busy machine can only make a test pass too easily.
 _SILENCE_SECONDS = 0.05
 _PATIENCE_SECONDS = 20
 
 
 class Server:
-    """Answers each line with itself, and knows what it was told and how each of its connections ended."""
+    """Echoes each line, and records the lines it received and how each of its connections ended."""
 
     def __init__(self) -> None:
         self.address = ""
-        self.told: asyncio.Queue[bytes] = asyncio.Queue()
+        self.received: asyncio.Queue[bytes] = asyncio.Queue()
         self.endings: asyncio.Queue[str] = asyncio.Queue()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                self.told.put_nowait(line)
+                self.received.put_nowait(line)
                 writer.write(line)
             self.endings.put_nowait("closed")
         except ConnectionError:
@@ -74,7 +74,7 @@ async def stage() -> AsyncIterator[tuple[Server, Proxy]]:
 
 
 async def connected(proxy: Proxy) -> Caller:
-    """A caller that has been answered already: both sides of its connection stand."""
+    """A caller that has been answered already: both sides of its connection are open."""
     host, _, port = proxy.address.rpartition(":")
     caller = Caller(*await asyncio.open_connection(host, int(port)))
     assert await caller.asks(b"hello") == b"hello"
@@ -86,9 +86,9 @@ async def next_of(queue: "asyncio.Queue[bytes] | asyncio.Queue[str]") -> bytes |
         return await queue.get()
 
 
-async def told(server: Server, line: bytes) -> bool:
-    """Whether this is the next that the server is told, but for greetings."""
-    while (heard := await next_of(server.told)) == b"hello\n":
+async def received(server: Server, line: bytes) -> bool:
+    """Whether this is the next line that the server receives, except for greetings."""
+    while (heard := await next_of(server.received)) == b"hello\n":
         pass
     return heard == line + b"\n"
 
@@ -142,7 +142,7 @@ async def test_frozen_link_delivers_once_it_is_healed() -> None:
             caller.say(b"one")
             caller.say(b"two")
             assert await caller.hears_nothing()
-            assert server.told.qsize() == 1  # the greeting
+            assert server.received.qsize() == 1  # the greeting
         assert [await caller.hears(), await caller.hears()] == [b"one", b"two"]
 
 
@@ -161,7 +161,7 @@ async def test_frozen_answers_let_requests_through() -> None:
         caller = await connected(proxy)
         with proxy.freeze(Way.ANSWERS):
             caller.say(b"one")
-            assert await told(server, b"one")
+            assert await received(server, b"one")
             assert await caller.hears_nothing()
         assert await caller.hears() == b"one"
 
@@ -201,7 +201,7 @@ async def test_refused_callers_find_the_same_port_open_again() -> None:
         await connected(proxy)
 
 
-async def test_lost_requests_never_arrive_and_healing_cuts_who_lost_some() -> None:
+async def test_lost_requests_never_arrive_and_healing_cuts_the_connections_that_lost_some() -> None:
     async with stage() as (server, proxy):
         caller, unharmed = await connected(proxy), await connected(proxy)
         with proxy.blackhole(Way.REQUESTS):
@@ -210,15 +210,15 @@ async def test_lost_requests_never_arrive_and_healing_cuts_who_lost_some() -> No
         with pytest.raises(ConnectionResetError):
             await caller.hears()
         assert await unharmed.asks(b"found") == b"found"
-        assert await told(server, b"found")
+        assert await received(server, b"found")
 
 
-async def test_lost_answers_are_lost_for_those_who_were_connected() -> None:
+async def test_lost_answers_affect_existing_connections_only() -> None:
     async with stage() as (server, proxy):
         caller = await connected(proxy)
         condition = proxy.lose_answers()
         caller.say(b"done?")
-        assert await told(server, b"done?")
+        assert await received(server, b"done?")
         later = await connected(proxy)
         assert await caller.hears_nothing()
         condition.heal()
@@ -237,7 +237,7 @@ async def test_caller_is_reset_where_no_server_listens() -> None:
 
 
 async def test_statement_whose_answer_is_lost_is_committed_all_the_same(database_dsn: str) -> None:
-    """The database has done what it was asked to, and who asked is cut off before it hears of it."""
+    """The database has carried out the statement, and its client is cut off before the answer."""
     async with database_proxy(database_dsn) as (proxy, dsn):
         connection = await asyncpg.connect(dsn)
         condition = proxy.lose_answers(after=b"unheard")

@@ -1,4 +1,4 @@
-"""A violation is told by what happened to its job, and to those who had it in their hands, and no more."""
+"""The story of a violation has the events of its job and of the workers that held it, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.checker import check
 from tests.faults.made_up.jobs import LEASE, MadeUpJob
 from tests.faults.made_up.runs import MadeUpRun
 from tests.faults.made_up.schedules import MadeUpSchedule
-from tests.faults.story import tell
+from tests.faults.story import describe
 
 
 @pytest.fixture
@@ -19,9 +19,9 @@ def run() -> MadeUpRun:
 
 
 def the_story(run: MadeUpRun) -> list[str]:
-    """The table of the only violation: each line without its time, the one at which it shows marked."""
+    """The table of the only violation: each line without its time, the violating one marked."""
     (violation,) = check(run.evidence()).violations
-    table = tell(run.evidence(), violation).splitlines()[2:]
+    table = describe(run.evidence(), violation).splitlines()[2:]
     words = [line.split() for line in table]
     return [" ".join([">>", *line[2:]] if line[0] == ">>" else line[1:]) for line in words]
 
@@ -55,7 +55,7 @@ def test_beats_in_a_row_are_one_line(run: MadeUpRun) -> None:
     assert [line.split("RUNNING")[0] for line in the_story(run) if "beat" in line] == ["database beat, 7th "]
 
 
-def test_story_tells_the_faults_of_those_who_took_part(run: MadeUpRun) -> None:
+def test_story_has_the_faults_of_the_workers_that_took_part(run: MadeUpRun) -> None:
     MadeUpJob(run, "another").submit().run("worker-3")
     job = MadeUpJob(run).submit().claim("worker-1")
     for target in ("worker-1", "worker-2", "worker-3", "pulsed-1 to worker-3", "pulsed-1 to postgres"):
@@ -90,7 +90,7 @@ def test_story_of_a_schedule_shows_where_its_cursor_went(run: MadeUpRun) -> None
     ]
 
 
-def test_story_of_a_pause_shows_the_switch_and_who_turned_it(run: MadeUpRun) -> None:
+def test_story_of_a_pause_shows_its_changes_and_requests(run: MadeUpRun) -> None:
     job = MadeUpJob(run).submit()
     run.pause("mail")
     job.run("worker-1")
@@ -99,13 +99,13 @@ def test_story_of_a_pause_shows_the_switch_and_who_turned_it(run: MadeUpRun) -> 
     assert lines[6].startswith(">> database claim")
 
 
-def test_verdict_says_what_holds_and_tells_two_stories_for_each_broken_rule(run: MadeUpRun) -> None:
+def test_verdict_lists_each_invariant_and_two_stories_for_each_broken_rule(run: MadeUpRun) -> None:
     for number in range(5):
         MadeUpJob(run, f"k-{number}").submit(is_stored=False)
     text = str(check(run.evidence()))
     assert "none is lost, none doubled: BROKEN 5 times" in text
     assert "I2  at most one valid lease at a time: holds" in text
-    assert text.count("never was in the table") == 2
+    assert text.count("was never in the table") == 2
 
 
 def test_verbs_are_the_legal_arrows_of_the_domain() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 SYNC = frozenset({"thumbnail"})
 # Thousands of jobs at once, for warm windows and for operators that act on all of them.
 FLOOD = "flood"
-# Of callers whose deadlines no server can meet.
+# Of callers with absurd deadlines.
 HASTE = "haste"
 # Every worker serves these.
 BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE)
@@ -15,6 +15,6 @@ MANY = tuple(f"many-{number:02}" for number in range(36))
 
 
 def topics_of(worker: int, workers: int) -> list[str]:
-    """What this one of the workers serves."""
+    """Return the topics of this worker."""
     served = {(worker + offset) % workers for offset in range(max(1, workers // 2))}
     return [*BUSY, *(topic for number, topic in enumerate(MANY) if number % workers in served)]

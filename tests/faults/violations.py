@@ -1,4 +1,4 @@
-"""What the checker says when a promise was broken."""
+"""A broken promise, as the checker reports it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Violation:
-    """A promise that was certainly broken: which one, how, and what the story of it is about."""
+    """A promise that was certainly broken: which one, how, and the subject of its story."""
 
     invariant: str  # I1 to I10
     rule: str  # the fact that should have held, in a few words; violations are counted by it

@@ -1,7 +1,7 @@
 """A worker of the run, as a process of its own: `python -m tests.faults.worker_program '{…}'`.
 
-What becomes of a job stands in its arguments. Handlers of both kinds write down that they were started before
-they do anything else, and how they ended.
+The arguments of a job decide its outcome. Handlers of both kinds record their start before they do anything
+else, and how they ended.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ _RETRY_SOON = timedelta(milliseconds=50)
 # A flaky job fails at some of its first attempts: it must not run out of them.
 _FLAKY_ATTEMPTS = 3
 _POLL_SECONDS = 0.01
-# A job that asks for it takes as long as all of its kind do at the moment: no time, then most of a second.
+# Jobs of a flood take as long as all of them do at the moment: no time, then most of a second.
 AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
-# The leases of a run are a twentieth of the default, and so are the longest pauses between two tries.
+# The leases of a run are a twentieth of the default, and so is the longest backoff of a reconnect.
 _LONGEST_PAUSE_SECONDS = 0.25
 
 
 @dataclass
 class Errand:
-    """What a handler is asked to do. The key is first: the audit finds it there."""
+    """The arguments of a handler. The key is first: the audit finds it there."""
 
     key: str = ""
     expect: str = "complete"
@@ -44,20 +44,20 @@ class Errand:
 
 
 def seconds_of(errand: Errand) -> float:
-    """How long the work takes now."""
+    """Return how long the work takes now."""
     if errand.seconds != AT_THE_PACE:
         return errand.seconds
     return _PACES[int(time.monotonic() / _PACE_SECONDS) % len(_PACES)]
 
 
 def failure(errand: Errand, ctx: pulse.Context) -> Exception | None:
-    """What this attempt ends with, after its work; None if it ends well."""
+    """Return the error with which this attempt ends; None for a success."""
     is_first = ctx.attempt == 1
     match errand.expect:
         case "fail":
             return RuntimeError("every attempt fails")
         case "discard":
-            return pulse.Discard("nobody wants this")
+            return pulse.Discard("discarded by the test")
         case "fail_once" if is_first:
             return RuntimeError("the first attempt fails")
         case "retry_once" if is_first:
@@ -85,7 +85,7 @@ class Handlers:
         self._started(ctx)
         try:
             if errand.expect == "block":
-                # The whole event loop stands still, as under a careless handler.
+                # Blocks the event loop, as a careless handler does.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
             elif seconds := seconds_of(errand):
                 await asyncio.sleep(seconds)

@@ -20,13 +20,13 @@ from tests.faults.links import Link
 from tests.faults.operating import Operator, doors_open
 from tests.faults.places import Ground, Place
 
-# For what the nemesis asks of the servers: after that it turns to another one.
+# For the calls of the nemesis to a server: after that it calls another one.
 _OPERATOR_TIMEOUT = timedelta(seconds=2)
 _CLOCK_SECONDS = 10.0
 
 
 class World:
-    """Nothing of it runs yet, but the cluster and the links."""
+    """At first only the cluster and the links run."""
 
     def __init__(
         self, ground: Ground, cluster: Cluster, links: dict[str, Link], jobs_per_second: float
@@ -47,11 +47,11 @@ class World:
                 door.lead_to(replica.address)
             self.applications[name] = Application(name, ground, doors, jobs_per_second / len(APPLICATIONS))
         self.places: dict[str, Place] = {**self.replicas, **self.workers, **self.applications}
-        self.operator: Operator  # from the moment on in which there is somebody to ask
+        self.operator: Operator  # set once there are servers to call
 
     @contextmanager
-    def told(self, kind: str, target: str, **facts: Any) -> Iterator[None]:
-        """Write down a fault for the length of a block."""
+    def recorded(self, kind: str, target: str, **facts: Any) -> Iterator[None]:
+        """Record a fault that lasts as long as the block."""
         self.history.write("fault", kind=kind, target=target, **facts)
         try:
             yield
@@ -60,7 +60,7 @@ class World:
 
     async def read_clock_on_and_on(self) -> None:
         while True:
-            # The database may be away: then the next reading has to do.
+            # The database may be away: then the next reading is used.
             with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 async with asyncio.timeout(1), self.cluster.session() as session:
                     await record_clock(session, self.history)
@@ -69,7 +69,7 @@ class World:
 
 @asynccontextmanager
 async def world_open(directory: Path, seed: int, jobs_per_second: float) -> AsyncIterator[World]:
-    """A world in this directory for the length of a block; at its end all that still runs is killed."""
+    """A world in this directory for the length of a block; at its end all processes are killed."""
     (directory / "history").mkdir()
     async with AsyncExitStack() as stack:
         history = stack.enter_context(History(directory / "history", "nemesis"))

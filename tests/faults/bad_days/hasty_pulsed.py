@@ -1,4 +1,4 @@
-"""pulsed as it is, but with little patience for its database: `python -m tests.faults.bad_days.hasty_pulsed`.
+"""pulsed with short timeouts for its database: `python -m tests.faults.bad_days.hasty_pulsed`.
 
 With its own bounds a call that waits for a lock is answered after five seconds, and a list after fifteen.
 """

@@ -1,6 +1,6 @@
-"""An application that enqueues on and on: `python -m tests.faults.bad_days.producer_program ADDRESS FILE`.
+"""An application that enqueues continuously: `python -m tests.faults.bad_days.producer_program ADDRESS FILE`.
 
-It writes down the id of each job that was acknowledged, one write a line, and dies of SIGTERM as it is.
+It records the id of each acknowledged job, one write per line, and has no handler for SIGTERM.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ _PAUSE_SECONDS = 0.005
 
 
 def start_producer(stage: Stage, address: str) -> Process:
-    """Start the program and return it as it is."""
+    """Start the program, and return at once."""
     module = "tests.faults.bad_days.producer_program"
     return stage.start_program("producer", "-m", module, address, str(_file_of(stage)))
 
 
 def acknowledged_by_all(stage: Stage) -> list[str]:
-    """The ids of the jobs that any producer of the stage was told are stored."""
+    """The ids of the jobs that were acknowledged to any producer of the stage."""
     file = _file_of(stage)
     return file.read_text().split() if file.exists() else []
 

@@ -8,10 +8,10 @@ from tests.system.stage import QUICK
 
 IS_FULL = os.environ.get("PULSE_BAD_DAYS") == "full"
 
-# Where no living worker may lose a job: on a busy machine a beat takes a while, and one or the other fails.
+# No live worker may lose a job: on a busy machine a heartbeat is slow, and some fail.
 PATIENT = QUICK | {"PULSE_LEASE_TTL": "4s", "PULSE_HEARTBEAT_INTERVAL": "1500ms"}
 SEVERAL_LEASES_SECONDS = 8.5
-# What a server has that nobody tuned.
+# The default of a server.
 DEFAULT_LEASES = {
     "PULSE_LEASE_TTL": "30s",
     "PULSE_HEARTBEAT_INTERVAL": "10s",
@@ -40,7 +40,7 @@ OUTAGE = (
 
 @dataclass(frozen=True)
 class Block:
-    """For how long an event loop stands still, and what the leases are meanwhile."""
+    """How long an event loop is blocked, and the leases meanwhile."""
 
     settings: Mapping[str, str]
     lease_seconds: float
@@ -54,5 +54,5 @@ BLOCK = (
     else Block(PATIENT, lease_seconds=4, seconds=SEVERAL_LEASES_SECONDS, patience_seconds=50)
 )
 
-# What happens to the servers that follow one another. Before them one has died with jobs that it handed over.
+# How each server ends. Before them one has died with jobs that it handed over.
 RESTARTS = [("kill",) * 9, ("stop",) * 9] if IS_FULL else [("kill", "stop") * 4 + ("kill",)]

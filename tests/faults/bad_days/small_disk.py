@@ -12,7 +12,7 @@ from tests.faults.bad_days.small_disk_host import CANNOT_MOUNT
 
 
 class NoSmallDisk(Exception):
-    """This machine lets nobody mount a disk here. The text says why."""
+    """A small disk cannot be mounted on this machine. The text states why."""
 
 
 class SmallDiskPostgres:
@@ -34,7 +34,7 @@ class SmallDiskPostgres:
 
     @contextmanager
     def full(self, disk: str) -> Iterator[None]:
-        """Leave no room on the disk for the length of a block."""
+        """Fill the disk for the length of a block."""
         self._order(f"fill {disk}")
         try:
             yield

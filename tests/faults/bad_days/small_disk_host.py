@@ -1,8 +1,8 @@
 """Runs a Postgres whose data and whose log each lie on a small disk: `python -m … DIRECTORY`.
 
-The disks are tmpfs, mounted in a namespace of this process and seen by it and its children only, so that
-nobody has to be root for it. It does what its standard input says, an order a line, and answers each with a
-line: `ok`, or what went wrong. It ends, and the Postgres with it, when nothing more can come.
+The disks are tmpfs, mounted in a namespace of this process and visible to it and its children only, so that
+root is not needed. It reads commands from its standard input, one per line, and answers each with a line:
+`ok`, or what went wrong. It stops Postgres and exits at the end of its input.
 """
 
 import ctypes
@@ -47,7 +47,7 @@ class Host:
         return self._postgres.dsn
 
     def obey(self, order: str) -> str:
-        """Do what the line says. Returns the answer to it."""
+        """Carry out a command. Returns the answer."""
         match order.split():
             case ["fill", disk]:
                 _fill(self._data / disk / BALLAST)
@@ -57,7 +57,7 @@ class Host:
                 self._postgres.stop()
                 self._postgres.start()
             case _:
-                return f"there is no order {order!r}"
+                return f"unknown command {order!r}"
         return "ok"
 
     def close(self) -> None:

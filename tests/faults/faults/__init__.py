@@ -1,4 +1,4 @@
-"""What the nemesis can do, one module for each family. A kind's name says how it is inflicted."""
+"""The faults of the nemesis, one module for each family. A kind's name is the key to its injection."""
 
 from tests.faults.faults import (
     absences,

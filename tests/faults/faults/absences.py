@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SECONDS = (1.5 * LEASE_SECONDS, 4 * LEASE_SECONDS)
 _START_SECONDS = 2.0
 _PATIENCE_SECONDS = 60.0
-# The connections of the workers go back to their own servers after a while.
+# The workers return to their own servers after a while.
 _SPREAD_SECONDS = 2.0
 
 
@@ -40,19 +40,19 @@ def _all(random: Random) -> Fault:
 
 async def _leave(world: World, fault: Fault) -> None:
     place = world.places[fault.target]
-    with world.told(fault.kind, place.present_name):
+    with world.recorded(fault.kind, place.present_name):
         place.kill()
         await asyncio.sleep(fault.seconds)
         place.begin(fault.how["next"])
 
 
 async def _leave_together(world: World, fault: Fault) -> None:
-    """The first server that is back gets all workers, as behind a load balancer.
+    """All servers are away. The first one that is back gets all workers, as behind a load balancer.
 
-    Else that one would have to take the workers of the others for dead.
+    Otherwise it would take the workers of the others for dead.
     """
     homes = {name: worker.replica for name, worker in world.workers.items()}
-    with world.told(fault.kind, fault.target):
+    with world.recorded(fault.kind, fault.target):
         for replica in world.replicas.values():
             replica.kill()
         await asyncio.sleep(fault.seconds)
@@ -64,7 +64,7 @@ async def _leave_together(world: World, fault: Fault) -> None:
     await asyncio.sleep(_SPREAD_SECONDS)
     for name, worker in world.workers.items():
         if homes[name] in _serving(world) and worker.replica != homes[name]:
-            with world.told("cut", f"{name}~pulsed", times=1):
+            with world.recorded("cut", f"{name}~pulsed", times=1):
                 worker.lead_to(homes[name])
                 worker.servers.cut()
 

@@ -1,4 +1,4 @@
-"""Others are in the way: they hold locks and use up connections, and statements are ended for being late."""
+"""Contention: other sessions hold locks and use up connections, and late statements are canceled."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def _hurried(random: Random) -> Fault:
 
 
 async def _lock(world: World, fault: Fault) -> None:
-    # Rows are locked in any order: a server that has some of them and wants the others may win the deadlock.
+    # Rows are locked in any order: a server that has some and waits for others may win the deadlock.
     with suppress(asyncpg.DeadlockDetectedError):
         async with world.cluster.session() as session, session.transaction():
             await session.execute(_LOCKS[fault.how["rows"]])
-            with world.told(fault.kind, fault.target, rows=fault.how["rows"]):
+            with world.recorded(fault.kind, fault.target, rows=fault.how["rows"]):
                 await asyncio.sleep(fault.seconds)
 
 
 async def _starve(world: World, fault: Fault) -> None:
-    """Leave the servers fewer connections than they want, and have them all look for one."""
+    """Allow the servers fewer connections than they need, and end all they have."""
     async with world.cluster.session() as session:
-        with world.told(fault.kind, fault.target, connections=fault.how["connections"]):
+        with world.recorded(fault.kind, fault.target, connections=fault.how["connections"]):
             await session.execute(f"ALTER ROLE {OWNER} CONNECTION LIMIT {fault.how['connections']}")
             try:
                 await session.execute(
@@ -80,23 +80,23 @@ async def _starve(world: World, fault: Fault) -> None:
 
 
 async def _note_cut_off(world: World, link: str, seconds: float) -> None:
-    """Write down when a server had no connection at all: others cannot know whether it is there."""
+    """Record when a server had no connection at all: others cannot see then whether it is alive."""
     now = asyncio.get_running_loop().time
     end = now() + seconds
     while now() < end:
         if world.links[link].has_stood(_STANDING_SECONDS):
             await asyncio.sleep(_ROUND_SECONDS)
             continue
-        with world.told(CUT_OFF, link):
+        with world.recorded(CUT_OFF, link):
             while now() < end and not world.links[link].has_stood(_STANDING_SECONDS):  # noqa: ASYNC110
                 await asyncio.sleep(_ROUND_SECONDS)
 
 
 async def _hurry(world: World, fault: Fault) -> None:
-    """End every statement that takes longer than so much, as a timeout does.
+    """Cancel every statement that takes longer than this, as a timeout does.
 
-    The setting of a role or of the database would not: the servers bring a timeout of their own along, which
-    counts for more. To them the end of a statement looks the same, whoever asked for it.
+    A setting of the role or the database has no effect: the servers set a timeout of their own, which wins.
+    To the server both cancelations look the same.
     """
     late = f"clock_timestamp() - query_start > interval '{fault.how['milliseconds']} milliseconds'"
     cancel = (
@@ -104,7 +104,7 @@ async def _hurry(world: World, fault: Fault) -> None:
         f" WHERE usename = '{OWNER}' AND state = 'active' AND {late}"
     )
     async with world.cluster.session() as session:
-        with world.told(fault.kind, fault.target, milliseconds=fault.how["milliseconds"]):
+        with world.recorded(fault.kind, fault.target, milliseconds=fault.how["milliseconds"]):
             end = asyncio.get_running_loop().time() + fault.seconds
             while asyncio.get_running_loop().time() < end:
                 await session.execute(cancel)

@@ -1,4 +1,4 @@
-"""Postgres dies, throws everybody out, stands still, and lets others hold what the queue needs."""
+"""Postgres is killed, ends its sessions, or is frozen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.faults.fault import ALL_WORK, Fault, Kind
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-# One thing at a time happens to it: they all have this target.
+# One fault at a time: they all have this target.
 POSTGRES = "postgres"
 _AWAY_SECONDS = (0.1, 2.5)
 _FREEZE_SECONDS = (0.3, 3 * LEASE_SECONDS)
@@ -40,7 +40,7 @@ def _standing_still(random: Random) -> Fault:
 
 
 async def _kill_postmaster(world: World, fault: Fault) -> None:
-    with world.told(fault.kind, fault.target):
+    with world.recorded(fault.kind, fault.target):
         await world.cluster.kill_postmaster()
         await asyncio.sleep(fault.seconds)
         await world.cluster.start_again()
@@ -50,12 +50,12 @@ async def _kill_backend(world: World, fault: Fault) -> None:
     async with world.cluster.session() as session:
         pid = await session.fetchval(f"SELECT pid {_SESSIONS} ORDER BY state, random() LIMIT 1")
     if pid is not None:
-        with world.told(fault.kind, fault.target):
+        with world.recorded(fault.kind, fault.target):
             await world.cluster.kill_backend(pid)
 
 
 async def _terminate(world: World, fault: Fault) -> None:
-    with world.told(fault.kind, fault.target):
+    with world.recorded(fault.kind, fault.target):
         async with world.cluster.session() as session:
             await session.execute(
                 f"SELECT pg_terminate_backend(pid) {_SESSIONS} AND random() <= {fault.how['share']}"
@@ -65,7 +65,7 @@ async def _terminate(world: World, fault: Fault) -> None:
 async def _halt(world: World, fault: Fault) -> None:
     world.cluster.freeze()
     try:
-        with world.told(fault.kind, fault.target):
+        with world.recorded(fault.kind, fault.target):
             await asyncio.sleep(fault.seconds)
     finally:
         world.cluster.thaw()

@@ -1,4 +1,4 @@
-"""One fault of a plan, and what a kind of faults consists of."""
+"""One fault of a plan, and the definition of a kind of faults."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-# What a fault may be in the way of: servers and workers by their names, or everything that is done.
+# What a fault impairs: servers and workers by their names, or all work.
 ALL_WORK = frozenset({"all work"})
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Whom it strikes, for how long, and how; which kind it is, and when, in seconds after the beginning."""
+    """Its target, duration and details, its kind, and its time in seconds after the beginning."""
 
     target: str
     seconds: float
@@ -24,8 +24,8 @@ class Fault:
     how: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
     at: float = 0.0
-    aftermath_seconds: float = 0.0  # until whom it struck should be at work again
-    excludes: frozenset[str] = frozenset()  # targets that nothing else may strike meanwhile
+    aftermath_seconds: float = 0.0  # until its target should work again
+    excludes: frozenset[str] = frozenset()  # targets that may have no other fault meanwhile
 
     @property
     def healed_at(self) -> float:
@@ -37,7 +37,7 @@ class Fault:
 
     @property
     def targets(self) -> frozenset[str]:
-        """What it has for itself."""
+        """The targets that no other fault may have meanwhile."""
         return self.excludes | {self.target}
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Kind:
-    """How a fault of this kind is drawn, and how it is inflicted: from its beginning until it is healed."""
+    """How a fault of this kind is drawn, and how it is injected, from its beginning until it is healed."""
 
     name: str
     draw: Callable[[Random], Fault]

@@ -1,8 +1,8 @@
-"""Many fast jobs fill the workers' windows, then handlers become slow; and then something happens to them.
+"""Many fast jobs fill the workers' windows, then handlers become slow, then a second fault follows.
 
-The fast ones come first and the slow ones last, so that workers ask for much and then hold more than they can
-start. Then their topic is paused, or everything; or all are canceled through one server and come back; or a
-worker dies.
+The fast ones come first and the slow ones last, so that workers ask for many and then hold more than they can
+start. Then their topic or everything is paused; or all are canceled through one server and retried; or a
+worker is killed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def _flood(world: World, fault: Fault) -> None:
 
 async def _pause(world: World, fault: Fault) -> None:
     topic, operator = fault.how["topic"], world.operator
-    with world.told(fault.kind, fault.target):
+    with world.recorded(fault.kind, fault.target):
         await _flood(world, fault)
         end = asyncio.get_running_loop().time() + fault.seconds
         while not await operator.pause(topic) and asyncio.get_running_loop().time() < end:  # noqa: ASYNC110
@@ -71,8 +71,8 @@ async def _pause(world: World, fault: Fault) -> None:
 
 
 async def _cancel(world: World, fault: Fault) -> None:
-    """Cancel them all and bring them back: another worker may do what the first one still holds."""
-    with world.told(fault.kind, fault.target):
+    """Cancel them all and retry them: another worker may run what the first one still holds."""
+    with world.recorded(fault.kind, fault.target):
         await _flood(world, fault)
         await world.operator.prioritize_all(FLOOD, 1)
         for _ in range(_ROUNDS):
@@ -87,9 +87,9 @@ async def _cancel(world: World, fault: Fault) -> None:
 
 async def _strike(world: World, fault: Fault) -> None:
     place = world.places[fault.target]
-    with world.told("flood", FLOOD):
+    with world.recorded("flood", FLOOD):
         await _flood(world, fault)
-    with world.told(fault.kind, place.present_name):
+    with world.recorded(fault.kind, place.present_name):
         place.kill()
         await asyncio.sleep(_GONE_SECONDS)
         place.begin(fault.how["next"])

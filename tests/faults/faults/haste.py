@@ -1,4 +1,4 @@
-"""Callers give a server no time to answer: beats, submits and reports with deadlines of milliseconds."""
+"""Callers with absurd deadlines: heartbeats, submits and reports with deadlines of milliseconds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def _call(world: World, fault: Fault) -> None:
     address = world.replicas[fault.how["replica"]].address
     name = f"hasty-{fault.how['seed']}"
     facts = {"worker_id": name, "replica": fault.how["replica"], "concurrency": _MOST_LOST}
-    with world.told(fault.kind, fault.target, replica=fault.how["replica"]):
-        # As a process that is never well: whatever it loses of its own is its own doing.
+    with world.recorded(fault.kind, fault.target, replica=fault.how["replica"]):
+        # Recorded as a process with a fault all the time: it may lose its own jobs.
         world.history.write("began", target=name, **facts)
         world.history.write("ending", target=name)
         haste = Haste(world.history, address, name, Random(fault.how["seed"]), fault.seconds)

@@ -1,4 +1,4 @@
-"""How the next process in a place begins: its clock, its name, the server that it is led to."""
+"""How the next process in a place starts: its clock, its name, the server that it connects to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAME_NAME_SHARE = 0.3
 _CONCURRENCIES = (1, 4, 10)
 
 _OF_WORKERS, _OF_CLIENTS = "worker.", "client."
-# They act when a server starts and when it deletes what is old, which none does within a run.
+# They act when a server starts and at retention, which none reaches within a run.
 _NOT_IN_A_RUN = ("migration.", "jobs.forgotten")
 _ACTIONS = {"kill": 5, "stop": 2, "error": 3, "delay:0.3": 1, "delay:2": 1}
 _MOST_POINTS = 3
@@ -41,7 +41,7 @@ def _seconds_ahead(random: Random) -> int:
 
 
 def draw_failpoints(random: Random, target: str) -> str:
-    """Arm some of the points that this process passes, most of them at a pass of their own."""
+    """Arm some of the points that this process passes, most of them at different passes."""
     points = points_of(target)
     chosen = random.sample(points, min(len(points), random.randint(1, _MOST_POINTS)))
     return ";".join(f"{name}={_action(random, name)}{_pass(random)}" for name in chosen)

@@ -1,4 +1,4 @@
-"""Links are slow, cut, silent or shut, and answers get lost after what they are about was done."""
+"""Links are slow, cut, silent or closed, and answers are lost after the request was carried out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tests.faults.links import Link
     from tests.faults.world import World
 
-# By the name of the link: whom it impairs if it is spoilt.
+# By the name of the link: the process that a fault of it impairs.
 _TO_SERVERS = {f"{worker}~pulsed": frozenset({worker}) for worker in WORKERS}
 _TO_DATABASE = {f"{replica}~postgres": frozenset({replica}) for replica in REPLICAS}
-# An application has other servers to turn to.
+# An application has other servers.
 _OF_APPLICATIONS: dict[str, frozenset[str]] = {
     f"{application}~{replica}": frozenset() for application in APPLICATIONS for replica in REPLICAS
 }
@@ -33,7 +33,7 @@ _RETURN_SECONDS = 1.0
 
 
 def _link(random: Random, **how: object) -> Fault:
-    # Each sort of link in its turn, or there would be little for those of the database.
+    # Each sort of link in turn, or there would be few faults for those of the database.
     name = random.choice(list(random.choice((_TO_SERVERS, _TO_DATABASE, _OF_APPLICATIONS))))
     return Fault(name, random.uniform(*_SECONDS), _ALL[name], how)
 
@@ -52,13 +52,13 @@ def _cut_link(random: Random) -> Fault:
 
 
 async def _spoil(begin: Callable[[Link, Fault], Condition], world: World, fault: Fault) -> None:
-    with world.told(fault.kind, fault.target, **fault.how), begin(world.links[fault.target], fault):
+    with world.recorded(fault.kind, fault.target, **fault.how), begin(world.links[fault.target], fault):
         await asyncio.sleep(fault.seconds)
 
 
 async def _cut(world: World, fault: Fault) -> None:
     times = fault.how["times"]
-    with world.told(fault.kind, fault.target, times=times):
+    with world.recorded(fault.kind, fault.target, times=times):
         for _ in range(times):
             world.links[fault.target].cut()
             await asyncio.sleep(fault.seconds / times)

@@ -1,4 +1,4 @@
-"""Processes are killed, told to stop, frozen, and started with failpoints armed."""
+"""Processes are killed, stopped, frozen, and started with failpoints armed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.faults.places import FAILPOINTS
 if TYPE_CHECKING:
     from tests.faults.world import World
 
-# Until its place is taken again: at once, as by a service manager, or when its leases have lapsed.
+# Until it is restarted: at once, as by a service manager, or when its leases have expired.
 _GONE_SECONDS = (0.1, 2.5)
 # Shorter than a lease, or so long that the job is done elsewhere before the zombie returns.
 _SHORT_FREEZE = (0.2, 0.8 * LEASE_SECONDS)
 _LONG_FREEZE = (1.5 * LEASE_SECONDS, 3.5 * LEASE_SECONDS)
 _ARMED_SECONDS = (3.0, 6.0)
-# What a process takes to be at work once it was started, on a busy machine.
+# How long a process takes to start, on a busy machine.
 _START_SECONDS = 1.5
 
 _Targets = tuple[str, ...]
@@ -51,12 +51,12 @@ def _armed(targets: _Targets, random: Random) -> Fault:
     return Fault(target, random.uniform(*_ARMED_SECONDS), frozenset({target}), {"armed": armed})
 
 
-# ---------------------------------------------------------------- inflicting
+# ---------------------------------------------------------------- injecting
 
 
 async def _kill(world: World, fault: Fault) -> None:
     place = world.places[fault.target]
-    with world.told(fault.kind, place.present_name):
+    with world.recorded(fault.kind, place.present_name):
         place.kill()
         await asyncio.sleep(fault.seconds)
         place.begin(fault.how["next"])
@@ -64,7 +64,7 @@ async def _kill(world: World, fault: Fault) -> None:
 
 async def _stop(world: World, fault: Fault) -> None:
     place = world.places[fault.target]
-    with world.told(fault.kind, place.present_name):
+    with world.recorded(fault.kind, place.present_name):
         await place.stop()
         await asyncio.sleep(fault.seconds)
         place.begin(fault.how["next"])
@@ -74,14 +74,14 @@ async def _freeze(world: World, fault: Fault) -> None:
     place = world.places[fault.target]
     place.freeze()
     try:
-        with world.told(fault.kind, place.present_name):
+        with world.recorded(fault.kind, place.present_name):
             await asyncio.sleep(fault.seconds)
     finally:
         place.thaw()
 
 
 async def _arm(world: World, fault: Fault) -> None:
-    """The place itself tells of it, since the process may end long before the time is up."""
+    """The place itself records it, since the process may end long before the time is up."""
     place = world.places[fault.target]
     place.kill()
     place.begin(fault.how["armed"])

@@ -1,4 +1,4 @@
-"""Other sessions hold single rows, dozens of them, or the table of the jobs."""
+"""Other sessions lock single rows, dozens of them, or the jobs table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHICH = {
     "first in line": "ready ORDER BY priority DESC, submitted_at",
 }
 _NUMBERS = (1, 1, 1, 3, 12, 50)
-# Mostly as one that changes the rows holds them; also as one whose own rows refer to them.
+# Mostly like a session that changes the rows; also like one whose rows refer to them.
 _STRENGTHS = ("UPDATE", "UPDATE", "UPDATE", "KEY SHARE")
 # Shorter and longer than a lease, and than a server waits for a statement.
 _SECONDS = ((0.5, LEASE_SECONDS), (LEASE_SECONDS, 3 * LEASE_SECONDS), (4.0, 7.0))
@@ -52,7 +52,7 @@ async def _hold_rows(world: World, fault: Fault) -> None:
     async with world.cluster.session() as session, session.transaction():
         lock = f"FOR {fault.how['strength']} SKIP LOCKED"
         ids = [str(row["id"]) for row in await session.fetch(f"{select} {lock}")]
-        with world.told(fault.kind, fault.target, **fault.how, ids=ids[:3]):
+        with world.recorded(fault.kind, fault.target, **fault.how, ids=ids[:3]):
             # The database may be killed meanwhile: then the lock is gone as well.
             await asyncio.sleep(fault.seconds)
 
@@ -61,7 +61,7 @@ async def _hold_table(world: World, fault: Fault) -> None:
     with suppress(asyncpg.DeadlockDetectedError):
         async with world.cluster.session() as session, session.transaction():
             await session.execute(f"LOCK TABLE pulse.jobs IN {fault.how['mode']} MODE")
-            with world.told(fault.kind, fault.target, mode=fault.how["mode"]):
+            with world.recorded(fault.kind, fault.target, mode=fault.how["mode"]):
                 await asyncio.sleep(fault.seconds)
 
 

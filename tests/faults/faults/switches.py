@@ -1,4 +1,4 @@
-"""Somebody pauses dispatch, of a topic or of everything, and resumes it later."""
+"""An operator pauses dispatch, of a topic or of everything, and resumes it later."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _a_topic(random: Random) -> Fault:
 
 
 async def _pause(world: World, fault: Fault) -> None:
-    """Whoever presses a button presses it until they are told that it worked, or have given up."""
+    """The operator repeats the call until it is acknowledged, or a bound has passed."""
     topic = fault.how["topic"]
     now = asyncio.get_running_loop().time
-    with world.told(fault.kind, fault.target):
+    with world.recorded(fault.kind, fault.target):
         end = now() + fault.seconds
         while not await world.operator.pause(topic) and now() < end:  # noqa: ASYNC110
             await asyncio.sleep(_AGAIN_SECONDS)

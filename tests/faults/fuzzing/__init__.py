@@ -7,17 +7,17 @@
     mangling.py   bytes that are no message; callers.py: headers, credentials, names; wires.py: connections
     making.py     all of these as inputs (inputs.py), which searching.py has Hypothesis choose and shrink
     client.py     sends them (sending.py), judges the answers (judging.py), counts them (tally.py), and has
-                  somebody well-formed call beside them (neighbour.py)
+                  a well-formed caller beside them (neighbor.py)
     campaign.py   rounds over every RPC; run.py: several at a time, in processes (part.py), for a large run
     vitals.py     what must be true of the process and of the rows; seeding.py: the rows that are named
-    known.py      what once got a bad answer
+    known.py      inputs that once got a bad answer
 """
 
 from __future__ import annotations
 
 
 def main(inputs: int, seed: int) -> int:
-    """Send so many inputs and print what came of it. Returns 0 if all was well, 1 if not."""
+    """Send this many inputs and print the report. Returns 0 without a complaint, else 1."""
     from tests.faults.fuzzing.run import run
 
     return run(inputs, seed)

@@ -1,7 +1,7 @@
 """Things that exist: jobs, schedules, workers and tokens, so that calls get past the first check.
 
-Most are known beforehand, as they are made from the seed and put into the database (seeding.py). The rest is
-heard from answers.
+Most are known beforehand: they are made from the seed and inserted into the database (seeding.py). The rest
+is learned from answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEEPEST = 4
 HELD_JOBS = 16
 """The first ids are of jobs that run, held by the first two workers in turn."""
 WORN_ATTEMPTS = 60_000
-"""Of the last one that is held: redriven so often that their square is more than 32 bits hold."""
+"""Of the last one that is held: so many that their square exceeds 32 bits."""
 FREE_JOBS = 24
 """The last ids are of no job as yet."""
 TOPICS = ("fuzz", "mail", "a", "reports.daily:v2/x")
@@ -31,7 +31,7 @@ WORKERS = ("w1", "w2", "fuzz worker é", "w4")
 
 @dataclass(frozen=True)
 class Claim:
-    """Who holds which job by which attempt."""
+    """A worker, its job and the attempt."""
 
     job_id: str
     worker_id: str
@@ -67,12 +67,12 @@ class Acquaintances:
         self._own_claims = list(self.claims)
 
     def hear(self, answers: Iterable[Message], worker_id: str = "") -> None:
-        """Keep the ids and tokens in the answers for the next round. `worker_id`: who asked, if a worker."""
+        """Keep the ids and tokens in the answers for the next round. `worker_id`: the caller, if a worker."""
         for answer in answers:
             self._walk(answer, worker_id, _DEEPEST)
 
     def turn_page(self) -> None:
-        """Let the next round choose from what was heard."""
+        """Let the next round choose from what was learned."""
         heard = self._heard
         self.jobs = self.own_jobs + list(heard["job_id"])
         self.schedules = self.own_schedules + list(heard["schedule_id"])

@@ -1,4 +1,4 @@
-"""What came back."""
+"""The answers to inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class Answer:
     code: grpc.StatusCode | None
     details: str = ""
     is_pulseds_own: bool = False
-    """Whether the server says that the sentence is its own, not gRPC's."""
+    """Whether the server marks the sentence as its own, not gRPC's."""
     messages: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
 class Reaction:
-    """What a bare connection was told: the answers to its calls, if there were any, and the other bytes."""
+    """What a bare connection received: the answers to its calls, if any, and the other bytes."""
 
     answers: tuple[Answer, ...] = ()
     data: bytes = field(default=b"", repr=False)

@@ -1,4 +1,4 @@
-"""What comes with a call: who says to call, headers that mean nothing here, and names of no method."""
+"""The metadata of calls: credentials, headers without a meaning here, and paths of no method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ USERS_FILE = "".join(f"{role.value}:{_password(role)}:{role.value}\n" for role i
 
 
 def credentials_of(role: Role) -> tuple[tuple[str, str], ...]:
-    """What lets a user of this role in."""
+    """The valid credentials of the user of this role."""
     return basic(role.value, _password(role))
 
 
@@ -66,7 +66,7 @@ wrong_credentials: SearchStrategy[Metadata] = st.one_of(
     st.binary(max_size=40).map(lambda raw: _basic(b"admin:" + raw)),
     st.binary(max_size=40).map(_basic),
 )
-"""None of them lets anybody in."""
+"""None of them is valid."""
 
 _PRINTABLE = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=60)
 odd_metadata: SearchStrategy[Metadata] = st.one_of(
@@ -80,7 +80,7 @@ odd_metadata: SearchStrategy[Metadata] = st.one_of(
     st.sampled_from(
         (
             (("x", "y" * 14_000),),
-            (("x", "y" * 17_000),),  # past what the server takes
+            (("x", "y" * 17_000),),  # larger than the server accepts
             tuple((f"x-{number}", "y") for number in range(200)),
         )
     ),

@@ -1,4 +1,4 @@
-"""Rounds of inputs against one server: every RPC in turn, then what belongs to none."""
+"""Rounds of inputs against one server: every RPC in turn, then inputs that belong to none."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.postgres.sessions import Connection
 # Beside the volleys of each RPC: how many times as many belong to no RPC.
 _MISPLACED, _WIRES = 12, 16
 _OVERSIZE_EVERY_ROUNDS = 20
-# What the inputs do to the jobs that are known is undone each time that so many RPCs were called.
+# The seeded jobs are restored after each group of this many RPCs.
 _REFRESH_EVERY = 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one client does: so many inputs at the least, in rounds of so many volleys for each RPC."""
+    """The work of one client: a minimum of inputs, in rounds of this many volleys for each RPC."""
 
     address: str
     dsn: str
@@ -42,7 +42,7 @@ class Plan:
 
 
 class Campaign:
-    """Sends inputs until there were enough, or one got a bad answer."""
+    """Sends inputs until there are enough, or one gets a bad answer."""
 
     def __init__(
         self, plan: Plan, known: Acquaintances, client: Client, run: Run, database: Connection
@@ -59,21 +59,21 @@ class Campaign:
     def tally(self) -> Tally:
         return self._client.tally
 
-    def attack(self, tell: Callable[[Tally], None]) -> list[Finding]:
-        """At least one round of inputs. After each part of it the counts are told."""
+    def attack(self, report: Callable[[Tally], None]) -> list[Finding]:
+        """Send at least one round of inputs. Reports the counts after each part of it."""
         for rounds in itertools.count():
             findings = self.send(oversize()) if rounds % _OVERSIZE_EVERY_ROUNDS == 0 else []
-            findings += self._round(tell)
+            findings += self._round(report)
             findings += _as_finding((), self._run(self._client.look_after()))
             if findings or self.tally.inputs >= self._plan.inputs:
                 return findings
-        raise AssertionError("it goes on until it returns")
+        raise AssertionError("the loop ends only by a return")
 
     def send(self, volley: Volley) -> list[Finding]:
         """Send exactly these."""
         return _as_finding(volley, self._shoot(volley))
 
-    def _round(self, tell: Callable[[Tally], None]) -> list[Finding]:
+    def _round(self, report: Callable[[Tally], None]) -> list[Finding]:
         volleys, making = self._plan.volleys, self._making
         searches = [(making.about(rpc), volleys) for rpc in RPCS]
         searches += [(making.misplaced(), volleys * _MISPLACED), (making.wires(), volleys * _WIRES)]
@@ -81,7 +81,7 @@ class Campaign:
         for inputs, count in searches:
             finding = self._search(inputs, count)
             findings += [finding] if finding is not None else []
-            tell(self.tally)
+            report(self.tally)
         return findings
 
     def _search(self, inputs: SearchStrategy[Input], volleys: int) -> Finding | None:

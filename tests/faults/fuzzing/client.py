@@ -1,4 +1,4 @@
-"""One fuzzing client: it sends inputs over its connection, and says what is wrong with the answers."""
+"""One fuzzing client: it sends inputs over its connection, and reports what is wrong with the answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.faults.fuzzing.answers import Answer
 from tests.faults.fuzzing.contract import BY_PATH
 from tests.faults.fuzzing.inputs import Call, Input
 from tests.faults.fuzzing.judging import complaints, complaints_about_wire
-from tests.faults.fuzzing.neighbour import Neighbour
+from tests.faults.fuzzing.neighbor import Neighbor
 from tests.faults.fuzzing.sending import PATIENCE_SECONDS, channel_to, send_call, send_wire
 from tests.faults.fuzzing.tally import Tally
 
@@ -34,7 +34,7 @@ _LARGEST_ANSWER_HEARD = 64 * 1024
 
 
 class ServerGone(BaseException):
-    """Nobody answers any more. No Exception: Hypothesis would go on, and shrink against nobody."""
+    """The server is gone. A BaseException: Hypothesis would otherwise go on, and shrink without a server."""
 
     def __init__(self, volley: Sequence[Input]) -> None:
         lines = "\n    ".join(map(repr, volley))
@@ -57,13 +57,13 @@ class Client:
         self._channel = channel
         self._known = known
         self._is_guarded = bool(login)
-        self._neighbour = Neighbour(own, login)
+        self._neighbor = Neighbor(own, login)
 
     async def shoot(self, volley: Sequence[Input]) -> list[str]:
         """Send them all at once. Returns what is wrong with the answers."""
         found = [
             complaint
-            for answered in await asyncio.gather(*map(self._send, volley), self._neighbour.call())
+            for answered in await asyncio.gather(*map(self._send, volley), self._neighbor.call())
             for complaint in answered
         ]
         self.tally.well_formed += 1
@@ -72,18 +72,18 @@ class Client:
         return found
 
     async def look_after(self) -> list[str]:
-        """What is wrong with the server between two rounds: it must be healthy, and run jobs."""
+        """Return what is wrong with the server between two rounds: it must be healthy, and run jobs."""
         if not await self._is_alive():
             raise ServerGone(())
         self._known.turn_page()
-        return await self._neighbour.run_a_job()
+        return await self._neighbor.run_a_job()
 
     async def _send(self, one: Input) -> list[str]:
         if not isinstance(one, Call):
             try:
                 reaction = await send_wire(self._address, one)
             except OSError as error:
-                return [f"nobody took its connection: {error}"]
+                return [f"its connection was not accepted: {error}"]
             self.tally.count_wire(one, reaction)
             return complaints_about_wire(reaction)
         answer = await send_call(self._channel, one)
@@ -117,7 +117,7 @@ def running_client(address: str, known: Acquaintances, login: Login = ()) -> Ite
         stack = AsyncExitStack()
 
         async def start() -> Client:
-            # Two connections: what breaks the one must not concern the neighbour.
+            # Two connections: what breaks the one must not affect the neighbor.
             bad = await stack.enter_async_context(channel_to(address))
             good = await stack.enter_async_context(channel_to(address))
             return Client(address, bad, good, known, login)

@@ -62,8 +62,8 @@ _SERVICES = [
     for service in file.services_by_name.values()
 ]
 SERVICES = frozenset(str(service.full_name) for service in _SERVICES)
-"""By their full names. A test asks a real server whether these are all that it has."""
+"""By their full names. A test compares them with those of a real server."""
 RPCS: tuple[Rpc, ...] = tuple(Rpc(method) for service in _SERVICES for method in service.methods)
 BY_PATH: dict[str, Rpc] = {rpc.path: rpc for rpc in RPCS}
 PUBLIC = frozenset(path for path in BY_PATH if path.startswith("/grpc.health."))
-"""What a server with users answers to anybody."""
+"""Served without credentials by a server with users."""

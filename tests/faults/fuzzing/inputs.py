@@ -1,4 +1,4 @@
-"""What is sent to pulsed, and how it is written down so that somebody can send it again."""
+"""The inputs to pulsed, and their form as Python, to send them again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Call:
     kind: str = "structured"
 
     def __repr__(self) -> str:
-        """As Python, to be kept in known.py. What the messages mean stands behind it as a comment."""
+        """As Python, to be kept in known.py. A comment behind it decodes the messages."""
         parts = [repr(self.path), f"messages=({''.join(f'{_written(one)}, ' for one in self.messages)})"]
         if self.metadata:
             parts.append(f"metadata={self.metadata!r}")
@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Wire:
-    """Bytes for a connection of their own. `stays`: the caller does not end the connection after them."""
+    """Bytes for a connection of their own. `stays`: the caller does not close the connection after them."""
 
     data: bytes
     stays: bool = False
@@ -69,7 +69,7 @@ Input = Call | Wire
 
 
 def packed(text: str) -> bytes:
-    """Bytes that were too many to be written as hex."""
+    """Unpack bytes that were too long for hex."""
     return zlib.decompress(base64.b85decode(text))
 
 

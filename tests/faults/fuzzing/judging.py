@@ -1,4 +1,4 @@
-"""Whether an answer is one that a caller can live with. What is wrong with it is a sentence."""
+"""Judges an answer. Each complaint is a sentence."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tests.faults.fuzzing.inputs import Call
 
 Code = grpc.StatusCode
 
-# Never sent by the fuzzer, so whoever says them has let something out.
-_TELLTALES = re.compile(
+# Never sent by the fuzzer, so an answer that contains them leaks internals.
+_LEAKS = re.compile(
     r"Traceback|asyncpg|SELECT|UPDATE|INSERT|DELETE FROM|pulse\.(?:jobs|schedules)\b|relation \"|violates|"
     r"SQLSTATE|syntax error|constraint|line \d+|File \"|site-packages|object at 0x|Error\b|exception|NoneType"
 )
 _LONGEST = 1500
-# What is gRPC's own, word by word or by its beginning: it has no better sentences.
+# The messages of gRPC itself, or their beginnings.
 _GRPCS_OWN = (
     (Code.UNIMPLEMENTED, "Method not found!"),
     (Code.RESOURCE_EXHAUSTED, "SERVER: Received message larger than max"),
     (Code.RESOURCE_EXHAUSTED, "received metadata size exceeds"),
     (Code.RESOURCE_EXHAUSTED, "Decompressed message larger than max"),
 )
-# What gRPC for Python answers where its own code, or ours outside the boundary, has raised an exception.
+# The answer of gRPC for Python where its own code, or ours outside the boundary, raised an exception.
 _RAISED = "Unexpected <class"
-# A path that is not UTF-8, which only a bare connection can send: it is raised before pulsed hears of it.
+# A path that is not UTF-8, which only a bare connection can send: it is raised before pulsed gets the call.
 _PATH_NOT_UTF8 = "Unexpected <class 'UnicodeDecodeError'>: 'utf-8' codec can't decode byte"
-# Refusals that mean: later. Any other UNAVAILABLE would be the database's, and nothing is wrong with that.
-_LATER = re.compile("kept changing while|was removed while|more passwords to check|nobody read it")
+# Refusals that mean: later. Any other UNAVAILABLE would be the database's, which has no fault here.
+_LATER = re.compile("kept changing while|was removed while|more passwords to check|stream was ended")
 _REFUSALS = {
     Code.INVALID_ARGUMENT,
     Code.NOT_FOUND,
@@ -53,7 +53,7 @@ _CODES = {code.value[0]: code for code in Code}
 
 
 def complaints(call: Call, answer: Answer, *, guarded: bool) -> list[str]:
-    """What is wrong with the answer. `guarded`: the server has users, and asks who calls."""
+    """Return what is wrong with the answer. `guarded`: the server has users, and authenticates callers."""
     found = list(_about_status(answer.code, answer.details))
     found += _about_place(call, answer)
     if guarded:
@@ -64,9 +64,9 @@ def complaints(call: Call, answer: Answer, *, guarded: bool) -> list[str]:
 
 
 def complaints_about_wire(reaction: Reaction) -> list[str]:
-    """What is wrong with the answers that a bare connection got, if any: mostly it is just closed.
+    """Return what is wrong with the answers to a bare connection, if any: mostly it is just closed.
 
-    What breaks the rules of HTTP/2, gRPC's core refuses with statuses and words of its own.
+    gRPC's core refuses violations of HTTP/2 with statuses and messages of its own.
     """
     found = list(_about_leaks(reaction.data.decode("latin-1")))
     for answer in reaction.answers:
@@ -83,7 +83,7 @@ def _about_status(code: Code | None, details: str) -> Iterator[str]:
     if code not in _REFUSALS:
         yield f"it ended with {code.name}: {details!r}"
     if code is Code.UNAVAILABLE and not _LATER.search(details):
-        yield f"it was told to try again, though nothing was wrong with the database: {details!r}"
+        yield f"it was asked to try again, though the database had no fault: {details!r}"
     yield from _about_leaks(details)
     if not any(code is own and details.startswith(text) for own, text in _GRPCS_OWN):
         yield from _about_sentence(details)
@@ -91,14 +91,14 @@ def _about_status(code: Code | None, details: str) -> Iterator[str]:
 
 def _about_sentence(text: str) -> Iterator[str]:
     if not text.endswith((".", "…")) or text.count(" ") < 2:
-        yield f"what it was told is no sentence: {text!r}"
+        yield f"its message is no sentence: {text!r}"
     if len(text) > _LONGEST:
-        yield f"what it was told has {len(text)} characters: {text[:200]!r}…"
+        yield f"its message has {len(text)} characters: {text[:200]!r}…"
 
 
 def _about_leaks(text: str) -> Iterator[str]:
-    if leaked := _TELLTALES.search(text):
-        yield f"it was told {leaked[0]!r}: {text[:500]!r}"
+    if leaked := _LEAKS.search(text):
+        yield f"its message leaks {leaked[0]!r}: {text[:500]!r}"
 
 
 def _about_place(call: Call, answer: Answer) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _about_place(call: Call, answer: Answer) -> Iterator[str]:
     if answer.code is Code.OK and not is_there:
         yield "it was served by a method that does not exist"
     if answer.code is Code.UNIMPLEMENTED and is_there:
-        yield "it was told that the method does not exist"
+        yield "it was refused because the method does not exist"
 
 
 def _about_door(call: Call, answer: Answer) -> Iterator[str]:

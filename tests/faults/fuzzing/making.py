@@ -24,7 +24,7 @@ _MOST_ON_A_STREAM = 5
 
 
 class Making:
-    """Makes inputs for a server, which has users if it is guarded."""
+    """Makes inputs for a server; a guarded one has users."""
 
     def __init__(self, known: Acquaintances, *, guarded: bool) -> None:
         self._requests = Requests(known)
@@ -39,7 +39,7 @@ class Making:
         self.mangled = cache(self._mangled)
 
     def about(self, rpc: Rpc) -> SearchStrategy[Input]:
-        """Calls of this RPC, and a few others beside them."""
+        """Calls of this RPC, with a few others in between."""
         return st.one_of(
             self.structured(rpc),
             self.structured(rpc),
@@ -74,7 +74,7 @@ class Making:
 
 
 def oversize() -> list[Input]:
-    """Messages past what the server takes. Made rarely: each is 32 MiB on its way."""
+    """Messages larger than the server accepts. Made rarely: each has 32 MiB."""
     data = bytes(tuning.MAX_MESSAGE_BYTES + 1)
     by_name = {rpc.name: rpc for rpc in RPCS}
     return [
@@ -83,7 +83,7 @@ def oversize() -> list[Input]:
 
 
 def _several(rpc: Rpc, encoded: SearchStrategy[bytes]) -> SearchStrategy[list[bytes]]:
-    """As many messages as the RPC takes; now and then another number of them."""
+    """As many messages as the RPC takes; now and then another number."""
     if rpc.takes_stream:
         return st.lists(encoded, max_size=_MOST_ON_A_STREAM)
     return _ONE.flatmap(lambda count: st.lists(encoded, min_size=count, max_size=count))

@@ -17,12 +17,12 @@ from tests.faults.fuzzing.numbers import DURATION, TIMESTAMP, scalars, seconds_a
 from tests.faults.fuzzing.texts import Texts
 
 _DEEPEST = 5
-# Past the bounds that the server has for lists, which are 500, 1,000, 10,000 and 20,000.
+# Beyond the server's bounds for lists, which are 500, 1,000, 10,000 and 20,000.
 _MANY = (0, 65, 501, 1001, 10_001, 20_001)
 _MOST_ENTRIES = 1001  # of a map
 # What a list may weigh. Requests that are too large as a whole are another kind (mangling.py).
 _LIST_BYTES = 512 * 1024
-# Of twenty: where presence is told apart, and elsewhere, where most of what can be said has to be.
+# Of twenty: for fields with presence, and for the others, most of which are required.
 _MAY_BE_LEFT_OUT, _LEFT_OUT = 6, 1
 # Many more of them in some messages: a filter of all that can be asked for matches nothing.
 _SELDOM_SPARSE, _OFTEN_SPARSE = st.sampled_from((0, 0, 0, 0, 0, 10)), st.sampled_from((0, 10, 12))
@@ -54,7 +54,7 @@ class Requests:
             step.fill(draw, message, may_be_odd and chance >= _ODD_FROM, depth)
 
     def claimed(self, draw: DrawFn, message: Message) -> None:
-        """Make it speak of a claim that was there, with all that the fence asks for."""
+        """Fill in a claim that existed, with all fields of the fence."""
         claims = self._known.claims
         _set_claim(message, claims[draw(st.integers(0, 255)) % len(claims)])
 

@@ -30,14 +30,14 @@ _WHOLE: dict[int, tuple[int, ...]] = {
 }
 _MEBIBYTE = 1024 * 1024
 
-# Far beyond what a calendar, a 64-bit clock or a rule of the server knows; and the last ones that they know.
+# Far beyond the range of a calendar, a 64-bit clock or a rule of the server; and the bounds of those ranges.
 _SECONDS = (
     *(0, 1, -1, 4_102_444_800, 7_258_118_400, 7_258_118_401, 253_402_300_799, 253_402_300_800),
     *(-62_135_596_800, -62_135_596_801, 2**62, 2**63 - 1, -(2**63), 315_360_000, 315_360_001),
     *(315_576_000_000, 315_576_000_001, -315_576_000_001),
 )
 _NANOS = (0, 1, -1, 999, 500_000_000, 999_999_999, 1_000_000_000, 2**31 - 1, -(2**31))
-# Moments around which the tests run, and later ones; spans that somebody would ask for.
+# Moments around now, and later ones; plausible spans.
 _MOMENTS = (1_600_000_000, 1_767_225_600, 1_800_000_000, 1_900_000_000)
 _SPANS = (0, 1, 2, 60, 3600, 86_400)
 

@@ -1,4 +1,4 @@
-"""One client of a large run, as a process. It tells how far it is, line by line."""
+"""One client of a large run, as a process. It prints its progress, line by line."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tests.faults.fuzzing.campaign import Plan, campaign
 from tests.faults.fuzzing.client import ServerGone
 
 VARIABLE = "FUZZING_PLAN"
-"""Where its plan is, as JSON: it has the address of a database."""
+"""The variable with its plan as JSON: the plan contains the address of a database."""
 
 
 def main(plan: Plan) -> None:
     with campaign(plan) as fuzzing:
         try:
-            findings = [str(finding) for finding in fuzzing.attack(lambda tally: _tell(inputs=tally.inputs))]
+            findings = [str(finding) for finding in fuzzing.attack(lambda tally: _print(inputs=tally.inputs))]
         except ServerGone as gone:
             findings = [str(gone)]
-        _tell(tally=fuzzing.tally.as_json(), findings=findings)
+        _print(tally=fuzzing.tally.as_json(), findings=findings)
 
 
-def _tell(**facts: object) -> None:
+def _print(**facts: object) -> None:
     print(json.dumps(facts), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a large run says at its end."""
+"""The report of a large run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.fuzzing.vitals import Memory
 
 @dataclass(frozen=True)
 class Outcome:
-    """The counts and the memory of each server, by its name, and all that was wrong."""
+    """The counts and the memory of each server, by name, and all complaints."""
 
     seed: int
     seconds: float
@@ -38,7 +38,7 @@ def as_text(outcome: Outcome) -> str:
         _listed("kinds of inputs", whole.kinds),
         _listed("kinds of RPCs", whole.streaming),
         _listed("statuses", whole.statuses),
-        _listed("what bare connections were told", whole.wires),
+        _listed("what bare connections received", whole.wires),
         _listed("RPCs, and how many calls were served", _with_served(whole)),
         "memory",
         *(f"  {name}: {memory}" for name, memory in outcome.memories.items()),

@@ -1,4 +1,4 @@
-"""A large run: two servers, one of them with users, several clients, and a look at everything meanwhile."""
+"""A large run: two servers, one of them with users, several clients, and checks meanwhile."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.system.stage import Stage
 # For each client: whether its server has users, and its share of the inputs.
 _CLIENTS = ((False, 0.35), (False, 0.35), (True, 0.3))
 _LOOK_SECONDS = 2.0
-_TELL_SECONDS = 30.0
-# What the servers get to let go of the last callers before their memory is taken for the last time.
+_PROGRESS_SECONDS = 30.0
+# For the servers to release the last callers before the last sample of their memory.
 _QUIET_SECONDS = 3.0
 _INTERRUPTED = 130
 
 
 def run(inputs: int, seed: int) -> int:
-    """Send so many inputs and print what came of it. Returns 0 if all was well, 1 if not."""
+    """Send this many inputs and print the report. Returns 0 without a complaint, else 1."""
     print(f"fuzzing with seed {seed}", flush=True)
     cluster = ThrowawayCluster()
     try:
@@ -55,7 +55,7 @@ async def _carry_out(inputs: int, seed: int, stage: Stage) -> Outcome:
     began = time.monotonic()
     this = asyncio.current_task()
     assert this is not None
-    # As Ctrl-C, which asyncio sees to: the processes end with this one.
+    # Like Ctrl-C, which asyncio handles: the processes end with this one.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     database = await asyncpg.connect(stage.dsn)
     try:
@@ -84,8 +84,8 @@ async def _carry_out(inputs: int, seed: int, stage: Stage) -> Outcome:
 
 
 async def _watch(targets: Sequence[Target], began: float, database: Connection) -> None:
-    """Take samples and tidy up until all clients have ended, or something has that should not."""
-    told = began
+    """Take samples and prune the tables until all clients have ended, or a server or client died."""
+    reported = began
     while any(part.is_running for target in targets for part in target.parts):
         await asyncio.sleep(_LOOK_SECONDS)
         for target in targets:
@@ -93,7 +93,7 @@ async def _watch(targets: Sequence[Target], began: float, database: Connection) 
                 return
             target.take_sample()
         await take_out(database)
-        if time.monotonic() - told > _TELL_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
             sent = " and ".join(f"{target.inputs:,} ({target.name})" for target in targets)
-            print(f"  {told - began:6.0f} s  {sent}", flush=True)
+            print(f"  {reported - began:6.0f} s  {sent}", flush=True)

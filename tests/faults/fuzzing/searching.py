@@ -1,4 +1,4 @@
-"""Has Hypothesis make inputs, a few at a time, and shrink those that get a bad answer."""
+"""Lets Hypothesis make inputs, a few at a time, and shrink those that get a bad answer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LARGEST_VOLLEY = 6
 
 @dataclass(frozen=True)
 class Finding:
-    """Inputs that were sent together, and what was wrong with what came back."""
+    """Inputs that were sent together, and the complaints about their answers."""
 
     volley: tuple[Input, ...]
     complaints: tuple[str, ...]
     is_steady: bool = True
-    """Whether they got such an answer each time; else it depends on what was there."""
+    """Whether they got such an answer each time; else it depends on the state of the server."""
 
     def __str__(self) -> str:
         lines = [*self.complaints, "after" if self.is_steady else "once, after", *map(repr, self.volley)]
@@ -39,7 +39,7 @@ class BadAnswer(Exception):
 def search(
     inputs: SearchStrategy[Input], shoot: Callable[[Volley], Sequence[str]], *, volleys: int, number: int
 ) -> Finding | None:
-    """Shoot that many volleys. Returns the smallest one that was met with complaints, None if none was."""
+    """Send that many volleys. Returns the smallest one with complaints, or None."""
     seen: list[Finding] = []
 
     @seed(number)

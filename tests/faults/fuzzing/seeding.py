@@ -1,4 +1,4 @@
-"""Puts the jobs and schedules that the fuzzer names into the database, and takes out what it piles up."""
+"""Inserts the jobs and schedules that the fuzzer names, and prunes what it piles up."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ ON CONFLICT DO NOTHING
 
 
 async def refresh(connection: Connection, known: Acquaintances) -> None:
-    """Make the jobs and schedules that are known to be there what they were at first."""
+    """Restore the known jobs and schedules to their initial state."""
     jobs, schedules = _ids(known.own_jobs), _ids(known.own_schedules)
-    with suppress(asyncpg.DeadlockDetectedError):  # the same ids are being submitted: next time, then
+    with suppress(asyncpg.DeadlockDetectedError):  # the same ids are being submitted: repeated next time
         await _delete(connection, "pulse.jobs", "id = ANY($1)", jobs)
         await connection.execute(_JOBS, jobs[:-FREE_JOBS], TOPICS, WORKERS, schedules[0])
         await _delete(connection, "pulse.schedules", "id = ANY($1) OR name = ANY($2)", schedules, known.names)
@@ -71,7 +71,7 @@ async def refresh(connection: Connection, known: Acquaintances) -> None:
 
 
 async def take_out(connection: Connection) -> None:
-    """Keep the tables at the size of a small queue: what is asked of the server is odd enough."""
+    """Keep the tables at the size of a small queue."""
     if await connection.fetchval("SELECT count(*) FROM pulse.jobs") > _MOST_JOBS:
         await _delete(connection, "pulse.jobs", "status <> 'RUNNING'")
     await _delete(connection, "pulse.schedules", "created_at < now() - interval '1 minute'")
@@ -79,7 +79,7 @@ async def take_out(connection: Connection) -> None:
 
 
 async def _delete(connection: Connection, table: str, condition: str, *values: object) -> None:
-    """What somebody has locked is left alone: the server must not meet a deadlock that is made here."""
+    """Skip locked rows: this must not cause a deadlock with the server."""
     await connection.execute(
         f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {condition} "
         "FOR UPDATE SKIP LOCKED))",

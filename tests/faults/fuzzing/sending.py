@@ -1,4 +1,4 @@
-"""Sends an input and returns what came back."""
+"""Sends an input and returns the answer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.faults.fuzzing.inputs import Call, Wire
 from tests.faults.fuzzing.trailers import HeaderReader, Unreadable
 from tests.transport.http2_frames import HEADERS, next_frame
 
-# On a healthy server no call takes a tenth of it; one that does was forgotten.
+# On a healthy server no call takes a tenth of it; one that takes longer hangs.
 PATIENCE_SECONDS = 30
-# How long a stream that does not end is listened to: it has said whether it takes the request long before.
+# How long an endless stream is read: it has answered whether it accepts the request long before.
 _LISTENING_SECONDS = 0.05
 _CONNECTION_SECONDS = 0.1
 
-# What this side's gRPC says, instead of the status, if that came while a message was being written.
+# The client-side error of gRPC, instead of the status, if that came while a message was being written.
 _MET_THE_END = (grpc.StatusCode.INTERNAL, "Internal error from Core")
 
 _OPTIONS = (
@@ -36,7 +36,7 @@ _OPTIONS = (
 
 @asynccontextmanager
 async def channel_to(address: str) -> AsyncIterator[grpc.aio.Channel]:
-    """A connection that takes and sends whatever it is given."""
+    """A connection without limits on its messages."""
     async with grpc.aio.insecure_channel(address, _OPTIONS) as channel:
         yield channel
 
@@ -74,7 +74,7 @@ def _begin(channel: grpc.aio.Channel, call: Call) -> Any:
 
 
 def _ends_by_itself(call: Call) -> bool:
-    """Whether the server is to end it. A unary call without a message is one that gRPC's server waits for."""
+    """Whether the server ends it. For a unary call without a message, gRPC's server waits."""
     rpc = BY_PATH.get(call.path)
     return rpc is None or rpc.takes_stream or (not rpc.answers_stream and bool(call.messages))
 
@@ -94,10 +94,10 @@ async def _read(under_way: Any, received: list[bytes]) -> None:
 
 
 async def send_wire(address: str, wire: Wire) -> Reaction:
-    """Connect, send the bytes, and listen for a moment. OSError if nobody takes the connection."""
+    """Connect, send the bytes, and listen for a moment. OSError if the connection is not accepted."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    heard = _Heard()
+    heard = _Received()
     try:
         writer.write(wire.data)
         if not wire.stays:
@@ -111,7 +111,7 @@ async def send_wire(address: str, wire: Wire) -> Reaction:
     return Reaction(tuple(heard.answers), bytes(heard.data), heard.is_over)
 
 
-class _Heard:
+class _Received:
     def __init__(self) -> None:
         self.answers: list[Answer] = []
         self.data = bytearray()
@@ -130,7 +130,7 @@ class _Heard:
             self.is_over = True
 
     def _read(self, block: bytes) -> bool:
-        """Take in the headers. False if they are written in a way that is not understood here."""
+        """Read the headers. False if their encoding is not supported here."""
         try:
             headers = self._headers.read(block)
         except (Unreadable, IndexError):

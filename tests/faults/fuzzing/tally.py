@@ -23,11 +23,11 @@ class Tally:
     """By the kind of RPC."""
     statuses: Counter[str] = field(default_factory=Counter)
     wires: Counter[str] = field(default_factory=Counter)
-    """What bare connections were told."""
+    """What bare connections received."""
     served: Counter[str] = field(default_factory=Counter)
     """By RPC: calls that ended well, or got messages."""
     well_formed: int = 0
-    """Calls of the neighbour."""
+    """Calls of the well-formed neighbor."""
 
     @property
     def inputs(self) -> int:
@@ -60,9 +60,9 @@ class Tally:
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Tally:
-        tally = cls(well_formed=told.pop("well_formed"))
-        for name, counts in told.items():
+    def from_json(cls, fields: dict[str, Any]) -> Tally:
+        tally = cls(well_formed=fields.pop("well_formed"))
+        for name, counts in fields.items():
             setattr(tally, name, Counter(counts))
         return tally
 

@@ -15,7 +15,7 @@ from tests.faults.fuzzing.vitals import Memory
 from tests.system.stage import Process, Pulsed, Stage
 
 SETTINGS = {"PULSE_GRPC_REFLECTION": "on", "PULSE_LEASE_TTL": "60s"}
-"""Every RPC is there, and the jobs that run at first still do when they are reported."""
+"""Every RPC occurs, and the jobs that run at first still run when they are reported."""
 
 # Of each RPC in a round. The first volley that Hypothesis makes is as small as can be, the others are not.
 _VOLLEYS = 8
@@ -23,21 +23,21 @@ _SHOWN = 2000
 
 
 class Part(Process):
-    """A client. It tells how many inputs it has sent, and at its end what came of them."""
+    """A client. It reports how many inputs it has sent, and at its end the result."""
 
     @property
     def inputs(self) -> int:
-        return max((told["inputs"] for told in self._told() if "inputs" in told), default=0)
+        return max((report["inputs"] for report in self._reports() if "inputs" in report), default=0)
 
     @property
     def result(self) -> tuple[Tally, list[str]] | None:
-        """The counts, and what was found; None as long as it is not there yet."""
-        for told in self._told():
-            if "findings" in told:
-                return Tally.from_json(told["tally"]), told["findings"]
+        """The counts and the findings; None until the client has ended."""
+        for report in self._reports():
+            if "findings" in report:
+                return Tally.from_json(report["tally"]), report["findings"]
         return None
 
-    def _told(self) -> Iterator[dict[str, Any]]:
+    def _reports(self) -> Iterator[dict[str, Any]]:
         for line in self.log.splitlines():
             if line.startswith("{") and line.endswith("}"):
                 yield json.loads(line)
@@ -55,7 +55,7 @@ class Target:
 
     @property
     def inputs(self) -> int:
-        """How many it was sent so far."""
+        """How many inputs it was sent so far."""
         return sum(part.inputs for part in self.parts)
 
     @property
@@ -84,7 +84,7 @@ class Target:
         self.parts.append(part)
 
     def complaints(self) -> list[str]:
-        """What was wrong with the answers, and what is wrong with the server."""
+        """The complaints about the answers and about the server."""
         found = [finding for part in self.parts if part.result is not None for finding in part.result[1]]
         found += [
             f"{part.name} has no result: {part.log[-_SHOWN:]}" for part in self.parts if not part.result

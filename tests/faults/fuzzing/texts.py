@@ -1,4 +1,4 @@
-"""Strings for the fields of requests: such as the server may take, and such as it must refuse."""
+"""Strings for the fields of requests: plausible ones, and ones that the server must refuse."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _BY_NAME: dict[str, SearchStrategy[str]] = {
 
 
 class Texts:
-    """Draws by the name of the field. A field of a name that is not known here gets a bit of everything."""
+    """Draws by the name of the field. A field with an unknown name gets a mixture."""
 
     def __init__(self, known: Acquaintances) -> None:
         def pick(name: str) -> SearchStrategy[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# HPACK's own table (RFC 7541): entries that nobody here asks for, but for the statuses of HTTP.
+# HPACK's own table (RFC 7541): entries that are not used here, except for the statuses of HTTP.
 _STATIC = [("", "")] * 61
 _STATIC[7:14] = [(":status", code) for code in ("200", "204", "206", "304", "400", "404", "500")]
 
@@ -10,7 +10,7 @@ _INDEXED, _REMEMBERED, _RESIZED = 0x80, 0x40, 0x20
 
 
 class Unreadable(Exception):
-    """The block is compressed in a way that is not read here."""
+    """The block has an encoding that is not supported here."""
 
 
 class HeaderReader:

@@ -1,4 +1,4 @@
-"""What must be true of the server and of its rows, whatever it was sent."""
+"""What must hold for the server and its rows after any input."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MEBIBYTE = 1024 * 1024
 _ALLOWED_BYTES = 32 * _MEBIBYTE
 _ALLOWED_SHARE = 0.10
 
-# Every CHECK of the schema, asked again of every row.
+# Every CHECK of the schema, verified again for every row.
 _CHECKS = """
 SELECT conrelid::regclass::text AS of_table, pg_get_expr(conbin, conrelid) AS rule
 FROM pg_constraint WHERE contype = 'c' AND connamespace = 'pulse'::regnamespace
 """
-# What no CHECK says, but the door promises.
+# What no CHECK enforces, but the validation of requests does.
 _TOPIC = "topic ~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}$'"
 _THESE_CENTURIES = "next_run_at BETWEEN '1970-01-01' AND '2300-01-01'"
 _RULES = {
@@ -82,7 +82,7 @@ class Memory:
 
     @property
     def warm(self) -> int:
-        """After the warm-up: in the second fifth of all that it was sent."""
+        """After the warm-up: in the second fifth of the inputs."""
         return self._between(0.2, 0.4)
 
     @property
@@ -91,12 +91,12 @@ class Memory:
 
     @property
     def has_grown_too_much(self) -> bool:
-        """Whether it has by so much that it would go on."""
+        """Whether it grew so much that it would not stop."""
         return self.end - self.warm > max(_ALLOWED_BYTES, _ALLOWED_SHARE * self.warm)
 
     @property
     def per_input(self) -> float:
-        """By how many bytes an input has it grow, from the middle of the second fifth to the end."""
+        """The growth in bytes per input, from the middle of the second fifth to the end."""
         return (self.end - self.warm) / max(1, 0.7 * self.samples[-1][0])
 
     def __str__(self) -> str:

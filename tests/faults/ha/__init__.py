@@ -14,24 +14,24 @@ from pathlib import Path
 from tests.faults.ha.addresses import MACHINES, NoFreeAddress
 from tests.faults.ha.programs import Programs, ProgramsMissing, find_programs
 from tests.faults.ha.report import as_text
-from tests.faults.ha.trial import Outcome, Tell, carry_out
+from tests.faults.ha.trial import Outcome, Report, carry_out
 
 _INTERRUPTED = 130
 
 
 def main(seconds: float, seed: int) -> int:
-    """Run the trial and tell how it went. Returns 0 if nothing was lost, else 1; also if it cannot run."""
+    """Run the trial and print the report. Returns 0 if nothing was lost, else 1; also if it cannot run."""
     began = time.monotonic()
 
-    def tell(what: str) -> None:
+    def report(what: str) -> None:
         print(f"  {time.monotonic() - began:6.1f} s  {what}", flush=True)
 
     directory = Path(tempfile.mkdtemp(prefix="pulse-ha-"))
-    directory.chmod(0o711)  # the account that runs Postgres passes through; what is inside is closed
+    directory.chmod(0o711)  # the account that runs Postgres may traverse it, and not list it
     try:
         programs = find_programs()
         print(f"failover with seed {seed}: {MACHINES} machines with {_versions(programs)}", flush=True)
-        outcome = asyncio.run(_until_told_to_stop(seconds, seed, directory, programs, tell))
+        outcome = asyncio.run(_run_until_stopped(seconds, seed, directory, programs, report))
     except (ProgramsMissing, NoFreeAddress) as problem:
         shutil.rmtree(directory, ignore_errors=True)
         print(problem, file=sys.stderr)
@@ -51,21 +51,21 @@ def main(seconds: float, seed: int) -> int:
     return 0 if outcome.is_good else 1
 
 
-async def _until_told_to_stop(
-    seconds: float, seed: int, directory: Path, programs: Programs, tell: Tell
+async def _run_until_stopped(
+    seconds: float, seed: int, directory: Path, programs: Programs, report: Report
 ) -> Outcome:
     this = asyncio.current_task()
     assert this is not None
-    # As Ctrl-C, which asyncio sees to.
+    # Like Ctrl-C, which asyncio handles.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
-    return await carry_out(seconds, seed, directory, programs, tell)
+    return await carry_out(seconds, seed, directory, programs, report)
 
 
 def _versions(programs: Programs) -> str:
-    """Which etcd, Patroni and Postgres they are, as each says in its first line."""
+    """The versions of etcd, Patroni and Postgres, from the first line of each."""
     commands = (programs.etcd, programs.patroni, str(programs.postgres / "postgres"))
-    told = [
+    answers = [
         subprocess.run([command, "--version"], capture_output=True, text=True, timeout=30, check=False)
         for command in commands
     ]
-    return ", ".join((answer.stdout.splitlines() or ["?"])[0] for answer in told)
+    return ", ".join((answer.stdout.splitlines() or ["?"])[0] for answer in answers)

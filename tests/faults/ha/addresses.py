@@ -11,11 +11,11 @@ MACHINES = 3
 
 
 class NoFreeAddress(Exception):
-    """Its text is the sentence for whoever wanted to run it."""
+    """Its text is shown to the user."""
 
 
 def free_addresses() -> dict[str, str]:
-    """The names of the machines and their addresses, at which nobody listens where the recipe does."""
+    """The names of the machines and their addresses, on which the ports of the recipe are free."""
     chance = SystemRandom()
     taken = ""
     for _ in range(20):
@@ -31,6 +31,6 @@ def free_addresses() -> dict[str, str]:
             continue
         return addresses
     raise NoFreeAddress(
-        f"Somebody listens at {taken}, perhaps at all addresses of this machine. The cluster needs the ports "
+        f"{taken} is in use, perhaps at all addresses of this machine. The cluster needs the ports "
         f"{', '.join(map(str, PORTS.values()))} at three addresses of 127.0.0.0/8."
     )

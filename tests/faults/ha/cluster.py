@@ -1,4 +1,4 @@
-"""Three machines whose Postgres Patroni keeps available: who leads, who follows, and sessions to them."""
+"""A Patroni cluster of three machines: its leader, its standbys, and sessions to them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Cluster:
 
     @property
     def dsn(self) -> str:
-        """What DB_HOST of pulsed says: every machine, whoever leads."""
+        """The DB_HOST of pulsed: every machine."""
         hosts = ",".join(f"{machine.address}:{templates.PORTS['Postgres']}" for machine in self.machines)
         return f"postgresql://{DATABASE}:{self._password}@{hosts}/{DATABASE}"
 
     async def begin(self) -> Machine:
-        """Start everything; return the leader once the others follow it, one of them in step."""
+        """Start everything; return the leader once the others replicate, one of them synchronously."""
         for machine in self.machines:
             machine.start_etcd()
         for machine in self.machines:
@@ -66,10 +66,10 @@ class Cluster:
         return await _eventually(self._leader_of_all, "the cluster is whole again", _LOOK_SECONDS)
 
     async def promoted_instead_of(self, *machines: Machine) -> tuple[Machine, datetime]:
-        """Return which of the others became the primary, as soon as it has, and when by its own clock."""
+        """Return which of the others became the primary, and when by its own clock."""
         others = [machine for machine in self.machines if machine not in machines]
         question = "SELECT clock_timestamp() WHERE NOT pg_is_in_recovery()"
-        watching = {asyncio.create_task(self._told(machine, question)): machine for machine in others}
+        watching = {asyncio.create_task(self._answer_of(machine, question)): machine for machine in others}
         try:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
             first = done.pop()
@@ -81,25 +81,25 @@ class Cluster:
 
     async def has_stepped_down(self, leader: Machine) -> None:
         """Return once the leader is a standby, though there is no other leader to follow."""
-        await self._told(leader, "SELECT clock_timestamp() WHERE pg_is_in_recovery()")
+        await self._answer_of(leader, "SELECT clock_timestamp() WHERE pg_is_in_recovery()")
 
     async def in_step_instead_of(self, standby: Machine, leader: Machine) -> tuple[Machine, datetime]:
-        """Return which other standby the leader waits for, as soon as it does, and when by its clock."""
+        """Return the new synchronous standby, and when it became so by the leader's clock."""
         (other,) = [machine for machine in self.machines if machine not in (standby, leader)]
         question = (
             "SELECT clock_timestamp() FROM pg_stat_replication "
             f"WHERE sync_state = 'sync' AND application_name = '{other.name}'"
         )
-        return other, await self._told(leader, question)
+        return other, await self._answer_of(leader, question)
 
     async def synchronous_standby(self) -> Machine:
-        """The one that has all that the leader has acknowledged."""
+        """Return the standby that has every acknowledged commit."""
         members = await self._members() or []
         (name,) = [member["name"] for member in members if member["role"] == "sync_standby"]
         (standby,) = [machine for machine in self.machines if machine.name == name]
         return standby
 
-    async def _told(self, machine: Machine, question: str) -> datetime:
+    async def _answer_of(self, machine: Machine, question: str) -> datetime:
         """Return the answer once there is one, however often the machine goes away meanwhile."""
 
         async def look() -> datetime | None:
@@ -121,7 +121,7 @@ class Cluster:
         asked = await asyncio.to_thread(
             subprocess.run,
             command,
-            # The settings as Patroni has them, and nothing of ours.
+            # Only the settings of Patroni, none of ours.
             env={**leader.patroni_settings, "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
@@ -158,13 +158,13 @@ class Cluster:
         (leader,) = [machine for machine in self.machines if machine.name == by_role["leader"]]
         with suppress(*_AWAY):
             async with self.session(leader) as connection:
-                # Patroni says of a standby that it runs, not that it follows.
+                # Patroni reports that a standby runs, not that it replicates.
                 following = await connection.fetchval("SELECT count(*) FROM pg_stat_replication")
                 return leader if following == MACHINES - 1 else None
         return None
 
     async def _members(self) -> list[dict[str, Any]] | None:
-        """Who is there, as the first Patroni says that answers."""
+        """Return the members, from the first Patroni that answers."""
         for machine in self.machines:
             if machine.is_frozen:
                 continue

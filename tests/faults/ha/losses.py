@@ -1,4 +1,4 @@
-"""The ways in which a cluster loses a machine: each is done, watched to its end, and mended."""
+"""The ways in which a cluster loses a machine: each is carried out, observed until recovery, and repaired."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.system.stage import Stage
 
 @dataclass(frozen=True)
 class Recovery:
-    """How long it took until another machine had its place, and until a handler was given a job again."""
+    """How long it took until another machine replaced it, and until a handler started again."""
 
     kind: str
     machine: str
@@ -26,11 +26,11 @@ class Recovery:
     to_claim_seconds: float
     """Since the replacement."""
     acknowledged_after_thaw: int = 0
-    """Commits that the old leader answered once it was thawed, believing that it still led."""
+    """Commits that the old leader acknowledged after its thaw."""
 
 
 class Losses:
-    """One method for each kind. The scene goes on meanwhile, and a worker dies with the machine."""
+    """One method for each kind. Work goes on meanwhile, and a worker is killed with the machine."""
 
     def __init__(self, cluster: Cluster, scene: Scene, stage: Stage) -> None:
         self._cluster = cluster
@@ -54,19 +54,19 @@ class Losses:
         return watched.recovery()
 
     async def crashed(self, leader: Machine) -> Recovery:
-        """Postgres dies alone, and its Patroni sees it."""
+        """Only Postgres is killed, and its Patroni detects it."""
         async with self._watched("crash", leader, self._cluster.promoted_instead_of(leader)) as watched:
             leader.kill_postgres()
             self._scene.lose_worker()
         return watched.recovery()
 
     async def frozen(self, leader: Machine) -> Recovery:
-        """The whole machine stands still, is replaced, and goes on where it stood."""
+        """The whole machine is frozen, is replaced, and thaws."""
         async with self._cluster.session(leader) as connection:
             async with self._watched("freeze", leader, self._cluster.promoted_instead_of(leader)) as watched:
                 leader.freeze()
                 self._scene.lose_worker()
-                # The first thing that it sees when it thaws, before its Patroni does anything.
+                # The first statement that it gets after the thaw, before its Patroni acts.
                 writing = asyncio.create_task(connection.execute("CREATE TABLE written_after_thaw ()"))
             leader.thaw()
             await self._cluster.is_whole()
@@ -93,7 +93,7 @@ class Losses:
         return watched.recovery()
 
     async def etcd_frozen(self, leader: Machine) -> Recovery:
-        """etcd has no majority, so nobody may lead. The time is that since it has one again."""
+        """etcd has no majority, so no machine may lead. The time is measured from when it has one again."""
         frozen = self._cluster.machines[:2]
         for machine in frozen:
             machine.freeze_etcd()
@@ -108,7 +108,7 @@ class Losses:
     async def _watched(
         self, kind: str, machine: Machine, replaced: Coroutine[Any, Any, tuple[Machine, datetime]]
     ) -> AsyncIterator[_Watched]:
-        """Watch for who takes over from the beginning of the block. It ends once a job is claimed again."""
+        """Watch for the new leader from the beginning of the block. Returns once a job is claimed again."""
         watched = _Watched(kind, machine)
         watching = asyncio.create_task(replaced)
         try:

@@ -17,12 +17,12 @@ from tests.faults.ha import templates
 from tests.faults.ha.programs import Programs
 from tests.server.outage_postgres import children_of
 
-# etcd of Debian 12 starts on these only if told that nobody promises anything.
+# etcd of Debian 12 starts on these platforms only with this variable: they are unsupported.
 _UNSUPPORTED = {"aarch64": "arm64", "riscv64": "riscv64", "s390x": "s390x", "ppc64le": "ppc64le"}
 
 
 def unprivileged() -> Identity:
-    """Whoever we are, or an account without privileges if that is root: Postgres refuses to run as root."""
+    """The current account, or one without privileges instead of root: Postgres refuses to run as root."""
     if os.geteuid() != 0:
         return Identity("self", os.geteuid(), os.getegid())
     for name in ("postgres", "nobody"):
@@ -33,7 +33,7 @@ def unprivileged() -> Identity:
 
 
 class Machine:
-    """Its processes run as somebody without privileges, and end with this one."""
+    """Its processes run without privileges, and end with this one."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class Machine:
         )
 
     def kill(self) -> None:
-        """SIGKILL Patroni and every process of Postgres, where they stand. etcd goes on."""
+        """SIGKILL Patroni and every process of Postgres. etcd goes on."""
         self._kill(self._patroni)
 
     def kill_postgres(self) -> None:
-        """SIGKILL every process of Postgres. Patroni sees it."""
+        """SIGKILL every process of Postgres. Patroni detects it."""
         self._kill()
 
     def freeze(self) -> None:
-        """Stop everything where it stands, etcd as well, as a paused virtual machine does."""
+        """SIGSTOP everything, etcd as well, like a paused virtual machine."""
         self._halt(self._etcd, self._patroni)
 
     def freeze_etcd(self) -> None:
-        """Stop etcd alone where it stands."""
+        """SIGSTOP etcd alone."""
         if self._etcd is not None:
             self._stop_one(self._etcd.process.pid)
 
@@ -97,7 +97,7 @@ class Machine:
         self._frozen = []
 
     def end(self) -> None:
-        """SIGKILL everything: what it wrote goes with its directory."""
+        """SIGKILL everything: its data is removed with its directory."""
         self._kill(self._etcd, self._patroni)
 
     def log(self, program: str) -> str:
@@ -114,7 +114,7 @@ class Machine:
             child.stop(())
 
     def _halt(self, *children: Child | None) -> None:
-        """SIGSTOP first whoever starts others, so that nobody is born meanwhile."""
+        """SIGSTOP parents first, so that they start no children meanwhile."""
         for child in children:
             if child is not None and child.is_running:
                 self._stop_one(child.process.pid)
@@ -140,7 +140,7 @@ class Machine:
     def _spawn(self, name: str, command: list[str], settings: Mapping[str, str]) -> Child:
         log = os.open(self.directory / f"{name}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            # The Python of Debian's Patroni has nothing to find among our packages.
+            # The Python of Debian's Patroni must not import our packages.
             environment = {**settings, "PYTHONPATH": "", "HOME": str(self.directory)}
             return self._launcher.spawn(command, self.directory, output=log, environment=environment)
         finally:

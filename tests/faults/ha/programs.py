@@ -1,4 +1,4 @@
-"""Finds what a cluster of Patroni needs on this machine, or says which packages are missing."""
+"""Finds the programs that a Patroni cluster needs, or names the missing packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IMPORTS = "import patroni.dcs.etcd, psycopg2"
 
 
 class ProgramsMissing(Exception):
-    """Its text is the sentence for whoever wanted to run it."""
+    """Its text is shown to the user."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Programs:
 
 
 def find_programs() -> Programs:
-    """Return where everything is. ProgramsMissing if something is not."""
+    """Return the paths of all programs. Raises ProgramsMissing."""
     found = {name: shutil.which(name) for name in ("etcd", "patroni", "patronictl")}
     postgres = _postgres()
     if not all(found.values()) or postgres is None or not _patroni_knows_etcd():

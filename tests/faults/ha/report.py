@@ -1,4 +1,4 @@
-"""What a person reads at the end of a trial."""
+"""The report of a trial."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def as_text(outcome: Outcome) -> str:
         "",
         f"  {verdict.acked:>8,}  jobs acknowledged",
         f"  {len(verdict.lost):>8,}  lost",
-        f"  {verdict.unasked:>8,}  there that nobody was told of",
+        f"  {verdict.unasked:>8,}  stored but never acknowledged",
         f"  {len(verdict.healthy_reaped):>8,}  healthy leases reaped",
         f"  {len(verdict.restarted):>8,}  held jobs started twice",
         f"  {len(verdict.after_completion):>8,}  started after their completion",
         f"  {acknowledged:>8,}  commits acknowledged by an old leader after its thaw",
-        f"  {verdict.undelivered:>8,}  claims whose answer was lost: nobody ran them, their leases lapsed",
+        f"  {verdict.undelivered:>8,}  claims whose answer was lost: never run, their leases expired",
     ]
     for problem in (verdict.lost, verdict.healthy_reaped, verdict.restarted, verdict.after_completion):
         lines += [f"    {entry}" for entry in problem[:5]]

@@ -46,7 +46,7 @@ def new_secrets() -> dict[str, str]:
 
 
 def patroni_configuration(directory: Path) -> Path:
-    """Lay down patroni.yml as it is, with what this machine cannot share with a real one beside it.
+    """Write patroni.yml unchanged, and beside it the settings that differ on this machine.
 
     Returns the directory of both, which Patroni reads in the order of their names.
     """
@@ -55,7 +55,7 @@ def patroni_configuration(directory: Path) -> Path:
     (configuration / "1-recipe.yml").write_text((RECIPE / "patroni.yml").read_text(encoding="utf-8"))
     here = {
         "postgresql": {"parameters": {"unix_socket_directories": str(directory)}},
-        "watchdog": {"mode": "off"},  # this machine is not to be reset
+        "watchdog": {"mode": "off"},  # it would reset this machine
     }
     (configuration / "2-here.yml").write_text(json.dumps(here))  # which is YAML as well
     return configuration

@@ -1,4 +1,4 @@
-"""Loses the leader of a Patroni cluster again and again under load, and judges what became of the jobs."""
+"""Loses the leader of a Patroni cluster repeatedly under load, and checks the jobs afterwards."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.system.producer import producing
 from tests.system.stage import QUICK, Stage
 from tests.transport.jobs_table import JobsTable
 
-# A leader that dies is replaced after some 20 s: every lease lapses while nobody can beat.
+# A leader that dies is replaced after some 20 s: every lease expires meanwhile.
 _LEASES = QUICK | {"PULSE_LEASE_TTL": "12s", "PULSE_HEARTBEAT_INTERVAL": "4s"}
 _PAUSE_SECONDS = 0.1
 _ENQUEUE_TIMEOUT = timedelta(minutes=3)
 _PATIENCE_SECONDS = 120.0
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,29 @@ class Outcome:
         return self.verdict.is_good and not acknowledged
 
 
-async def carry_out(seconds: float, seed: int, directory: Path, programs: Programs, tell: Tell) -> Outcome:
+async def carry_out(
+    seconds: float, seed: int, directory: Path, programs: Programs, report: Report
+) -> Outcome:
     """Lose the leader in each of the ways, in an order that the seed draws, until the time is over."""
     cluster = Cluster(directory, programs)
     try:
         leader = await cluster.begin()
-        tell(f"the cluster is up, {leader.name} leads")
+        report(f"the cluster is up, {leader.name} leads")
         await apply_migrations(cluster.dsn)
         (directory / "pulse").mkdir()
         stage = Stage(cluster.dsn, directory / "pulse")
         words = io.StringIO()
         try:
-            return await _lose_leaders(seconds, Random(seed), cluster, stage, tell)
+            return await _lose_leaders(seconds, Random(seed), cluster, stage, report)
         finally:
-            with redirect_stdout(words):  # what the processes said is in their files
+            with redirect_stdout(words):  # the output of the processes is in their logs
                 stage.close()
     finally:
         cluster.end()
 
 
 async def _lose_leaders(
-    seconds: float, chance: Random, cluster: Cluster, stage: Stage, tell: Tell
+    seconds: float, chance: Random, cluster: Cluster, stage: Stage, report: Report
 ) -> Outcome:
     scene = Scene(stage, _LEASES)
     losses = Losses(cluster, scene, stage)
@@ -77,12 +79,12 @@ async def _lose_leaders(
                 await producer.acknowledged(chance.randrange(50, 200))
                 recovery = await losses.kinds[kind](leader)
                 recoveries.append(recovery)
-                tell(f"{kind}: {recovery.successor} stands in for {recovery.machine}, and jobs run again")
+                report(f"{kind}: {recovery.successor} replaces {recovery.machine}, and jobs run again")
                 await scene.watchdog_is_at_work()
                 await producer.acknowledged(50)
         leader = await cluster.is_whole()
     scene.finish()
-    tell("everything is healed; waiting for the last jobs")
+    report("everything is healed; waiting for the last jobs")
     async with cluster.session(leader, DATABASE) as connection:
         verdict = await judge(stage, scene, JobsTable(connection), producer.handles, _PATIENCE_SECONDS)
     return Outcome(recoveries, verdict)

@@ -13,7 +13,7 @@ _FREE: dict[str, None] = {"locked_by": None, "lease_until": None}
 
 
 class MadeUpJob:
-    """A job, to which happens what its methods say."""
+    """A job. Each method appends the changes and events of one step of its life."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class MadeUpJob:
     # ------------------------------------------------------------ its owner
 
     def submit(self, how: str | None = "done", *, to: str | None = None, is_stored: bool = True) -> MadeUpJob:
-        """Send it, store it (as handed over to a worker, if one is named), and hear of it."""
+        """Send it, store it (handed over to a worker, if one is named), and answer."""
         self.send()
         if is_stored:
             self.insert(to)
@@ -96,7 +96,7 @@ class MadeUpJob:
         return self.become(status="RETRYING", attempts=self.now.attempts - 1, ready=True, **_FREE)
 
     def run(self, worker: str, outcome: str = "completed") -> MadeUpJob:
-        """Claim it, confirm it if need be, run it and report, all by one worker."""
+        """Claim it, confirm it if needed, run it and report, all by one worker."""
         self.claim(worker)
         if not self.now.delivered:
             self.beat()
@@ -112,14 +112,14 @@ class MadeUpJob:
         return self.become(ready=True)
 
     def reap(self) -> MadeUpJob:
-        """Have its worker frozen until the lease has expired, and take it away."""
+        """Freeze its worker until the lease has expired, and reap it."""
         self._run.freeze(self.worker)
         self.expire()
         self._run.thaw(self.worker)
         return self
 
     def expire(self) -> MadeUpJob:
-        """Wait until the lease has expired, and take it away."""
+        """Wait until the lease has expired, and reap it."""
         state = self.now
         assert state.lease_until is not None
         self._run.wait_until(state.lease_until + STEP)
@@ -145,7 +145,7 @@ class MadeUpJob:
         return self._answered("delete", op)
 
     def vanish(self) -> MadeUpJob:
-        """Be deleted by nobody."""
+        """Remove the row without a request."""
         return self._change(None)
 
     def become(self, outcome: str | None = None, **columns: Any) -> MadeUpJob:
@@ -164,9 +164,9 @@ class MadeUpJob:
         status = "DEAD_LETTERED" if is_out else "RETRYING"
         return self.become(outcome, status=status, finished_by=by, **_FREE, **columns)
 
-    def _change(self, new: JobState | None, **told: Any) -> MadeUpJob:
+    def _change(self, new: JobState | None, **given: Any) -> MadeUpJob:
         run = self._run
-        facts = {"key": None, "schedule_id": None, "outcome": None} | told | {"old": self.state, "new": new}
+        facts = {"key": None, "schedule_id": None, "outcome": None} | given | {"old": self.state, "new": new}
         run.changes.append(
             JobChange(run.number(), run.number(), run.at, run.at, self.id, self.topic, **facts)
         )

@@ -1,4 +1,4 @@
-"""Lives that chance writes, all of them legal."""
+"""Random lives of jobs, all of them legal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Move = Callable[[], object]
 
 
 class Life:
-    """A job that takes, at each step, one of the ways that are open to it."""
+    """A job that takes, at each step, one of the legal arrows."""
 
     def __init__(self, run: MadeUpRun, key: str, beginning: int) -> None:
         self._job = MadeUpJob(run, key, expect="any", max_attempts=1 + beginning % 3)
@@ -28,7 +28,7 @@ class Life:
             moves[choice % len(moves)]()
 
     def finish(self) -> None:
-        """Bring it to an end, if it has none yet."""
+        """Finish it, if it is not finished."""
         job = self._job
         while job.state is not None and job.now.status in ("PENDING", "RETRYING", "RUNNING"):
             if job.now.status != "RUNNING":
@@ -95,7 +95,7 @@ def live(beginnings: Iterable[int], choices: Iterable[tuple[int, int]]) -> MadeU
     """A run with a job for each beginning, whose steps are chosen one after the other: whose, and which.
 
     And with a bit of everything: a job that is reaped and completed by another, one that had finished
-    before, one that is cancelled, a pause, and a schedule.
+    before, one that is canceled, a pause, and a schedule.
     """
     run = MadeUpRun()
     reaped = MadeUpJob(run, "reaped").submit().claim("worker-1").beat().start()

@@ -1,6 +1,6 @@
-"""Histories and audits written by hand, as a system that keeps its promises would leave them.
+"""Histories and audits written by hand, as a correct system would leave them.
 
-A test tells a life, then breaks something in it, and sees the checker find it.
+A test writes the life of a job, breaks something in it, and expects the checker to find it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
 
 STEP = 10_000
-# Where the clocks stand at the beginning: the history's in nanoseconds, the database's in microseconds.
+# The clocks at the beginning: the history's in nanoseconds, the database's in microseconds.
 _BEGIN = 5_000_000_000
 AHEAD = 1_800_000_000_000_000 - _BEGIN // 1000
 
 
 @dataclass
 class MadeUpRun:
-    """Keeps the time, and collects what is written down. Each thing happens 10 ms after the one before it."""
+    """Keeps the time, and collects events and changes. Each happens 10 ms after the one before it."""
 
     events: list[Event] = field(default_factory=list)
     changes: list[JobChange] = field(default_factory=list)
@@ -56,13 +56,13 @@ class MadeUpRun:
         return event
 
     def send(self, name: str, **facts: Any) -> str:
-        """Write down that an operation was sent. Returns its op."""
+        """Record that an operation was sent. Returns its op."""
         op = f"op-{self.number()}"
         self.write("client", name, op=op, **facts)
         return op
 
     def answer(self, name: str, op: str, how: str | None = "done", **facts: Any) -> None:
-        """Write down what became of it. None: nobody ever hears of it."""
+        """Record its outcome. None: there was no answer."""
         if how is not None:
             self.write("client", ending(name, how), op=op, **facts)
 

@@ -1,4 +1,4 @@
-"""Ways to break a promise in evidence that is good. Each takes the evidence and a number: the place."""
+"""Ways to break a promise in correct evidence. Each takes the evidence and a number: the place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def swap_two_changes(evidence: Evidence, choice: int) -> None:
 
 
 def lose_a_job(evidence: Evidence, choice: int) -> None:
-    """One that was acknowledged: no row, no change, nothing."""
+    """An acknowledged one: no row and no change is left."""
     _forget(
         evidence,
         _pick([event for event in evidence.events if event.what == "submitted"], choice).facts["job_id"],
@@ -112,7 +112,7 @@ def cancel_unasked(evidence: Evidence, choice: int) -> None:
 
 
 def claim_while_paused(evidence: Evidence, choice: int) -> None:
-    """The pause was acknowledged just before a statement that claims, and lifted long after."""
+    """The pause was acknowledged just before a claim began, and resumed long after."""
     claims = [change for change in evidence.audit.jobs if verb_of(change) in CLAIMS]
     claim = _pick(claims, choice)
     pause, lift = evidence.audit.switches[-2:]
@@ -120,24 +120,24 @@ def claim_while_paused(evidence: Evidence, choice: int) -> None:
         pause._replace(at=claim.at - 300),
         lift._replace(at=claim.at + 10**9),
     ]
-    told = [event for event in evidence.events if event.what.startswith("pause")]
-    _keep_events(evidence, lambda event: event not in told)
+    pauses = [event for event in evidence.events if event.what.startswith("pause")]
+    _keep_events(evidence, lambda event: event not in pauses)
     answered = evidence.clock.about(claim.at - 200)
-    moved = [Event(answered - 200_000, *_rest(told[0])), Event(answered, *_rest(told[1]))]
+    moved = [Event(answered - 200_000, *_rest(pauses[0])), Event(answered, *_rest(pauses[1]))]
     evidence.events.extend(moved)
     evidence.events.sort(key=lambda event: event.t)
 
 
 def start_late_while_paused(evidence: Evidence, choice: int) -> None:
-    """The pause was acknowledged longer before a start than the convergence takes, and lifted long after."""
+    """The pause was acknowledged longer before a start than the convergence takes, and resumed long after."""
     start = _pick([event for event in evidence.events if event.what == "started"], choice)
     answered = start.t - int(2 * CONVERGENCE_SECONDS * 1e9)
     at = evidence.clock.latest(answered)
     pause, lift = evidence.audit.switches[-2:]
     evidence.audit.switches[-2:] = [pause._replace(at=at - 100), lift._replace(at=at + 10**9)]
-    told = [event for event in evidence.events if event.what.startswith("pause")]
-    _keep_events(evidence, lambda event: event not in told and event.what not in ("fault", "healed"))
-    moved = [Event(answered - 300_000, *_rest(told[0])), Event(answered, *_rest(told[1]))]
+    pauses = [event for event in evidence.events if event.what.startswith("pause")]
+    _keep_events(evidence, lambda event: event not in pauses and event.what not in ("fault", "healed"))
+    moved = [Event(answered - 300_000, *_rest(pauses[0])), Event(answered, *_rest(pauses[1]))]
     evidence.events.extend(moved)
     evidence.events.sort(key=lambda event: event.t)
 
@@ -147,7 +147,7 @@ def reap_from_the_healthy(evidence: Evidence, choice: int) -> None:
 
 
 def run_again_what_had_finished(evidence: Evidence, choice: int) -> None:
-    """Its worker was well all the time. Only all servers were away, for a second."""
+    """Its worker had no fault. Only all servers were away, for a second."""
     _keep_events(evidence, lambda event: event.what not in ("fault", "healed"))
     facts = {"kind": AWAY, "target": ALL_SERVERS}
     evidence.events.insert(0, Event(evidence.events[0].t, "nemesis", "fault", facts))

@@ -14,7 +14,7 @@ SECOND = 1_000_000
 
 
 class MadeUpSchedule:
-    """A schedule that fires every so many seconds, each of whose jobs is run at once."""
+    """A schedule with an interval in seconds; each of its jobs runs at once."""
 
     def __init__(self, run: MadeUpRun, seconds: int = 1, catch_up: str = "one") -> None:
         self.id = str(UUID(int=run.number()))
@@ -34,7 +34,7 @@ class MadeUpSchedule:
         return job.run("worker-1")
 
     def following(self, late: int = STEP) -> int:
-        """The occurrence after the cursor's, if that is fired so late."""
+        """Return the occurrence after the cursor's, if that is fired this late."""
         assert self.cursor is not None
         missed = 0 if self._catch_up == "all" else max(0, late // self._interval)
         return self.cursor + (missed + 1) * self._interval

@@ -1,10 +1,10 @@
 """I3: attempts are counted as they were made, stay within their limit, and none counts without a start.
 
 A worker confirms an attempt with the server right before its handler starts. If the worker is killed, frozen
-or cut off in that moment, the server has to count what may have been started. That is the only excuse: the
-attempt was confirmed, its worker was struck within a moment of it, and no more attempts are excused by one
-stroke than the worker runs handlers at once. While the row is locked or the database away the worker cannot
-release the job either, so the moment lasts until after that.
+or cut off at that moment, the server has to count what may have been started. That is the only excuse: the
+attempt was confirmed, its worker had a fault right after it, and one fault excuses no more attempts than the
+worker runs handlers at once. While the row is locked or the database is away the worker cannot release the
+job either, so the moment lasts until after that.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.faults.evidence import Evidence
 from tests.faults.violations import Violation
 
 WITHIN_LIMIT = "attempts stay within max_attempts"
-COUNTED = "an attempt is counted when it is claimed, and given back when it never was made"
+COUNTED = "an attempt is counted when it is claimed, and returned when it never was made"
 LIMIT_STAYS = "max_attempts is raised by a redrive alone"
-DIES_AT_THE_LIMIT = "a job is dead-lettered when it is discarded or out of attempts, and then always"
+DIES_AT_THE_LIMIT = "a job is dead-lettered if, and only if, it is discarded or out of attempts"
 COUNTS_IF_STARTED = "an attempt counts only if its handler was started"
 DIES_STARTED = "a job whose handler never started is not dead-lettered"
 
@@ -43,7 +43,7 @@ def check_attempts(evidence: Evidence) -> Iterator[Violation]:
 
 
 def count_excused(evidence: Evidence) -> int:
-    """How many attempts counted without a start: their workers were struck right after the confirmation."""
+    """Count the attempts without a start whose workers had a fault right after the confirmation."""
     return len(_excused(evidence, list(_unstarted(evidence))))
 
 
@@ -63,7 +63,7 @@ def _check_count(verb: str, change: JobChange) -> Iterator[Violation]:
             what = f"A {verb} took max_attempts from {old.max_attempts} to {new.max_attempts}."
             yield _violation(LIMIT_STAYS, what, change)
     elif verb == REDRIVE and new.attempts >= new.max_attempts:
-        what = f"A redrive left the job at {new.attempts} of {new.max_attempts}, with no attempt to make."
+        what = f"A redrive left the job at {new.attempts} of {new.max_attempts}, with no attempt left."
         yield _violation(WITHIN_LIMIT, what, change)
 
 
@@ -120,9 +120,9 @@ def _was_started(evidence: Evidence, job_id: str, claim: JobState, claimed_at: i
 
 
 def _excused(evidence: Evidence, unstarted: list[_Unstarted]) -> set[int]:
-    """The seqs of those whose worker was struck in the moment of their confirmation.
+    """The seqs of those whose worker had a fault right after their confirmation.
 
-    Of each stroke no more than the worker starts at once, in the order of the confirmations.
+    For each fault no more than the worker starts at once, in the order of the confirmations.
     """
     excused: set[int] = set()
     strokes: Counter[Span] = Counter()
@@ -145,7 +145,7 @@ def _excused(evidence: Evidence, unstarted: list[_Unstarted]) -> set[int]:
 def _check_start(evidence: Evidence, change: JobChange) -> Iterator[Violation]:
     assert change.old is not None
     assert change.new is not None
-    what = f"Attempt {change.old.attempts} counted, which {change.old.locked_by} had not started."
+    what = f"Attempt {change.old.attempts} counted, but {change.old.locked_by} had not started it."
     is_dead = change.new.status == "DEAD_LETTERED" and not evidence.executions.get(change.job_id)
     yield _violation(DIES_STARTED if is_dead else COUNTS_IF_STARTED, what, change)
 

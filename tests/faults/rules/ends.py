@@ -1,4 +1,4 @@
-"""I1, the second half: every job ends, in the state that it should end in, and its row stays where it is."""
+"""I1, the second half: every job ends in its expected state, and its row stays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.faults.history import EXPECTATIONS
 from tests.faults.violations import Violation
 
 JOBS_END = "a job ends in a terminal state"
-ENDS_AS_EXPECTED = "a job ends as its handler says"
-ROWS_STAY = "a row stays, unless somebody deletes it"
+ENDS_AS_EXPECTED = "a job ends as its handler decides"
+ROWS_STAY = "a row stays unless a client deletes it"
 TABLE_IS_AUDITED = "a row is as its last change left it"
 DONE_IS_DONE = "an acknowledged request was carried out"
 
@@ -27,9 +27,7 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
         status = statuses.get(job_id)
         if status is None:
             if last.new is not None:
-                what = (
-                    f"Job {job_id} is gone. It was {last.new.status}, and nothing says that it was deleted."
-                )
+                what = f"Job {job_id} is gone. It was {last.new.status}, and no delete is recorded."
                 yield _violation(ROWS_STAY, what, last)
         elif last.new is None or last.new.status != status:
             what = f"Job {job_id} is {status}, but its last change left it {last.new and last.new.status}."
@@ -39,7 +37,7 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
         else:
             yield from _check_expectation(evidence, job_id, life)
     for job_id in sorted(statuses.keys() - evidence.lives.keys()):
-        what = f"Job {job_id} is there, and nothing says how it came to be."
+        what = f"Job {job_id} exists, and no insert is recorded."
         yield Violation("I1", TABLE_IS_AUDITED, what, job_id)
     yield from _check_requests(evidence)
 
@@ -47,11 +45,11 @@ def check_ends(evidence: Evidence) -> Iterator[Violation]:
 def _check_deletes(evidence: Evidence, life: list[Step]) -> Iterator[Violation]:
     for verb, change in life:
         if verb == DELETE and not evidence.is_asked_for("delete", change):
-            yield _violation(ROWS_STAY, f"Job {change.job_id} was deleted, and nobody asked for it.", change)
+            yield _violation(ROWS_STAY, f"Job {change.job_id} was deleted without a request.", change)
 
 
 def _check_expectation(evidence: Evidence, job_id: str, life: list[Step]) -> Iterator[Violation]:
-    """Out of attempts every job is dead-lettered; and what is called off is judged where it is called off."""
+    """Out of attempts every job is dead-lettered. A canceled job is judged by another rule."""
     last = next(step.change for step in reversed(life) if step.change.new and _ends(step.change))
     assert last.new is not None
     for expect in {submit.facts["expect"] for submit in evidence.submits_of[job_id]}:
@@ -65,7 +63,7 @@ def _check_expectation(evidence: Evidence, job_id: str, life: list[Step]) -> Ite
 
 
 def _ends(change: JobChange) -> bool:
-    """Whether the change is the one that made the job what it is."""
+    """Whether the change gave the job its final status."""
     return change.new is not None and (change.old is None or change.old.status != change.new.status)
 
 
@@ -74,7 +72,7 @@ def _check_requests(evidence: Evidence) -> Iterator[Violation]:
         for request in evidence.requests[name]:
             job_id = request.facts["job_id"]
             if request.how == "done" and not any(s.verb == verb for s in evidence.lives.get(job_id, ())):
-                what = f"The {name} of job {job_id} was acknowledged, and the job never was changed so."
+                what = f"The {name} of job {job_id} was acknowledged, but never carried out."
                 yield Violation("I1", DONE_IS_DONE, what, job_id)
 
 

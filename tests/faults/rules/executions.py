@@ -1,4 +1,4 @@
-"""I4 and I5: what is COMPLETED was run, and nothing is run any more once it is."""
+"""I4 and I5: a COMPLETED job has run, and does not run again."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def check_completed_ran(evidence: Evidence) -> Iterator[Violation]:
                 if evidence.clock.earliest(execution.t) <= change.at
             ]
             if not before:
-                rule, what = RAN_AT_ALL, "The job was completed, and no handler had been started for it."
+                rule, what = RAN_AT_ALL, "The job was completed, but no handler had been started for it."
             elif not any(
                 _returned_before(evidence, execution, change.at) for execution in _of_holder(before, change)
             ):
-                rule, what = RAN_TO_ITS_END, "The job was completed, and its handler had not come to its end."
+                rule, what = RAN_TO_ITS_END, "The job was completed, but its handler had not returned."
             else:
                 continue
             yield Violation("I4", rule, what, job_id, at=change.at, seq=change.seq)
 
 
 def _of_holder(executions: list[Execution], change: JobChange) -> list[Execution]:
-    """Those of the claim that was completed; a zombie's do not count. All, if that one was never started."""
+    """The executions of the completed claim, not those of a zombie. All, if the claim was never started."""
     assert change.old is not None
     holder = (change.old.locked_by, change.old.attempts)
     return [each for each in executions if (each.worker, each.attempt) == holder] or executions
@@ -62,11 +62,11 @@ def check_none_started_after_completion(evidence: Evidence) -> Iterator[Violatio
 
 
 def _completed_before(evidence: Evidence, life: list[Step], execution: Execution) -> int | None:
-    """When the job had been completed, if it certainly was when the handler started."""
+    """Return when the job was completed, if it certainly was before the handler started."""
     completed_at = None
     for verb, change in life:
         if verb == COMPLETE and change.at < evidence.clock.earliest(execution.t):
             completed_at = change.at
         elif verb == DELETE and change.at <= evidence.clock.latest(execution.t):
-            completed_at = None  # what comes after is another life
+            completed_at = None  # it was retried
     return completed_at

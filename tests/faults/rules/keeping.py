@@ -1,7 +1,7 @@
-"""I9 and I10: a healthy worker keeps what it beats, and what it finished does not run again.
+"""I9 and I10: a healthy worker keeps a job that it heartbeats, and a job that it finished does not run again.
 
-A worker is healthy unless the nemesis struck its process, its connections, its server or the connections of
-that server to the database. What befalls the database befalls all servers alike, and excuses none of them.
+A worker is healthy unless its process, its connections, its server or the connections of that server to the
+database had a fault. Faults of the database affect all servers alike, and excuse none of them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tests.faults.evidence import Evidence, Execution
 from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
-HEALTHY_KEEPS = "a healthy worker keeps a job that it beats"
-FINISHED_STAYS = "what a healthy worker finished does not run again"
+HEALTHY_KEEPS = "a healthy worker keeps a job that it heartbeats"
+FINISHED_STAYS = "a job that a healthy worker finished does not run again"
 
 
 def check_healthy_keep(evidence: Evidence) -> Iterator[Violation]:
-    """I9. The last sign of the worker is a beat, or the start of its handler."""
+    """I9. The last sign of the worker is a heartbeat, or the start of its handler."""
     for life in evidence.lives.values():
         claimed_at = last_beat = 0
         for verb, change in life:
@@ -33,7 +33,7 @@ def check_healthy_keep(evidence: Evidence) -> Iterator[Violation]:
                 if sign and not _struck(evidence, change, sign):
                     assert change.old is not None
                     what = f"{change.old.locked_by} lost the job {(change.at - sign) / 1e6:.3f} s after its "
-                    what += "last sign, and nothing had befallen it, its connections or its server."
+                    what += "last sign, without a fault of it, its connections or its server."
                     yield _violation("I9", HEALTHY_KEEPS, what, change)
 
 
@@ -44,8 +44,8 @@ def _struck(evidence: Evidence, reap: JobChange, sign: int) -> list[Span]:
 
 
 def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:
-    """I10. The claim stood when the handler had done its work, and a reap took it from a worker that was well
-    and connected as soon as there was a server. That all servers were away is no excuse."""
+    """I10. The claim was valid when the handler ended, and a reap took it from a worker without a fault that
+    was connected as soon as there was a server. That all servers were away is no excuse."""
     for job_id, life in evidence.lives.items():
         claimed_at = 0
         for verb, change in life:
@@ -55,7 +55,7 @@ def check_finished_stay(evidence: Evidence) -> Iterator[Violation]:
                 done = [run for run in _runs(evidence, change, claimed_at) if _is_done(evidence, run, change)]
                 again = _started_after(evidence, job_id, change)
                 if done and again is not None and not _lost(evidence, done[0], change):
-                    what = f"{done[0].worker} had finished the job, and {again.worker} started it again."
+                    what = f"{done[0].worker} had finished the job, but {again.worker} started it again."
                     yield _violation("I10", FINISHED_STAYS, what, change)
 
 
@@ -71,7 +71,7 @@ def _started_after(evidence: Evidence, job_id: str, reap: JobChange) -> Executio
 
 
 def _lost(evidence: Evidence, run: Execution, reap: JobChange) -> list[Span]:
-    """What kept the worker from reporting, other than the absence of all servers."""
+    """The faults that kept the worker from reporting, except an absence of all servers."""
     assert run.ended is not None
     struck, begin, end = evidence.disturbances, run.ended, evidence.clock.about(reap.at)
     excuses = [*struck.of_process(run.worker, begin, end), *struck.of_link(run.worker, begin, end)]

@@ -1,4 +1,4 @@
-"""I2: at most one valid lease at a time, and only its holder is listened to."""
+"""I2: at most one valid lease at a time, and reports are accepted from its holder only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.faults.evidence import Evidence, Execution, Step
 from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
 
-ONE_LEASE = "a lease begins after the one before it is over"
+ONE_LEASE = "a lease begins after the end of the one before it"
 SAME_HOLDER = "a lease stays with its holder and its attempt"
-NOT_BEFORE_IT_LAPSED = "a lease is reaped after it lapsed"
-REPORT_OF_HOLDER = "a report is taken from the holder alone"
-HOLDER_STARTED = "a report is taken for an attempt that its worker started"
-HOLDER_FAILED = "a failure is taken for an attempt whose handler had failed"
+NOT_BEFORE_IT_EXPIRED = "a lease is reaped after it expired"
+REPORT_OF_HOLDER = "a report is accepted from the holder only"
+HOLDER_STARTED = "a report is accepted for an attempt that its worker started"
+HOLDER_FAILED = "a failure is accepted for an attempt whose handler failed"
 STARTED_UNDER_LEASE = "a handler starts with a claim of its own"
 STARTED_ONCE = "a claim starts one handler"
 
-# The holder gives it up, or it is taken away for good. A reap does neither: it has to wait for the end.
+# The holder ends it, or a cancel does. A reap does neither: it has to wait for the expiry.
 _ENDS = frozenset({COMPLETE, FAIL, RELEASE, CANCEL})
 
 
@@ -32,12 +32,12 @@ def check_leases(evidence: Evidence) -> Iterator[Violation]:
                 yield from _check_report(evidence, verb, change, executions)
         yield from _check_starts(evidence, job_id, life, executions)
     for job_id in evidence.executions.keys() - evidence.lives.keys():
-        what = f"A handler was started for job {job_id}, which never was in the table."
+        what = f"A handler was started for job {job_id}, which was never in the table."
         yield Violation("I2", STARTED_UNDER_LEASE, what, job_id)
 
 
 def _check_intervals(life: list[Step]) -> Iterator[Violation]:
-    """A lease is valid from its claim until its holder ends it, a cancel ends it, or it lapses."""
+    """A lease is valid from its claim until its holder or a cancel ends it, or it expires."""
     valid_until, holder = 0, ""
     for verb, change in life:
         old, new = change.old, change.new
@@ -56,7 +56,7 @@ def _check_intervals(life: list[Step]) -> Iterator[Violation]:
             assert old is not None
             if old.lease_until is not None and change.statement_at <= old.lease_until:
                 what = f"{holder} was reaped {(old.lease_until - change.statement_at) / 1e6:.3f} s too early."
-                yield _violation(NOT_BEFORE_IT_LAPSED, what, change)
+                yield _violation(NOT_BEFORE_IT_EXPIRED, what, change)
         elif verb in _ENDS:
             valid_until = 0
         if new is not None and new.lease_until is not None:
@@ -79,10 +79,10 @@ def _check_report(
         and evidence.clock.earliest(execution.t) <= change.at
     ]
     if not started:
-        what = f"A report was taken for attempt {attempt} of {worker}, which had not started it."
+        what = f"A report was accepted for attempt {attempt} of {worker}, which had not started it."
         yield _violation(HOLDER_STARTED, what, change)
     elif verb == FAIL and not any(_failed_before(evidence, execution, change.at) for execution in started):
-        what = f"A failure was taken for attempt {attempt} of {worker}, whose handler had not failed."
+        what = f"A failure was accepted for attempt {attempt} of {worker}, whose handler had not failed."
         yield _violation(HOLDER_FAILED, what, change)
 
 
@@ -114,8 +114,8 @@ def _check_starts(
 def _check_repeats(
     evidence: Evidence, job_id: str, life: list[Step], executions: list[Execution]
 ) -> Iterator[Violation]:
-    """An attempt that was given back may be claimed again under its number, by the same worker too. What is
-    started after the completion is another rule's."""
+    """An attempt that was returned may be claimed again under its number, also by the same worker. A start
+    after the completion is judged by another rule."""
     claims = Counter(
         (change.new.locked_by, change.new.attempts)
         for verb, change in life
@@ -136,7 +136,7 @@ def _check_repeats(
 
 
 def _name(change: JobChange) -> str:
-    return "nobody" if change.new is None else f"{change.new.locked_by}, attempt {change.new.attempts},"
+    return "no worker" if change.new is None else f"{change.new.locked_by}, attempt {change.new.attempts},"
 
 
 def _violation(rule: str, what: str, change: JobChange) -> Violation:

@@ -1,8 +1,8 @@
 """I6: each occurrence of a schedule makes exactly one job.
 
-What the cursor passes must have been fired, except what the schedule's own catch-up rule lets it miss. The
-server plans a step by a time between the occurrence and the start of its statement: a cursor is accused only
-if no such time explains where it went.
+Every occurrence that the cursor passes must have been fired, except those that the schedule's catch-up rule
+allows it to miss. The server plans a step by a time between the occurrence and the start of its statement: a
+cursor violates the rule only if no such time explains its position.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_WHILE_PAUSED = "a paused schedule does not fire"
 NONE_SKIPPED = "the cursor goes to the occurrence that follows"
 UNBROKEN = "each change of a schedule begins where the one before it ended"
 OF_AN_OCCURRENCE = "a schedule's job belongs to an occurrence, or was fired by hand"
-SOMEBODY_DELETED = "a schedule stays, unless somebody deletes it or it is over"
+DELETED_BY_REQUEST = "a schedule stays unless a client deletes it or it has ended"
 GOES_ON = "a schedule goes on firing"
 
 # A healthy scheduler looks once a second.
@@ -56,14 +56,14 @@ def check_occurrences(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _check_step(evidence: Evidence, step: ScheduleChange) -> Iterator[Violation]:
-    """A cursor moved, or a schedule was removed, and nobody had edited it."""
+    """A cursor moved, or a schedule was removed, without an edit."""
     assert step.old_cursor is not None
     job_id = fire_id(step.schedule_id, _moment(step.old_cursor))
     inserts = [verb for verb, change in evidence.lives.get(job_id, ()) if verb in (INSERT, HAND_OVER)]
     if step.cursor is None:
         if not inserts and not _was_deleted(evidence, step.schedule_id):
-            what = f"It is gone, with its cursor at {_say(step.old_cursor)}, and nobody deleted it."
-            yield _violation(SOMEBODY_DELETED, what, step)
+            what = f"It is gone, with its cursor at {_say(step.old_cursor)}, and no delete was requested."
+            yield _violation(DELETED_BY_REQUEST, what, step)
         return
     if step.cursor == step.old_cursor:
         return
@@ -73,7 +73,7 @@ def _check_step(evidence: Evidence, step: ScheduleChange) -> Iterator[Violation]
         what = f"The occurrence of {_say(step.old_cursor)} was fired at {_say(step.at)}."
         yield _violation(NOT_EARLY, what, step)
     if not inserts and not _may_pass_over(step):
-        what = f"The cursor left {_say(step.old_cursor)}, and there is no job for that."
+        what = f"The cursor left {_say(step.old_cursor)}, and there is no job for it."
         yield _violation(FIRED, what, step)
     if not _follows(step):
         what = (
@@ -89,7 +89,7 @@ def _may_pass_over(step: ScheduleChange) -> bool:
 
 
 def _follows(step: ScheduleChange) -> bool:
-    """Whether the cursor went where the catch-up rule sends it, for a time that the server may have seen."""
+    """Whether the catch-up rule allows the new cursor, for a time that the server may have read."""
     assert step.old_cursor is not None
     assert step.cursor is not None
     timetable, left, reached = _timetable(step), _moment(step.old_cursor), _moment(step.cursor)
@@ -97,7 +97,7 @@ def _follows(step: ScheduleChange) -> bool:
     following = next_run(timetable, left, left)
     if following is None or reached == following:
         return reached == following
-    # Past others: only past those that were missed by then, and only to one of the timetable.
+    # Past others: only past those that were missed by then, and only to one in the timetable.
     last = next_run(timetable, left, began)
     if last is None or not following < reached <= last:
         return False
@@ -121,7 +121,7 @@ def _check_jobs(evidence: Evidence, fired: dict[str, int]) -> Iterator[Violation
             what = f"Job {job_id} was made {len(inserts)} times."
             yield Violation("I6", FIRED_ONCE, what, job_id, schedule_id, at=first.at, seq=inserts[1].seq)
         if job_id not in by_hand and fired.get(job_id) != first.txid:
-            what = f"Job {job_id} was made, and no step of the schedule's cursor made it."
+            what = f"Job {job_id} was made, but by no step of the schedule's cursor."
             yield Violation("I6", OF_AN_OCCURRENCE, what, job_id, schedule_id, at=first.at, seq=first.seq)
 
 
@@ -131,7 +131,7 @@ def _check_progress(evidence: Evidence, last: ScheduleChange) -> Iterator[Violat
         return
     late = evidence.clock.earliest(settled[-1]) - last.cursor
     if late > _STUCK_AFTER:
-        what = f"When all was well again it had not fired for {late / 1e6:.0f} s, since {_say(last.cursor)}."
+        what = f"After the healing it had not fired for {late / 1e6:.0f} s, since {_say(last.cursor)}."
         yield _violation(GOES_ON, what, last)
 
 

@@ -1,10 +1,10 @@
 """I8: nothing is claimed while dispatch is paused, and no handler starts later than the convergence.
 
-A claim whose statement began before the pause was committed may still take its batch. So a claim is accused
-only if its statement began after the pause was acknowledged, and was done before the one that lifted it.
+A claim whose statement began before the pause was committed may still take its batch. So a claim is a
+violation only if its statement began after the pause was acknowledged, and ended before the resume began.
 
-A start is accused if it comes more than CONVERGENCE_SECONDS after the acknowledgement. A worker whose process
-is frozen has no time: what it stood still is added.
+A start is a violation if it comes more than CONVERGENCE_SECONDS after the acknowledgment. The time during
+which the worker's process was frozen is added.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NOTHING_WHILE_PAUSED = "nothing is claimed while dispatch is paused"
 NO_START_WHILE_PAUSED = "no handler starts later than the convergence after an acknowledged pause"
 PAUSE_IS_KEPT = "an acknowledged pause is stored"
 
-# What docs/reliability.md states: by then no worker starts what it holds of a paused topic.
+# As in docs/reliability.md: by then no worker starts jobs of a paused topic.
 CONVERGENCE_SECONDS = 2.0
 
 _FOR_EVER = 1 << 62
 
 
 class Pause(NamedTuple):
-    """A span in which the switch was certainly seen as off by every statement that began in it."""
+    """A span in which every statement that began in it certainly read the pause."""
 
     begin: int
     end: int
@@ -50,7 +50,7 @@ def check_pauses(evidence: Evidence) -> Iterator[Violation]:
                 continue
             pause = _span(evidence, request, turns[topic])
             if pause is None:
-                what = f"The pause of {topic or 'everything'} was acknowledged, and the switch never turned."
+                what = f"The pause of {topic or 'everything'} was acknowledged, but never stored."
                 yield Violation("I8", PAUSE_IS_KEPT, what, switch=topic)
             elif pause.begin < pause.end:
                 begun.append(pause)
@@ -60,10 +60,10 @@ def check_pauses(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _span(evidence: Evidence, request: Request, turns: list[SwitchChange]) -> Pause | None:
-    """From the answer to the request, by when it was committed, until the switch is turned on again.
+    """From the answer to the request, when the pause was committed, until the resume.
 
-    If several turns may be the one that the request made, the first of them was committed in any case: the
-    turns of one switch wait for each other.
+    If several changes may be the one of this request, the first of them was committed in any case: changes of
+    one pause wait for each other.
     """
     assert request.ended is not None
     sent, answered = evidence.clock.earliest(request.sent), evidence.clock.latest(request.ended)
@@ -111,6 +111,6 @@ def _check_starts(evidence: Evidence, pauses: dict[str, list[Pause]]) -> Iterato
 
 
 def _covering(pauses: list[Pause], moment: int) -> Pause | None:
-    """The pause that had begun last at the moment."""
+    """The last pause that had begun at the moment."""
     place = bisect_right(pauses, (moment - 1, _FOR_EVER))
     return pauses[place - 1] if place else None

@@ -1,7 +1,6 @@
-"""I1: a job whose lease expired goes on within a bounded time, whatever callers send.
+"""I1: an expired lease is reaped within a bounded time, whatever callers send.
 
-Judged where nothing is in the way: a server and its connections were well all the time, and nothing befell
-the database or its rows.
+Judged only where a server, its connections, the database and its rows had no fault all the time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tests.faults.violations import Violation
 
 REAPED_IN_TIME = "an expired lease is reaped in time"
 
-# A watchdog that has seen an outage waits a lease; on a busy machine it may come late.
+# After an outage a watchdog waits one lease; on a busy machine it may be late.
 _LEASES, _SLACK = 2, 5 * 10**6
 
 
@@ -30,6 +29,6 @@ def check_reaps(evidence: Evidence) -> Iterator[Violation]:
             begin, end = evidence.clock.about(old.lease_until), evidence.clock.about(change.statement_at)
             if late > bound and evidence.disturbances.is_calm(begin - (end - begin), end):
                 what = (
-                    f"The lease expired {late / 1e6:.3f} s before it was reaped, and nothing was in the way."
+                    f"The lease expired {late / 1e6:.3f} s before it was reaped, without a fault in between."
                 )
                 yield Violation("I1", REAPED_IN_TIME, what, job_id, at=change.at, seq=change.seq)

@@ -1,4 +1,4 @@
-"""I1, the first half: what was acknowledged is there, once, and nothing is there that nobody asked for."""
+"""I1, the first half: an acknowledged submit is stored once, and every stored job was submitted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.faults.evidence import Evidence, Request
 from tests.faults.violations import Violation
 
 ACKNOWLEDGED_IS_STORED = "an acknowledged submit is stored"
-STORED_ONCE = "a submit is stored once at the most"
+STORED_ONCE = "a submit is stored at most once"
 ONE_ANSWER = "a key is answered with one job"
 REFUSED_IS_NOT_STORED = "a refused submit is not stored"
-SOMEBODY_ASKED = "a job was submitted by somebody, or scheduled"
+WAS_SUBMITTED = "a job was submitted or scheduled"
 
 
 def check_submits(evidence: Evidence) -> Iterator[Violation]:
@@ -32,10 +32,10 @@ def check_submits(evidence: Evidence) -> Iterator[Violation]:
 def _check_key(
     evidence: Evidence, topic: str, key: str, requests: list[Request], stored: list[str]
 ) -> Iterator[Violation]:
-    """All submits of one key. Errored ones are maybes: they may have stored the job, once."""
+    """Check all submits of one key. Those that ended with an error may have stored the job, once."""
     answers = [request.answer["job_id"] for request in requests if request.how == "done"]
     for job_id in sorted({answer for answer in answers if answer not in evidence.lives}):
-        what = f"{topic} {key!r} was acknowledged as job {job_id}, which never was in the table."
+        what = f"{topic} {key!r} was acknowledged as job {job_id}, which was never in the table."
         yield Violation("I1", ACKNOWLEDGED_IS_STORED, what, job_id)
     # A key is free again once its job was deleted.
     verbs = [step.verb for job_id in stored for step in evidence.lives[job_id]]
@@ -47,7 +47,7 @@ def _check_key(
         what = f"{topic} {key!r} was acknowledged as different jobs: {', '.join(sorted(set(answers)))}."
         yield Violation("I1", ONE_ANSWER, what, max(answers))
     if stored and all(request.how == "refused" for request in requests):
-        what = f"{topic} {key!r} was refused, and yet job {stored[0]} was stored."
+        what = f"{topic} {key!r} was refused, but job {stored[0]} was stored."
         yield Violation("I1", REFUSED_IS_NOT_STORED, what, stored[0])
 
 
@@ -55,5 +55,5 @@ def _check_origins(evidence: Evidence) -> Iterator[Violation]:
     for job_id, life in evidence.lives.items():
         first = life[0].change
         if not first.schedule_id and not evidence.submits_of[job_id]:
-            what = f"Job {job_id} ({first.topic}, key {first.key!r}) is there, and nobody submitted it."
-            yield Violation("I1", SOMEBODY_ASKED, what, job_id, at=first.at, seq=first.seq)
+            what = f"Job {job_id} ({first.topic}, key {first.key!r}) exists, but was never submitted."
+            yield Violation("I1", WAS_SUBMITTED, what, job_id, at=first.at, seq=first.seq)

@@ -1,4 +1,4 @@
-"""A caller who does everything right, beside those who do not."""
+"""A well-formed caller beside the bad ones."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from tests.faults.fuzzing.sending import PATIENCE_SECONDS
 from tests.transport.authorised import CallerWith
 from tests.transport.streaming_worker import StreamingWorker
 
-# How long it waits for its job before it takes dispatch for paused.
+# How long it waits for its job before it assumes that dispatch is paused.
 _PAUSED_SECONDS = 2
 
 
-class Neighbour:
-    """Everything it asks for it must get. Each method returns what was wrong, and that is nothing."""
+class Neighbor:
+    """Every call must succeed. Each method returns the complaints, normally none."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...] = ()) -> None:
         self._stub: Any = CallerWith(channel, metadata) if metadata else PulseServiceStub(channel)
         self._next = cycle((self._submit, self._look_up, self._ask_for_status, self._preview))
-        self._name = f"well-formed-{uuid4()}"  # nobody else has it
+        self._name = f"well-formed-{uuid4()}"  # unique
         self._job_id = ""
         self.calls = 0
 
@@ -36,7 +36,7 @@ class Neighbour:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await next(self._next)()
         except (grpc.aio.AioRpcError, TimeoutError) as error:
-            return [f"a well-formed caller was not served: {_told(error)}"]
+            return [f"a well-formed caller was not served: {_described(error)}"]
 
     async def run_a_job(self) -> list[str]:
         """Have a job run from its submit to its report. Bad callers may pause dispatch and cancel jobs, as
@@ -47,10 +47,10 @@ class Neighbour:
                     await self._stub.ResumeDispatch(pb.ResumeDispatchRequest())
                 return []
         except (grpc.aio.AioRpcError, TimeoutError, AssertionError) as error:
-            return [f"no job of a well-formed caller was run: {_told(error)}"]
+            return [f"no job of a well-formed caller was run: {_described(error)}"]
 
     async def _ran(self, topic: str) -> bool:
-        """Whether the only job of a topic was run; nobody else has heard of it."""
+        """Return whether the only job of its own topic was run."""
         job_id = (await self._stub.SubmitJob(pb.SubmitJobRequest(topic=topic))).job_id
         async with StreamingWorker(self._stub, topic, topics=[topic], capacity=1) as worker:
             try:
@@ -75,7 +75,7 @@ class Neighbour:
             job = (await self._stub.GetJob(pb.GetJobRequest(job_id=self._job_id))).job
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
-                return []  # somebody has cancelled and deleted it, which is everybody's right
+                return []  # another caller has canceled and deleted it, as any caller may
             raise
         is_it = (job.job_id, job.topic, job.payload) == (self._job_id, self._name, b"{}")
         return [] if is_it else [f"its job came back as {job}"]
@@ -89,7 +89,7 @@ class Neighbour:
         return [] if len(answer.fires) == 3 else [f"its preview has {len(answer.fires)} fires"]
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return f"{type(error).__name__} {error}"
