@@ -1,7 +1,7 @@
 """One Postgres per test run, and a database for each test while it runs.
 
-The run's first process owns the server; the workers of pytest-xdist are told its address. With TEST_DB_URL
-set (a superuser's URL), that server is used instead.
+The run's first process owns the server, and passes its address to the workers of pytest-xdist. With
+TEST_DB_URL set (a superuser's URL), that server is used instead.
 """
 
 import gc
@@ -17,11 +17,11 @@ from tests.lent_databases import LentDatabases
 from tests.postgres_cluster import Databases, ThrowawayCluster
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts the tests in its background has them ignore Ctrl-C, and every process that they
-    # start as well: a worker that is told to stop with SIGINT would never hear of it.
+    # A shell that starts the tests in its background makes them ignore SIGINT, and every process that they
+    # start as well: a worker that is stopped with SIGINT would not notice.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes is a fact about the machine.
+# How long an example takes depends on the machine.
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pulse")
 
@@ -40,19 +40,19 @@ def _cluster_dsn(config: pytest.Config) -> str:
 
 
 def pytest_collection() -> None:
-    """Let the collector rest while thousands of tests are read: it would look at them again and again."""
+    """Disable the collector while thousands of tests are imported: it would scan them again and again."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Take them out of its sight, and what little garbage they left with them."""
+    """Exclude them from later collections."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist, which must not start a server of its own."""
+    """Pass the address to a worker of pytest-xdist, which must not start a server of its own."""
     node.workerinput["cluster_dsn"] = _cluster_dsn(node.config)
 
 
@@ -95,13 +95,13 @@ def lent_databases(databases: Databases, template_database: str) -> Iterator[Len
 
 @pytest.fixture
 def database_dsn(lent_databases: LentDatabases) -> Iterator[str]:
-    """The address of a database that nobody else has meanwhile, with the schema in place and no job."""
+    """The address of a database for this test alone, with the schema in place and no job."""
     with lent_databases.lend() as dsn:
         yield dsn
 
 
 @pytest.fixture
 def empty_database_dsn(databases: Databases) -> Iterator[str]:
-    """The address of a database of one's own, without any schema."""
+    """The address of a database for this test alone, without any schema."""
     with databases.temporary() as dsn:
         yield dsn

@@ -1,4 +1,4 @@
-"""Waiting for what no signal tells of."""
+"""Polls for a condition that has no signal."""
 
 import asyncio
 import inspect
@@ -11,9 +11,11 @@ _POLL_SECONDS = 0.01
 
 
 async def eventually(
-    condition: Callable[[], Any], what: str = "this came true", patience_seconds: float = PATIENCE_SECONDS
+    condition: Callable[[], Any],
+    what: str = "the condition holds",
+    patience_seconds: float = PATIENCE_SECONDS,
 ) -> Any:
-    """Return what the condition answers as soon as that is true; fail with `what` if it never is."""
+    """Return the value of the condition once it is true; fail with `what` if it never is."""
     deadline = time.monotonic() + patience_seconds
     while True:
         answer = condition()

@@ -1,4 +1,4 @@
-"""What code leaves behind that only the collector can free: rings of objects that keep each other."""
+"""Finds cyclic garbage: objects that only the collector can free."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def left_over() -> Iterator[list[str]]:
-    """Hold the collector back for the length of the block; then the list has the types of what it would free.
+    """Disable the collector for the length of the block; then the list has the types of what it would free.
 
-    Code under test must leave nothing large, nor much: the collector counts objects, not bytes, and comes for
-    those that survived its first look after hundreds of thousands of others.
+    Code under test must leave nothing large, and little: the collector counts objects, not bytes, and frees
+    those that survived its first run only after hundreds of thousands of others.
     """
     types: list[str] = []
     gc.collect()

@@ -1,4 +1,4 @@
-"""Databases that tests take turns in: to empty one takes a few milliseconds, to create one up to 300."""
+"""Databases that tests reuse: to empty one takes a few milliseconds, to create one up to 300."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import asyncpg
 
 from tests.postgres_cluster import Databases
 
-# Deleted rows stay in the file, as no vacuum passes by. A table that has grown past this is not used again.
+# Deleted rows stay in the file, as no vacuum runs. A table that has grown past this is not used again.
 _MOST_BYTES = 512 * 1024
 
-# Every row of the catalogue that tells of something made here, by the transaction that wrote it: whatever
-# changes the schema, its rights or its statistics leaves another answer.
-_CATALOGUE = """
+# Every row of the catalog about objects of this database, with the transaction that wrote it: a change of
+# the schema, its privileges or its statistics gives another result.
+_CATALOG = """
     SELECT concat_ws(':', 'class', oid, xmin, relpages, reltuples) FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT concat_ws(':', 'attribute', attrelid, attnum, xmin) FROM pg_attribute
     WHERE attrelid >= 16384
@@ -40,16 +40,16 @@ _LARGEST = f"SELECT max(pg_relation_size(oid)) {_TABLES}"
 @dataclass(frozen=True)
 class _Lent:
     dsn: str
-    # Stays while others have the database: a session is dear to begin, and then knows the catalogue.
+    # Stays open while a test has the database: a session is slow to start, and caches the catalog.
     session: asyncpg.Connection[asyncpg.Record]
     empty: str  # the statements that delete what tests add
-    read: str  # the query for the catalogue and the rows that the migrations wrote
-    original: str  # what it answered before anybody had the database
+    read: str  # the query for the catalog and the rows that the migrations wrote
+    original: str  # its result before the first test had the database
 
 
 class LentDatabases:
-    """Lends databases with the schema in place and without a job. What a test leaves behind is deleted; a
-    database that cannot be made as it was is dropped."""
+    """Lends databases with the schema in place and without a job. Rows that a test leaves are deleted; a
+    database that cannot be restored is dropped."""
 
     def __init__(self, databases: Databases, template: str) -> None:
         self._databases = databases
@@ -71,7 +71,7 @@ class LentDatabases:
                 self._drop(lent)
 
     def close(self) -> None:
-        """Drop those that nobody has."""
+        """Drop the databases that are not lent."""
         while self._free:
             self._drop(self._free.pop())
 
@@ -94,7 +94,7 @@ class LentDatabases:
         try:
             return self._databases.run(restore())
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
-            return False  # it cannot be emptied, or the session was ended by whoever had it
+            return False  # it cannot be emptied, or the test ended the session
 
 
 async def _known(dsn: str) -> _Lent:
@@ -103,6 +103,6 @@ async def _known(dsn: str) -> _Lent:
     written = [table for table in tables if await session.fetchval(f"SELECT EXISTS (TABLE {table})")]
     empty = ";".join(f"DELETE FROM {table}" for table in tables if table not in written)
     rows = " UNION ALL ".join(f"SELECT '{table}' || kept::text FROM {table} AS kept" for table in written)
-    lines = f"{_CATALOGUE} UNION ALL {rows}"
+    lines = f"{_CATALOG} UNION ALL {rows}"
     read = f"SELECT md5(string_agg(line, ' ' ORDER BY line COLLATE \"C\")) FROM ({lines}) AS lines (line)"
     return _Lent(dsn, session, empty, read, await session.fetchval(read))

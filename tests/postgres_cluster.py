@@ -1,4 +1,4 @@
-"""A throw-away Postgres cluster for a test run, and quick databases in it."""
+"""A temporary Postgres cluster for a test run, and databases in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import asyncpg
 
 from pulse_server.embedded import EmbeddedPostgres
 
-# Nothing here must survive a crash of the machine, and no vacuum may pass by while a plan is tested.
+# Nothing here must survive a crash of the machine, and no vacuum may run while a plan is tested.
 FAST_SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class ThrowawayCluster:
-    """A server in a temporary directory, which goes with it."""
+    """A server in a temporary directory, which is removed with it."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="pulse-tests-"))
@@ -59,7 +59,7 @@ class Databases:
 
     def __init__(self, cluster_dsn: str) -> None:
         self._cluster_dsn = cluster_dsn
-        # A loop of its own, never made the current one: pytest-asyncio has that for the tests.
+        # A loop of its own, never the current one, which belongs to pytest-asyncio.
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._connection = self._runner.run(_connect(cluster_dsn))
         self._numbers = itertools.count(1)
@@ -73,7 +73,7 @@ class Databases:
         return urllib.parse.urlunsplit(parts._replace(path=f"/{name}"))
 
     def drop(self, dsn: str) -> None:
-        """Drop the database, whoever is still connected to it."""
+        """Drop the database, and end the sessions in it."""
         drop = f"DROP DATABASE IF EXISTS {_name_in(dsn)} WITH (FORCE)"
         self._runner.run(self._connection.execute(drop))
 
@@ -92,7 +92,7 @@ class Databases:
 
     async def _disconnect_all(self, name: str, but: int) -> None:
         sessions = "FROM pg_stat_activity WHERE datname = $1 AND pid <> $2"
-        # The server's own way to wait for the end of a session looks every 100 ms.
+        # The server itself polls for the end of a session every 100 ms only.
         end_all = f"SELECT count(pg_terminate_backend(pid)) {sessions}"
         async with asyncio.timeout(60):
             while await self._connection.fetchval(end_all, name, but):  # noqa: ASYNC110

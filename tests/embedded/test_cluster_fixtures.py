@@ -1,4 +1,4 @@
-"""The databases that the test suite hands out."""
+"""The database fixtures of the test suite."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`pulsed psql`: into the embedded database of a pulsed that runs, or a sentence."""
+"""`pulsed psql` opens the embedded database of a running pulsed, or prints why not."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ def test_psql_opens_the_database_of_a_server_that_runs(directory: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "pulse/pulse\n", "")
 
 
-def test_database_that_does_not_run_is_told(directory: Path, tmp_path: Path) -> None:
+def test_database_that_does_not_run_is_an_error(directory: Path, tmp_path: Path) -> None:
     for place in (directory, tmp_path / "nowhere"):
         result = pulsed_psql(place)
         assert (result.returncode, result.stdout) == (1, "")
@@ -36,14 +36,14 @@ def test_database_that_does_not_run_is_told(directory: Path, tmp_path: Path) -> 
         assert result.stderr.count("\n") == 1
 
 
-def test_database_of_ones_own_is_not_opened(directory: Path) -> None:
+def test_external_database_is_not_opened(directory: Path) -> None:
     result = pulsed_psql(directory, DB_HOST="postgres://localhost/mine")
 
     assert result.returncode == 1
     assert "DB_HOST names another one: give psql its address." in result.stderr
 
 
-def test_missing_psql_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_psql_is_an_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "candidate_directories", lambda: iter(()))
     monkeypatch.setenv("PATH", "/nowhere")
     with (

@@ -1,4 +1,4 @@
-"""Starting, stopping and refusing: the embedded Postgres as its owner sees it."""
+"""The embedded Postgres: how it starts, stops and refuses."""
 
 import os
 import subprocess
@@ -96,7 +96,7 @@ def test_deep_directory_works_although_socket_paths_are_short(
         assert run_sql(cluster.dsn, "SELECT 1") == 1
 
 
-def test_second_owner_is_told_who_holds_the_directory(directory: Path) -> None:
+def test_error_of_a_second_owner_names_the_first(directory: Path) -> None:
     with owner(directory) as first:
         first.answer()
         with pytest.raises(DataDirectoryInUse, match=rf"pid {first.process.pid}\b") as refusal:
@@ -122,7 +122,7 @@ def test_directory_with_foreign_content_is_refused_untouched(tmp_path: Path) -> 
     assert (tmp_path / "postgres" / "letter.txt").read_text() == "keep me"
 
 
-def test_failed_start_tells_the_log_and_lets_go_of_the_directory(directory: Path) -> None:
+def test_failed_start_shows_the_log_and_unlocks_the_directory(directory: Path) -> None:
     with pytest.raises(StartFailed, match='invalid value for parameter "shared_buffers"'):
         EmbeddedPostgres(directory, settings={"shared_buffers": "plenty"}).start()
     with EmbeddedPostgres(directory) as cluster:
@@ -137,7 +137,9 @@ def test_server_that_is_not_ready_in_time_is_stopped(directory: Path) -> None:
     assert not (directory / "postgres" / "postmaster.pid").exists()
 
 
-def test_failed_initdb_tells_why_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_initdb_shows_the_reason_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pulse_server.embedded.initialise.SUPERUSER", "pg_reserved")
     with pytest.raises(StartFailed, match='superuser name "pg_reserved" is disallowed'):
         EmbeddedPostgres(tmp_path / "pulse").start()
@@ -146,7 +148,7 @@ def test_failed_initdb_tells_why_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("name", ["lock", "postgres.log"])
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
-def test_link_that_another_account_planted_is_not_followed(
+def test_link_of_another_account_is_not_followed(
     tmp_path: Path, name: str, link: Callable[[Path, Path], None]
 ) -> None:
     ours = tmp_path / "ours.txt"

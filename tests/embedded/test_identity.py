@@ -1,4 +1,4 @@
-"""As whom the embedded Postgres runs, and that nothing of the machine is changed for it."""
+"""The account that runs the embedded Postgres, and that nothing else on the machine changes."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from pulse_server.embedded.identity import Identity, choose_identity
 from tests.embedded.observation import run_sql
 from tests.embedded.owner import ROOT, owner
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 UNNAMED = 54321
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
@@ -31,7 +31,7 @@ def as_seen(path: Path) -> list[tuple[str, int, int, int]]:
 
 @pytest.fixture
 def open_directory() -> Iterator[Path]:
-    """A directory that every account may pass through, as pytest's own are closed to all others."""
+    """A directory that every account may traverse: pytest's own are closed to others."""
     directory = Path(tempfile.mkdtemp(prefix="pulse-test-"))
     directory.chmod(0o755)
     yield directory
@@ -71,7 +71,7 @@ def test_root_keeps_its_closed_directory_closed_and_makes_no_user(tmp_path: Path
 
 
 @needs_root
-@pytest.mark.parametrize("uid", [NOBODY, UNNAMED])
+@pytest.mark.parametrize("uid", [UNPRIVILEGED, UNNAMED])
 def test_ordinary_user_with_or_without_a_name_owns_its_files(open_directory: Path, uid: int) -> None:
     python = python_for(uid)
     if (
@@ -83,14 +83,14 @@ def test_ordinary_user_with_or_without_a_name_owns_its_files(open_directory: Pat
     home.mkdir(mode=0o700)
     os.chown(home, uid, uid)
     with owner(home / "pulse", python=python, uid=uid) as started:
-        told = started.answer()
-        assert told.get("uid") == uid, told
+        answer = started.answer()
+        assert answer.get("uid") == uid, answer
         started.end()
     assert {path.lstat().st_uid for path in (home / "pulse").rglob("*")} == {uid}
 
 
 @needs_root
-def test_root_without_namespaces_gives_way_to_an_account(open_directory: Path) -> None:
+def test_root_without_namespaces_uses_an_unprivileged_account(open_directory: Path) -> None:
     identity = choose_identity(open_directory, open_directory / "none", allow_namespace=False)
     if not any(identity.can_reach(directory) for directory in candidate_directories()):
         pytest.skip("no Postgres binaries are open to other accounts")

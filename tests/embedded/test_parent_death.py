@@ -1,4 +1,4 @@
-"""The embedded Postgres when processes are killed: nothing is left running, nothing half made."""
+"""The embedded Postgres when processes are killed: no process and no incomplete data is left."""
 
 import os
 import signal
@@ -67,10 +67,10 @@ def test_interrupt_from_the_terminal_reaches_the_owner_only(directory: Path, wat
 
 def test_data_survives_when_owner_and_server_are_killed_together(directory: Path) -> None:
     with owner(directory) as killed:
-        told = killed.answer()
-        run_sql(told["dsn"], "CREATE TABLE kept AS SELECT 42 AS answer")
+        answer = killed.answer()
+        run_sql(answer["dsn"], "CREATE TABLE kept AS SELECT 42 AS answer")
         killed.process.send_signal(signal.SIGSTOP)  # so that both are dead before either can react
-        os.kill(told["server"], signal.SIGKILL)
+        os.kill(answer["server"], signal.SIGKILL)
         killed.process.kill()
     with EmbeddedPostgres(directory) as cluster:
         assert run_sql(cluster.dsn, "SELECT answer FROM kept") == 42
@@ -101,7 +101,7 @@ def test_socket_directory_of_a_killed_owner_is_removed_by_the_next(directory: Pa
         assert not left.exists()
 
 
-def test_stale_file_that_names_a_living_stranger_does_not_prevent_the_start(directory: Path) -> None:
+def test_stale_file_that_names_an_unrelated_live_process_does_not_prevent_the_start(directory: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd="/") as stranger:
         lines = [
             str(stranger.pid),
@@ -120,7 +120,7 @@ def test_stale_file_that_names_a_living_stranger_does_not_prevent_the_start(dire
 
 
 @needs_proc
-def test_owner_killed_during_initdb_leaves_nothing_half_made(tmp_path: Path) -> None:
+def test_owner_killed_during_initdb_leaves_no_incomplete_data(tmp_path: Path) -> None:
     directory = tmp_path / "pulse"
     with owner(directory) as killed:
         await_fact(lambda: any(directory.glob("postgres.new-*/*")), "initdb writes files")

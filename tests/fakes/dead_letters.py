@@ -1,4 +1,4 @@
-"""Dead letters as groups, read off the jobs in memory."""
+"""Groups of dead letters, over the jobs in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InMemoryDeadLetterRepo:
     def __init__(self, jobs: InMemoryJobRepo) -> None:
         self._jobs = jobs
         self.counts = 0
-        """How often somebody asked."""
+        """The number of calls."""
 
     async def list_dead_letter_groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
         self.counts += 1

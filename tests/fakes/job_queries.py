@@ -12,7 +12,7 @@ from tests.fakes.job_table import JobTable
 
 
 class InMemoryQueries(JobTable):
-    """What reads the jobs and changes none."""
+    """The methods that read jobs and change none."""
 
     async def get_job(self, job_id: str) -> Job | None:
         self._answer("get_job")
@@ -20,7 +20,7 @@ class InMemoryQueries(JobTable):
 
     async def look_up_jobs(self, job_ids: Collection[str]) -> dict[str, Job]:
         self._answer("look_up_jobs")
-        # As sparse as the real answer, so that no service comes to rely on more.
+        # As sparse as the real answer, so that no service relies on more.
         return {
             job.id: replace(
                 job,

@@ -39,12 +39,12 @@ class JobTable:
         return [job for job in self.jobs.values() if job.id not in self.locked]
 
     def _existing(self, job_ids: Collection[str], *, is_read: bool = False) -> list[Job]:
-        """Those of the jobs that there are, and that are not locked, unless they are only read."""
+        """The jobs of these ids that exist. Locked ones are left out, unless they are only read."""
         names = set(job_ids) if is_read else set(job_ids) - self.locked
         return [self.jobs[job_id] for job_id in sorted(names) if job_id in self.jobs]
 
     def _held(self, claim: Claim, *, strict: bool = False, is_read: bool = False) -> Job | None:
-        """The job, if the claim still holds it. What a claim does not carry is not checked, unless strict."""
+        """The job, if the claim still holds it. Fields that a claim lacks are not checked, unless strict."""
         job = self.jobs.get(claim.job_id)
         if job is None or job.locked_by is None or (claim.job_id in self.locked and not is_read):
             return None

@@ -1,4 +1,4 @@
-"""Jobs on their way in memory: insert, claim, report, extend, release, reap, promote."""
+"""The work on jobs, in memory: insert, claim, report, extend, release, reap, promote."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class InMemoryWork(JobTable):
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")
         counted = {}
-        # By id, as the store locks its rows: of two that fail together, that one is due first.
+        # By id, in the order in which the store locks its rows: the first one is due first.
         for report in sorted(reports, key=lambda report: report.claim.job_id):
             if (job := self._held(report.claim)) is not None:
                 outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED

@@ -81,5 +81,5 @@ class InMemoryJobRepo(InMemoryWork, InMemoryQueries):
 
 
 def _as_one_of(job_ids: Collection[str], job: Job) -> Job:
-    """Several are answered without what is heavy."""
+    """Answers about several jobs leave out payload and history."""
     return job if len(job_ids) == 1 else replace(job, payload=b"", history=())

@@ -1,4 +1,4 @@
-"""What operators see at a glance, over the jobs table in memory."""
+"""The overview, over the jobs table in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MINUTE = timedelta(minutes=1)
 
 
 class InMemoryOverviewRepo:
-    """Obeys the port to the letter. `calls` counts how often each method was asked."""
+    """The whole port. `calls` counts the calls of each method."""
 
     def __init__(self, store: InMemoryJobRepo) -> None:
         self._store = store
@@ -144,7 +144,7 @@ class InMemoryOverviewRepo:
         return sorted(heard_of, key=lambda server: server.name)
 
     def _last_hour(self) -> Iterator[tuple[int, str, TopicActivity]]:
-        """The last sixty whole minutes of each topic, with how long ago they were."""
+        """The last sixty whole minutes of each topic, with their age."""
         now = _minute(self._store.clock.now())
         for (minute, topic), activity in self.minutes.items():
             if now - 60 * _MINUTE <= minute < now and topic != ALL_TOPICS:

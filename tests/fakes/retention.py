@@ -13,7 +13,7 @@ from tests.fakes.jobs import InMemoryJobRepo
 
 
 class InMemoryRetentionRepo:
-    """Obeys the port to the letter. `is_taken` lets another replica be at it."""
+    """The whole port. `is_taken`: another replica runs retention at the moment."""
 
     def __init__(self, store: InMemoryJobRepo) -> None:
         self._store = store

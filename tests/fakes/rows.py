@@ -1,4 +1,4 @@
-"""The rows of the table in memory: how they begin, grow and are shown. Pure."""
+"""Pure functions over the rows of the table in memory."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def new_row(job: NewJob, now: datetime) -> Job:
 
 
 def is_same(new: NewJob, job: Job) -> bool:
-    """Whether a submit asks for what the job is already there for."""
+    """Whether a submit repeats the one of this job."""
     return (new.topic, new.payload) == (job.topic, job.payload)
 
 
 def as_claimed(job: Job) -> ClaimedJob:
-    """The running job as its worker gets it."""
+    """The running job as its worker receives it."""
     return ClaimedJob(
         job.id,
         job.topic,
@@ -54,7 +54,7 @@ def as_claimed(job: Job) -> ClaimedJob:
 
 
 def with_attempt(job: Job, outcome: Outcome, error: str, now: datetime) -> Job:
-    """The job with its running attempt put on record."""
+    """The job with its running attempt added to its history."""
     ended = Attempt(
         attempt=job.attempts,
         worker_id=job.locked_by or "",

@@ -1,4 +1,4 @@
-"""A store under test: the port, its time machine, and the few steps that most tests begin with."""
+"""A store under test: the port, its time machine, and the steps that most tests begin with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots
 from tests.fakes.time_machines import TimeMachine
 
-LEASE = timedelta(minutes=10)  # no test waits for it: leases lapse by the time machine
+LEASE = timedelta(minutes=10)  # no test waits for it: the time machine makes leases expire
 
 
 def a_job(topic: str = "email", **changes: Any) -> NewJob:
@@ -23,12 +23,12 @@ def a_job(topic: str = "email", **changes: Any) -> NewJob:
 
 
 def room(worker_id: str, count: int, *, confirms: bool = False) -> Slots:
-    """Slots for so many jobs, all with one worker."""
+    """Slots for this many jobs, all with one worker."""
     return Slots([worker_id], [confirms], [0] * count)
 
 
 def statuses(counted: Mapping[Claim, Ended]) -> dict[Claim, JobStatus]:
-    """Where the jobs of the claims that counted went."""
+    """The statuses of the jobs whose reports counted."""
     return {claim: ended.status for claim, ended in counted.items()}
 
 

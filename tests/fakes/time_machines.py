@@ -1,4 +1,4 @@
-"""Making time pass for chosen jobs, in memory and in Postgres, without waiting for it."""
+"""Moves the times of chosen jobs, in memory and in Postgres, instead of waiting."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _A_MOMENT = timedelta(milliseconds=1)
 
 class TimeMachine(Protocol):
     async def lapse_leases(self, *job_ids: str) -> None:
-        """The leases of these jobs ran out, in this order."""
+        """Expire the leases of these jobs, in this order."""
         ...
 
     async def make_due(self, *job_ids: str) -> None:
-        """The time of these waiting jobs has come, in this order."""
+        """Make these waiting jobs due, in this order."""
         ...
 
     async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
-        """The job was submitted that long ago, and finished that long ago if it is finished."""
+        """Move the submit of the job, and its end if it is finished, that far into the past."""
         ...
 
 
@@ -48,7 +48,7 @@ class InMemoryTimeMachine:
 
 
 class PostgresTimeMachine:
-    """Rewrites the stored moments over a connection of its own."""
+    """Rewrites the stored times over a connection of its own."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

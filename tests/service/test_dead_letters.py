@@ -1,4 +1,4 @@
-"""Groups of dead letters, counted once for everyone who asks."""
+"""Groups of dead letters: concurrent callers share one count."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ async def test_one_count_serves_everyone_who_asks_at_about_the_same_time(
     replica: Replica, repo: InMemoryDeadLetterRepo, dead_letters: DeadLetters, clock: Seconds
 ) -> None:
     await bury(replica, "aa")
-    told = await asyncio.gather(*(dead_letters.groups(None, limit) for limit in (1, 5, 100)))
+    samples = await asyncio.gather(*(dead_letters.groups(None, limit) for limit in (1, 5, 100)))
     await bury(replica, "bb")
 
     assert repo.counts == 1
-    assert [len(sample.groups) for sample in told] == [1, 1, 1]
+    assert [len(sample.groups) for sample in samples] == [1, 1, 1]
     clock.advance(tuning.TOPICS_SAMPLE_AGE.total_seconds())
     assert len((await dead_letters.groups(None, 100)).groups) == 2
 
@@ -67,7 +67,7 @@ async def test_counts_of_many_topics_do_not_fill_the_memory(
     await dead_letters.groups(f"topic-{many - 1}", 9)
     assert repo.counts == many
 
-    await dead_letters.groups("topic-0", 9)  # the one that made room
+    await dead_letters.groups("topic-0", 9)  # the one that was evicted
     assert repo.counts == many + 1
 
 

@@ -1,4 +1,4 @@
-"""Group commit: what arrives while a statement is in flight goes out together in the next one."""
+"""Group commit: requests that arrive while a statement is in flight share the next one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POISON = "poison"
 
 
 class StagedCommit:
-    """A commit that waits, while `is_open` is unset, until the test lets it through."""
+    """A commit that waits, while `is_open` is unset, until the test sets it."""
 
     def __init__(self) -> None:
         self.batches: list[list[Any]] = []
@@ -39,7 +39,7 @@ def commit() -> StagedCommit:
 
 
 async def settle() -> None:
-    """Let every task run until it waits for something that only the test can give."""
+    """Let every task run until only the test can wake it."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -141,7 +141,9 @@ async def test_lane_survives_poison(commit: StagedCommit) -> None:
     assert await commits.add(["a"]) == ["answer to a"]
 
 
-async def test_unavailable_reaches_everyone_in_the_statement_after_one_try(commit: StagedCommit) -> None:
+async def test_unavailable_is_raised_to_every_caller_of_the_statement_after_one_attempt(
+    commit: StagedCommit,
+) -> None:
     requests = await adding(GroupCommit(commit, lanes=1, limit=100), ["a"], ["b"], ["c"])
     commit.error = Unavailable("The database did not answer.")
 
@@ -165,7 +167,7 @@ async def test_commits_go_on_after_an_outage(commit: StagedCommit) -> None:
 
 
 @pytest.mark.parametrize("cancelled", [0, 1], ids=["in flight", "waiting"])
-async def test_caller_that_gives_up_harms_nobody(commit: StagedCommit, cancelled: int) -> None:
+async def test_canceled_caller_affects_no_other(commit: StagedCommit, cancelled: int) -> None:
     commits = GroupCommit(commit, lanes=1, limit=100)
     requests = await adding(commits, ["a"], ["b"], ["c"])
 
@@ -196,7 +198,7 @@ async def test_outage_with_a_caller_gone_still_reaches_the_others(commit: Staged
 
 
 async def test_request_that_failed_is_forgotten_at_once(commit: StagedCommit) -> None:
-    """While the database is away there are many, each with its payloads."""
+    """During an outage there are many of them, each with its payloads."""
 
     async def fail() -> None:
         with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""Whoever keeps dead rows from being removed is named once that lasts, rarely again, and when it is over."""
+"""A session that keeps dead rows from being removed is logged once it is old, then rarely, and at its end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SLOT = replace(
 
 
 class FakeVitalsRepo:
-    """Tells of the holder that a test put there."""
+    """Returns the holder that a test has set."""
 
     def __init__(self) -> None:
         self.holder: Holder | None = None
@@ -87,12 +87,12 @@ class Lookout:
         )
 
     async def looks(self, holder: Holder | None, *, seconds: float | None = None) -> None:
-        """Look once, with this holder there, of this age if it shows one."""
+        """Tick once with this holder, of this age if it has one."""
         self.repo.holder = holder if seconds is None or holder is None else replace(holder, seconds=seconds)
         await self.horizon.tick()
 
     @property
-    def told(self) -> list[str]:
+    def logged(self) -> list[str]:
         return [record.getMessage() for record in self._caplog.records]
 
     @property
@@ -110,7 +110,7 @@ async def test_holder_older_than_the_patience_is_named_with_all_that_finds_it(lo
     await lookout.looks(SESSION, seconds=5 * MINUTE - 15)
     await lookout.looks(SESSION, seconds=5 * MINUTE)
 
-    assert lookout.told == [HELD]
+    assert lookout.logged == [HELD]
     assert lookout.facts["levelname"] == "WARNING"
     facts = {
         "holder": "session",
@@ -126,19 +126,19 @@ async def test_holder_older_than_the_patience_is_named_with_all_that_finds_it(lo
     assert "pg_terminate_backend(4711)" in lookout.facts["hint"]
 
 
-async def test_nobody_hears_of_what_ends_in_time(lookout: Lookout) -> None:
+async def test_holder_that_ends_in_time_is_not_logged(lookout: Lookout) -> None:
     await lookout.looks(SESSION, seconds=4 * MINUTE)
     await lookout.looks(SESSION, seconds=5 * MINUTE - 1)
     await lookout.looks(None)
 
-    assert lookout.told == []
+    assert lookout.logged == []
 
 
 async def test_old_transaction_whose_snapshot_is_ever_new_holds_nothing_back(lookout: Lookout) -> None:
     for xid in range(700, 720):
         await lookout.looks(replace(SESSION, xid=xid), seconds=30 * MINUTE)
 
-    assert lookout.told == []
+    assert lookout.logged == []
     assert lookout.metrics.oldest_transaction.read() == {(): 0.0}
 
 
@@ -146,16 +146,16 @@ async def test_warning_comes_again_only_when_the_holder_is_twice_as_old(lookout:
     for minutes in range(4, 45):
         await lookout.looks(SESSION, seconds=minutes * MINUTE)
 
-    assert lookout.told == [HELD] * 4, "after 5, 10, 20 and 40 minutes"
+    assert lookout.logged == [HELD] * 4, "after 5, 10, 20 and 40 minutes"
 
 
-async def test_end_is_told_with_how_long_it_was(lookout: Lookout) -> None:
+async def test_end_is_logged_with_the_duration(lookout: Lookout) -> None:
     await lookout.looks(SESSION, seconds=6 * MINUTE)
     await lookout.looks(SESSION, seconds=7 * MINUTE)
     await lookout.looks(None)
     await lookout.looks(None)
 
-    assert lookout.told == [HELD, OVER]
+    assert lookout.logged == [HELD, OVER]
     assert lookout.facts["held_seconds"] == 420.0
     assert lookout.facts["pid"] == 4711
 
@@ -167,29 +167,29 @@ async def test_next_holder_in_line_is_named_in_its_turn(lookout: Lookout) -> Non
     await lookout.looks(other, seconds=6 * MINUTE)
     await lookout.looks(other, seconds=7 * MINUTE)
 
-    assert lookout.told == [HELD, OVER, HELD]
+    assert lookout.logged == [HELD, OVER, HELD]
     assert lookout.facts["pid"] == 4712
 
 
-async def test_session_that_hides_its_age_is_as_old_as_our_acquaintance(lookout: Lookout) -> None:
+async def test_session_without_an_age_is_as_old_as_its_first_observation(lookout: Lookout) -> None:
     await lookout.looks(HIDDEN)
     lookout.clock.advance(5 * MINUTE - 1)
     await lookout.looks(HIDDEN)
-    assert lookout.told == []
+    assert lookout.logged == []
     lookout.clock.advance(1)
     await lookout.looks(HIDDEN)
 
-    assert lookout.told == [HELD]
+    assert lookout.logged == [HELD]
     assert lookout.facts["held_seconds"] == 300.0
     assert "session of another user" in lookout.facts["hint"]
 
 
-async def test_slot_that_nobody_uses_is_named(lookout: Lookout) -> None:
+async def test_unused_slot_is_named(lookout: Lookout) -> None:
     await lookout.looks(SLOT)
     lookout.clock.advance(6 * MINUTE)
     await lookout.looks(SLOT)
 
-    assert lookout.told == [HELD]
+    assert lookout.logged == [HELD]
     assert lookout.facts["held_by"] == "old_standby"
     assert "pg_drop_replication_slot('old_standby')" in lookout.facts["hint"]
 
@@ -199,11 +199,11 @@ async def test_standby_whose_queries_end_is_no_holder_however_long_it_is_there(l
         await lookout.looks(replace(SLOT, xid=xid, pid=99))
         lookout.clock.advance(MINUTE)
 
-    assert lookout.told == []
+    assert lookout.logged == []
     assert lookout.metrics.oldest_transaction.read() == {(): 0.0}
 
 
-async def test_gauges_tell_the_age_in_seconds_and_in_transactions(lookout: Lookout) -> None:
+async def test_gauges_have_the_age_in_seconds_and_in_transactions(lookout: Lookout) -> None:
     assert lookout.metrics.oldest_transaction.read() == {(): 0.0}
     await lookout.looks(SESSION, seconds=90.0)
     assert lookout.metrics.oldest_transaction.read() == {(): 0.0}, "its snapshot may be of this moment"
@@ -225,7 +225,7 @@ async def test_outage_of_the_database_is_not_taken_for_the_end(lookout: Lookout)
     lookout.clock.advance(5 * MINUTE)
     await lookout.looks(HIDDEN)
 
-    assert lookout.told == [HELD]
+    assert lookout.logged == [HELD]
 
 
 def test_quote_in_a_name_is_kept_inside_the_remedy() -> None:

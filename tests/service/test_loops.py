@@ -1,4 +1,4 @@
-"""The loop beneath every background service."""
+"""The loop of every background service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_ONCE = timedelta(microseconds=1)
 
 
 class Action:
-    """Counts its runs and plays back what the test has prepared for each of them."""
+    """Counts its runs and returns or raises what the test prepared for each of them."""
 
     def __init__(self, *script: Exception | timedelta | None) -> None:
         self.runs = 0

@@ -1,4 +1,4 @@
-"""What happened minute by minute, for everyone who asks."""
+"""Activity by the minute: concurrent callers share one query."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def minutes(repo: InMemoryOverviewRepo, clock: Seconds) -> Minutes:
     return Minutes(repo, clock=clock)
 
 
-async def test_span_tells_each_minute_and_all_of_them_together(
+async def test_span_has_each_minute_and_their_sum(
     store: InMemoryJobRepo, repo: InMemoryOverviewRepo, minutes: Minutes
 ) -> None:
     await repo.add_topic_minutes([TopicActivity("mail", Counts(submitted=3), {40: 3}, {50: 1})])
@@ -79,7 +79,7 @@ async def test_answer_that_is_old_is_read_again(
     assert repo.calls["topic_minutes"] == 2
 
 
-async def test_question_that_nobody_asks_any_more_is_forgotten_first(
+async def test_least_recently_asked_question_is_evicted_first(
     repo: InMemoryOverviewRepo, clock: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "SPANS_REMEMBERED", 2)

@@ -1,4 +1,4 @@
-"""Page tokens: they come back as they went out, and nothing else is taken for one."""
+"""Page tokens: each decodes to its key, and nothing else is accepted."""
 
 from __future__ import annotations
 

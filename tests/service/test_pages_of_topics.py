@@ -1,4 +1,4 @@
-"""Pages of topics by the hundred thousand, each put together without holding the event loop."""
+"""Pages of hundreds of thousands of topics, built without blocking the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection

@@ -1,4 +1,4 @@
-"""Answers that are kept for whoever asks next, and for no longer."""
+"""Cached answers: shared by callers, bounded in age and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes.clock import Seconds
 
 
 class Answer:
-    """Something that may be large: a day of one topic takes half a megabyte, and anybody makes up topics."""
+    """An answer that may be large: a day of one topic takes half a megabyte, and callers invent topics."""
 
 
 async def answer(_question: str) -> Answer:
@@ -19,7 +19,7 @@ async def answer(_question: str) -> Answer:
     return Answer()
 
 
-async def test_answer_that_is_too_old_to_be_given_again_is_let_go() -> None:
+async def test_answer_that_is_too_old_is_dropped() -> None:
     clock = Seconds()
     samples: Samples[str, Answer] = Samples(answer, 32, clock)
     old = weakref.ref(await samples.get("asked once"))
@@ -31,7 +31,7 @@ async def test_answer_that_is_too_old_to_be_given_again_is_let_go() -> None:
     assert good() is not None
 
 
-async def test_answer_that_is_being_taken_serves_those_who_ask_meanwhile() -> None:
+async def test_answer_under_way_is_shared_by_callers_that_ask_meanwhile() -> None:
     samples: Samples[str, Answer] = Samples(answer, 32, Seconds())
     first, second, _ = await asyncio.gather(samples.get("same"), samples.get("same"), samples.get("other"))
 
@@ -39,7 +39,7 @@ async def test_answer_that_is_being_taken_serves_those_who_ask_meanwhile() -> No
 
 
 class SlowAnswer:
-    """An answer that is taken when the test says so."""
+    """An answer that is ready when the test allows it."""
 
     def __init__(self) -> None:
         self.may_come = asyncio.Event()
@@ -62,7 +62,7 @@ async def leave_unanswered(sample: Sample[Answer]) -> None:
     await asyncio.wait({asking})
 
 
-async def test_answer_that_takes_longer_than_anyone_waits_comes_all_the_same() -> None:
+async def test_answer_outlasts_the_timeout_of_its_callers() -> None:
     slow = SlowAnswer()
     sample = Sample(slow, Seconds(), to_its_end=True)
     for _ in range(3):
@@ -73,7 +73,7 @@ async def test_answer_that_takes_longer_than_anyone_waits_comes_all_the_same() -
     assert (slow.begun, slow.canceled) == (1, 0)
 
 
-async def test_answer_that_no_caller_waits_for_is_given_up() -> None:
+async def test_answer_that_no_caller_waits_for_is_canceled() -> None:
     slow = SlowAnswer()
     sample = Sample(slow, Seconds())
     await leave_unanswered(sample)
@@ -85,7 +85,7 @@ async def test_answer_that_no_caller_waits_for_is_given_up() -> None:
     assert slow.begun == 2
 
 
-async def test_answer_is_taken_on_for_those_who_still_wait() -> None:
+async def test_answer_goes_on_while_a_caller_still_waits() -> None:
     slow = SlowAnswer()
     sample = Sample(slow, Seconds())
     patient = asyncio.create_task(sample.get())

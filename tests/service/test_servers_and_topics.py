@@ -1,4 +1,4 @@
-"""Who is connected where, and topics at a glance."""
+"""Servers with their connected workers, and the list of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 class Site:
-    """One server and the workers that it has."""
+    """One server and its workers."""
 
     def __init__(self, repo: InMemoryOverviewRepo, name: str) -> None:
         self.workers: list[ConnectedWorker] = []
@@ -61,15 +61,13 @@ async def test_any_server_answers_for_all(here: Site, there: Site) -> None:
     assert await seen_from(here) == await seen_from(there) == [("a", "there:1", 0), ("b", "here:1", 0)]
 
 
-async def test_server_knows_its_own_workers_before_it_has_told_of_them(here: Site) -> None:
+async def test_server_knows_its_own_workers_before_they_are_stored(here: Site) -> None:
     here.connect("a")
 
     assert await seen_from(here) == [("a", "here:1", 0)]
 
 
-async def test_servers_are_told_by_name_and_since_when_once_they_wrote_it_down(
-    here: Site, there: Site
-) -> None:
+async def test_servers_have_a_name_and_a_start_once_they_are_stored(here: Site, there: Site) -> None:
     await there.servers.tell()
     told = await here.servers.servers()
     assert [(server.name, server.started_at is None) for server in told] == [
@@ -123,7 +121,7 @@ async def test_rows_of_servers_that_died_long_ago_go_when_another_starts(
     assert [server.name for _, server in repo.seen.values()] == ["here:1"]
 
 
-async def test_first_round_that_failed_is_made_up_for(
+async def test_first_round_that_failed_is_repeated(
     replica: Replica, repo: InMemoryOverviewRepo, here: Site
 ) -> None:
     replica.repo.is_away = True
@@ -186,7 +184,7 @@ async def test_count_that_took_long_serves_for_longer(
     assert repo.calls["topic_depths"] == 2
 
 
-async def test_count_that_failed_is_tried_again_by_the_next_who_asks(
+async def test_count_that_failed_is_repeated_for_the_next_caller(
     replica: Replica, repo: InMemoryOverviewRepo, topics: Topics
 ) -> None:
     replica.repo.is_away = True

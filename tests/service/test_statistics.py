@@ -1,4 +1,4 @@
-"""Statistics by the minute: each thing that happened is told once, or not at all."""
+"""Statistics by the minute: each event is counted at most once."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def statistics(repo: InMemoryOverviewRepo, metrics: Metrics) -> Statistics:
     return Statistics(repo, metrics, interval=SECOND)
 
 
-def told(repo: InMemoryOverviewRepo) -> dict[str, TopicActivity]:
+def recorded(repo: InMemoryOverviewRepo) -> dict[str, TopicActivity]:
     return {topic: counted for (_, topic), counted in repo.minutes.items()}
 
 
-async def test_what_was_counted_is_told_under_its_topic(
+async def test_counts_are_stored_by_topic(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.submitted.add("mail", by=6)
@@ -55,14 +55,14 @@ async def test_what_was_counted_is_told_under_its_topic(
 
     await statistics.tell()
 
-    assert told(repo) == {
+    assert recorded(repo) == {
         "mail": TopicActivity("mail", Counts(6, 5, 3, 2, 1, 0)),
         "sms": TopicActivity("sms", Counts(canceled=4)),
         ALL_TOPICS: TopicActivity(ALL_TOPICS, Counts(6, 5, 3, 2, 1, 4)),
     }
 
 
-async def test_how_long_jobs_waited_and_ran_is_told_by_bucket(
+async def test_wait_and_run_times_are_stored_by_bucket(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.queue_wait.observe_all("mail", values=[0.0, BOUNDS[0], BOUNDS[1], 1e9])
@@ -73,14 +73,14 @@ async def test_how_long_jobs_waited_and_ran_is_told_by_bucket(
     await statistics.tell()
 
     waits = {0: 2, 1: 1, len(BOUNDS): 1}
-    assert told(repo) == {
+    assert recorded(repo) == {
         "mail": TopicActivity("mail", wait=waits, run={7: 2}),
         "sms": TopicActivity("sms", run={8: 1}),
         ALL_TOPICS: TopicActivity(ALL_TOPICS, wait=waits, run={7: 2, 8: 1}),
     }
 
 
-async def test_no_bucket_is_told_twice(
+async def test_no_bucket_is_stored_twice(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.queue_wait.observe_all("mail", values=[BOUNDS[3], BOUNDS[4]])
@@ -89,11 +89,11 @@ async def test_no_bucket_is_told_twice(
     metrics.queue_wait.observe("mail", value=BOUNDS[4])
     await statistics.tell()
 
-    assert told(repo)["mail"].wait == {3: 1, 4: 2}
+    assert recorded(repo)["mail"].wait == {3: 1, 4: 2}
     assert repo.calls["add_topic_minutes"] == 2
 
 
-async def test_nothing_is_told_twice(
+async def test_no_count_is_stored_twice(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.submitted.add("mail", by=6)
@@ -102,7 +102,7 @@ async def test_nothing_is_told_twice(
     metrics.submitted.add("mail", by=1)
     await statistics.tell()
 
-    assert told(repo)["mail"].counts.submitted == 7
+    assert recorded(repo)["mail"].counts.submitted == 7
     assert repo.calls["add_topic_minutes"] == 2
 
 
@@ -117,7 +117,7 @@ async def test_what_was_sent_without_an_answer_is_not_sent_again(
     metrics.submitted.add("mail", by=1)
     await statistics.tell()
 
-    assert told(repo)["mail"].counts.submitted == 1
+    assert recorded(repo)["mail"].counts.submitted == 1
 
 
 async def test_two_servers_add_up(repo: InMemoryOverviewRepo) -> None:
@@ -127,8 +127,8 @@ async def test_two_servers_add_up(repo: InMemoryOverviewRepo) -> None:
         metrics.queue_wait.observe_all("mail", values=[BOUNDS[0]] * count)
         await Statistics(repo, metrics, interval=SECOND).tell()
 
-    assert told(repo)["mail"] == TopicActivity("mail", Counts(5), {0: 5})
-    assert told(repo)[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
+    assert recorded(repo)["mail"] == TopicActivity("mail", Counts(5), {0: 5})
+    assert recorded(repo)[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
 
 
 async def test_old_minutes_are_cleaned_up_now_and_then(
@@ -138,9 +138,9 @@ async def test_old_minutes_are_cleaned_up_now_and_then(
     for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.tell()
     assert repo.calls["forget_topic_minutes"] == 2
-    assert told(repo)
+    assert recorded(repo)
 
     store.clock.advance(tuning.STATISTICS_KEPT + SECOND)
     for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.tell()
-    assert not told(repo)
+    assert not recorded(repo)

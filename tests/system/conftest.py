@@ -9,7 +9,7 @@ from tests.transport.jobs_table import JobsTable
 
 @pytest.fixture
 def stage(database_dsn: str, tmp_path: Path) -> Iterator[Stage]:
-    """A database of one's own, and processes on it; those that still run at the end are killed."""
+    """A database and processes on it. Those that still run at the end are killed."""
     stage = Stage(database_dsn, tmp_path)
     yield stage
     stage.close()

@@ -1,4 +1,4 @@
-"""Reads what the handlers wrote down, and holds it against the database."""
+"""Reads the journal of the handlers, and compares it with the database."""
 
 import json
 import time
@@ -39,14 +39,14 @@ class Journal:
         self._entries: list[Execution] = []
 
     def entries(self) -> list[Execution]:
-        """Return everything that is written down so far, in its order."""
+        """Return all entries so far, in their order."""
         if not self.path.exists():
             return []
         with self.path.open("rb") as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # it is being written at this moment
+                    break  # it is still being written
                 self._entries.append(_entry(line))
                 self._read += len(line)
         return self._entries

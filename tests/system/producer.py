@@ -10,7 +10,7 @@ import pulse
 from tests.eventually import eventually
 from tests.system.worker_program import Errand
 
-# Longer than any outage that a test makes: an enqueue is to ride it out, not to be tried again by the test.
+# Longer than any outage that a test makes: the SDK retries an enqueue through it, not the test.
 _TIMEOUT = timedelta(seconds=40)
 
 
@@ -41,11 +41,11 @@ class Producer:
         await eventually(are_there, f"{more} more jobs are enqueued")
 
     def stop(self) -> None:
-        """Enqueue no more."""
+        """Stop enqueueing."""
         self.is_over = True
 
     async def enqueue_on_and_on(self, p: pulse.Pulse, pause_seconds: float) -> None:
-        """Enqueue until told to stop. No enqueue may fail."""
+        """Enqueue until stopped. No enqueue may fail."""
         while not self.is_over:
             number = next(self._numbers)
             topic, errand = self._choose(number)
@@ -59,7 +59,7 @@ class Producer:
 
 
 def quick_work(number: int) -> tuple[str, Errand]:
-    """Mostly short handlers of both kinds, now and then a longer one."""
+    """Draw a job: mostly a short handler of either kind, now and then a longer one."""
     return ("sync-work" if number % 4 == 0 else "work"), Errand(
         str(number), seconds=0.2 if number % 10 == 0 else 0.01
     )
@@ -73,7 +73,7 @@ async def producing(
     pause_seconds: float = 0.02,
     timeout: timedelta = _TIMEOUT,
 ) -> AsyncIterator[Producer]:
-    """Enqueue for the length of a block, at each address. Each enqueue that was begun is seen to its end."""
+    """Enqueue for the length of a block, at each address. Returns once every call is answered."""
     clients = [pulse.Pulse(address) for address in addresses]
     producer = Producer(choose, max_attempts, timeout)
     tasks = producer.tasks = [

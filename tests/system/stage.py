@@ -1,4 +1,4 @@
-"""A whole system as a test wants it: pulsed and workers as processes, to be killed, frozen and stopped."""
+"""A whole system: pulsed and workers as processes that a test kills, freezes and stops."""
 
 import json
 import os
@@ -26,7 +26,7 @@ QUICK = {
     "PULSE_WATCHDOG_INTERVAL": "300ms",
     "PULSE_DISPATCH_INTERVAL": "200ms",
 }
-# Leases that outlast a restart of pulsed on a busy machine: who held a job before it still has it after.
+# Leases that outlast a restart of pulsed on a busy machine: workers keep their jobs through it.
 STEADY = QUICK | {"PULSE_LEASE_TTL": "10s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
 
 
@@ -61,12 +61,12 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End it at whatever instruction it is, and wait until it is gone."""
+        """SIGKILL it, and wait until it is gone."""
         self._process.kill()
         self._process.wait()
 
     async def ended(self) -> int:
-        """Return its exit code once it has ended by itself."""
+        """Return its exit code once it has exited."""
         await eventually(lambda: not self.is_running, f"{self.name} ends\n{self.log[-3000:]}")
         return self._process.wait()
 
@@ -80,7 +80,7 @@ class Worker(Process):
 
 
 class Pulsed(Process):
-    """A pulsed process, on an address that a later one can have again."""
+    """A pulsed process, on an address that a later one can reuse."""
 
     address = ""
 
@@ -97,12 +97,12 @@ class Pulsed(Process):
 
     @property
     def bugs(self) -> list[dict[str, Any]]:
-        """What it logged that is neither a worker's fault nor the database's."""
+        """Its log entries that indicate a bug: caused by neither a worker nor the database."""
         return [line for line in self.events if line["level"] in ("error", "critical")]
 
 
 class Stage:
-    """The database, the processes on it, and what the handlers wrote down."""
+    """The database, the processes on it, and the journal of the handlers."""
 
     def __init__(self, dsn: str, directory: Path) -> None:
         self.dsn = dsn
@@ -125,7 +125,7 @@ class Stage:
         program: str = "pulse_server.main",
         **settings: str,
     ) -> Pulsed:
-        """Start a pulsed and return it as it is."""
+        """Start a pulsed, and return at once."""
         address = address or f"127.0.0.1:{free_port()}"
         server = Pulsed(
             *self._named("pulsed"),
@@ -152,7 +152,7 @@ class Stage:
     def start_worker(
         self, address: str, *topics: str, concurrency: int = 10, worker_id: str = "", **variables: str
     ) -> Worker:
-        """Start a worker and return it as it is. Without a worker_id it is called by its name here."""
+        """Start a worker, and return at once. Without a worker_id it is called by its name here."""
         name, log = self._named("worker")
         config = {
             "address": address,
@@ -166,7 +166,7 @@ class Stage:
         return worker
 
     def start_program(self, kind: str, *arguments: str) -> Process:
-        """Start another program of Python's and return it as it is."""
+        """Start another Python program, and return at once."""
         process = Process(*self._named(kind), arguments, {})
         self.processes.append(process)
         return process
@@ -182,14 +182,14 @@ class Stage:
         for process in self.processes:
             print(f"--- {process.name} (pid {process.pid})\n{process.log[-6000:]}")
         bugs = {server.name: server.bugs for server in self.servers if server.bugs}
-        assert not bugs, f"pulsed met errors of its own: {bugs}"
+        assert not bugs, f"pulsed logged bugs: {bugs}"
 
     @property
     def servers(self) -> list[Pulsed]:
         return [process for process in self.processes if isinstance(process, Pulsed)]
 
     async def prefetches(self, p: pulse.Pulse, worker: Worker) -> None:
-        """Return once the worker takes jobs ahead of its handlers: it does, after it has seen quick ones."""
+        """Return once the worker prefetches, which it does after it has run quick jobs."""
         quick = await p.enqueue_many("work", [Errand("quick")] * 60)
         await eventually(lambda: all(self.by_job(quick).values()), f"{worker.name} has run quick jobs")
         for handle in quick:
@@ -198,17 +198,17 @@ class Stage:
     # ------------------------------------------------------------ gates
 
     def gate(self, name: str) -> str:
-        """The path of a gate that is shut."""
+        """Return the path of a closed gate."""
         return str(self.directory / f"gate-{name}")
 
     def open(self, gate: str) -> None:
-        """Let the handlers go that wait at the gate."""
+        """Open the gate: the handlers that wait for it go on."""
         Path(gate).touch()
 
     # ------------------------------------------------------------ what happened
 
     def executions(self, job_id: str | None = None, event: str = "start") -> list[Execution]:
-        """What the handlers wrote down, in the order in which they did."""
+        """The journal of the handlers, in its order."""
         return [
             entry
             for entry in self.journal.entries()
@@ -259,7 +259,7 @@ async def all_completed(table: JobsTable, jobs: Iterable[pulse.JobHandle]) -> No
 
 
 async def all_finished(table: JobsTable, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Return once no job waits or runs any more."""
+    """Return once all jobs are finished."""
 
     async def none_left() -> bool:
         return not await table.count("finished_at IS NULL")

@@ -1,11 +1,11 @@
-"""An operator cancels more running jobs than one announcement holds; their worker is connected elsewhere."""
+"""An operator cancels more running jobs than one notification holds, through another server."""
 
 import pulse
 from tests.eventually import eventually
 from tests.system.stage import QUICK, Stage
 from tests.system.worker_program import Errand
 
-# Neither a beat nor the reconciliation of claims would find out within the patience of the test.
+# Neither a heartbeat nor the reconciliation of claims would detect it within the timeout of the test.
 SLOW_BEATS = QUICK | {
     "PULSE_LEASE_TTL": "5m",
     "PULSE_HEARTBEAT_INTERVAL": "2m",

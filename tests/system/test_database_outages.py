@@ -1,4 +1,4 @@
-"""The database cuts all connections of pulsed, again and again, under load."""
+"""The database ends all connections of pulsed, repeatedly, under load."""
 
 from tests.eventually import eventually
 from tests.system.journal import started_after_completion
@@ -20,7 +20,7 @@ async def test_cut_connections_lose_nothing(stage: Stage, table: JobsTable) -> N
     async with producing(server.address, pause_seconds=0.005) as producer:
         for _ in range(CUTS):
             await producer.acknowledged(40)
-            # Twice: the second meets the statements that were sent again.
+            # Twice: the second cut hits the statements that were repeated.
             for _ in range(2):
                 await eventually(lambda: table.connection.fetchval(_CUT), "there is something to cut")
         await producer.acknowledged(40)

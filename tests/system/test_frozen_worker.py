@@ -1,4 +1,4 @@
-"""Workers that are frozen or cut off, and come back: what is no longer theirs, they leave alone."""
+"""Workers that are frozen or cut off leave jobs alone that they have lost meanwhile."""
 
 import signal
 
@@ -15,8 +15,8 @@ from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 
-async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable) -> None:
-    """It is told to stop what it runs, what it reports is refused, and what it had not started stays so."""
+async def test_frozen_worker_has_lost_its_jobs(stage: Stage, table: JobsTable) -> None:
+    """Its running handlers are stopped, its reports are refused, and its queued jobs are not started."""
     server = await stage.pulsed()
     gate = stage.gate("frozen")
     async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
@@ -33,7 +33,9 @@ async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable
         await table.wait_for_count(5, f"locked_by = '{frozen.name}'")
         frozen.signal(signal.SIGSTOP)
         proxy.cut()  # so that the server sends it nothing more
-        stage.open(gate)  # the frozen handler will find it open, end at once, and make room for the queued
+        stage.open(
+            gate
+        )  # the frozen handler will find it open, end at once, and free a slot for the queued jobs
         other = await stage.worker(server.address, "gated", "patient", "work")
         jobs = [await finished(p, handle.id) for handle in (*running, *queued)]
         before = await table.everything()
@@ -42,7 +44,7 @@ async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable
         assert (cancelled.attempt, cancelled.pid) == (1, frozen.pid)
         await _refuses_results_of(frozen, server.address, [job.id for job in jobs])
         assert await table.everything() == before
-        # Its handlers start in the order of arrival: once it has run this, the queued had their chance.
+        # Its handlers start in the order of arrival: once it has run this, the queued ones had their turn.
         other.signal(signal.SIGTERM)
         assert await other.ended() == 0
         last = await p.enqueue("work", Errand("last"))
@@ -57,7 +59,7 @@ async def test_frozen_worker_finds_its_jobs_taken(stage: Stage, table: JobsTable
 
 
 async def test_delivery_that_was_under_way_for_a_lease_is_not_started(stage: Stage, table: JobsTable) -> None:
-    """The network holds back the welcome, and the job behind it, until another worker has done the job."""
+    """The network delays the welcome, and the job behind it, until another worker has done the job."""
     server = await stage.pulsed()
     async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
         held_back = proxy.freeze(Way.ANSWERS, after=b"StreamJobs")
@@ -65,7 +67,7 @@ async def test_delivery_that_was_under_way_for_a_lease_is_not_started(stage: Sta
         await eventually(held_back.has_begun.is_set, "the worker asks for jobs")
         handle = await p.enqueue("work", Errand("held back"))
         await table.wait_until(handle.id, status="RUNNING", locked_by=cut_off.name)
-        # It has more room, so the job is claimed for it.
+        # It has more free slots, so the job is claimed for it.
         other = await stage.worker(server.address, "work", concurrency=10)
         job = await finished(p, handle.id)
         assert (job.attempts, job.worker_id) == (1, other.name)
@@ -79,7 +81,7 @@ async def test_delivery_that_was_under_way_for_a_lease_is_not_started(stage: Sta
 
 
 async def _refuses_results_of(worker: Worker, address: str, job_ids: list[str]) -> None:
-    """Report in the worker's name what it would report if it had not noticed anything."""
+    """Send the report that the worker would send without knowing of the loss."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = PulseServiceStub(channel)
         for success in (True, False):

@@ -1,4 +1,4 @@
-"""SIGTERM: of a worker, and of pulsed under load. tests/faults has that of everything at once."""
+"""SIGTERM to a worker, and to pulsed under load. tests/faults has that to everything at once."""
 
 import signal
 
@@ -10,7 +10,7 @@ from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
 
 
-async def test_worker_finishes_what_runs_and_hands_back_the_rest(stage: Stage, table: JobsTable) -> None:
+async def test_worker_finishes_running_jobs_and_releases_the_rest(stage: Stage, table: JobsTable) -> None:
     server = await stage.pulsed()
     gate = stage.gate("leaving")
     leaving = await stage.worker(server.address, "gated", "work", concurrency=2)
@@ -39,7 +39,7 @@ async def test_worker_finishes_what_runs_and_hands_back_the_rest(stage: Stage, t
 
 
 async def test_restart_of_the_server_under_load_costs_no_attempt(stage: Stage, table: JobsTable) -> None:
-    """With leases of a minute whatever is lost on the way would not be back before the test gives up."""
+    """The leases last a minute: a lost job would not be reaped before the test times out."""
     settings = STEADY | {"PULSE_LEASE_TTL": "60s", "PULSE_HEARTBEAT_INTERVAL": "1s"}
     server = await stage.pulsed(**settings)
     address = server.address

@@ -1,4 +1,4 @@
-"""The pause switch outlives the server, however that ends."""
+"""A pause survives the server, however that ends."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,9 +47,7 @@ async def test_pause_survives_a_kill_and_holds_the_next_server_from_its_first_mo
     assert (await table.row(held))["started_at"] is None, "its topic is paused still"
 
 
-async def test_pulsed_that_cannot_read_the_switch_ends_with_a_sentence(
-    stage: Stage, table: JobsTable
-) -> None:
+async def test_pulsed_that_cannot_read_the_pause_exits_with_an_error(stage: Stage, table: JobsTable) -> None:
     await table.connection.execute("DELETE FROM pulse.dispatch_control")
 
     code, _, errors = await run_pulsed(DB_HOST=stage.dsn, PULSE_GRPC_ADDR="127.0.0.1:0")

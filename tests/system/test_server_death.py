@@ -19,7 +19,7 @@ async def is_extended(table: JobsTable, job_id: str, lease: datetime) -> bool:
 
 
 async def test_kills_of_the_server_lose_nothing_and_repeat_nothing(stage: Stage, table: JobsTable) -> None:
-    """More kills than a job has attempts. Every handler here succeeds, so no job may end otherwise."""
+    """More kills than a job has attempts. Every handler here succeeds, so every job must complete."""
     server = await stage.pulsed(**STEADY)
     address = server.address
     worker = await stage.worker(address, "work", "sync-work", "gated")
@@ -41,8 +41,8 @@ async def test_kills_of_the_server_lose_nothing_and_repeat_nothing(stage: Stage,
     await all_completed(table, [held, *producer.handles])
     row = await table.row(held.id)
     assert (row["attempts"], row["finished_by"], row["history"]) == (1, worker.name, None)
-    # What was lost between claim and delivery has cost an attempt, but no handler: no lease of a job that had
-    # reached the worker was shorter than an outage. So each ran once.
+    # Jobs lost between claim and delivery cost an attempt, but started no handler. No lease of a delivered
+    # job was shorter than an outage. So each ran once.
     doubled = {
         job: starts for job, starts in stage.by_job([held, *producer.handles]).items() if len(starts) != 1
     }

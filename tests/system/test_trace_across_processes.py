@@ -14,7 +14,7 @@ import pytest
 from tests.eventually import eventually
 from tests.system.stage import Process, Pulsed, Stage
 
-# In the place of the real exporter, which is not installed here. The endpoint is a file.
+# Instead of the real exporter, which is not installed here. The endpoint is a file.
 EXPORTER = """
 import os
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -65,7 +65,7 @@ WORKER = PROGRAM + textwrap.dedent(
 
 
 class Collector:
-    """Where an exporter can be imported from, and what the processes that use it have sent."""
+    """The directory of an exporter, and the spans that processes have exported with it."""
 
     def __init__(self, directory: Path, exporter: str = EXPORTER) -> None:
         self._file = directory / "spans"
@@ -117,7 +117,7 @@ async def test_trace_goes_through_three_processes(stage: Stage, collector: Colle
     await eventually(lambda: any(span["name"] == "report mail" for span in collector.spans), "it is reported")
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 0
-    await stopped(server)  # what it has not sent yet, it sends now
+    await stopped(server)  # it exports the remaining spans now
 
     names = ("POST /orders", "enqueue mail", "claim mail", "run mail", "report mail")
     request, enqueue, claim, run, report = (collector.named(name) for name in names)
@@ -158,9 +158,7 @@ async def test_exporter_that_is_not_installed_is_a_warning(stage: Stage) -> None
     )
 
 
-async def test_protocol_that_nothing_speaks_is_a_warning_with_those_that_there_are(
-    stage: Stage, collector: Collector
-) -> None:
+async def test_unknown_protocol_is_a_warning_with_the_known_ones(stage: Stage, collector: Collector) -> None:
     server = await stage.pulsed(**collector.environment | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
     (warning,) = warnings(server)
     assert warning["event"] == "traces_not_exported"
@@ -175,8 +173,8 @@ async def test_variable_that_opentelemetry_refuses_is_a_warning(stage: Stage, co
     assert len(server.events) == len(server.log.splitlines())
 
 
-async def test_provider_that_is_there_already_is_left_alone(stage: Stage, collector: Collector) -> None:
-    """As under opentelemetry-instrument, which sets one before pulsed begins."""
+async def test_existing_provider_is_kept(stage: Stage, collector: Collector) -> None:
+    """As under opentelemetry-instrument, which sets one before pulsed starts."""
     log = stage.directory / "instrumented.log"
     source = PROGRAM + "import pulse_server.main; sys.exit(pulse_server.main.main())"
     environment = {"DB_HOST": stage.dsn, "PULSE_GRPC_ADDR": "127.0.0.1:0", **collector.environment}

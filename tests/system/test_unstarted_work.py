@@ -1,4 +1,4 @@
-"""What a worker has not started is not its own: it costs no attempt, and goes to whoever can run it."""
+"""Jobs that a worker has not started cost no attempt, and run on other workers."""
 
 import time
 
@@ -12,7 +12,7 @@ CONVERGENCE_SECONDS = 2.0
 
 
 async def warm(stage: Stage, p: pulse.Pulse, worker: Worker) -> None:
-    """Return once the worker takes many jobs ahead of its handlers."""
+    """Return once the worker prefetches many jobs."""
     for _ in range(3):
         await stage.prefetches(p, worker)
 
@@ -20,7 +20,7 @@ async def warm(stage: Stage, p: pulse.Pulse, worker: Worker) -> None:
 async def test_killed_worker_costs_an_attempt_only_where_a_handler_had_started(
     stage: Stage, table: JobsTable
 ) -> None:
-    """Its window is wide from quick jobs, and what waits in it has one attempt each."""
+    """Its window is wide after quick jobs, and the jobs that wait in it have one attempt each."""
     server = await stage.pulsed()
     killed = await stage.worker(server.address, "gated", "work", concurrency=5)
     gate = stage.gate("slow")
@@ -38,7 +38,7 @@ async def test_killed_worker_costs_an_attempt_only_where_a_handler_had_started(
     assert all(len(starts) == 1 for starts in stage.by_job(handles).values())
 
 
-async def test_what_waits_behind_slow_handlers_goes_to_another_worker(stage: Stage) -> None:
+async def test_jobs_behind_slow_handlers_go_to_another_worker(stage: Stage) -> None:
     server = await stage.pulsed(**STEADY)
     slow = await stage.worker(server.address, "gated", "work", concurrency=2)
     gate = stage.gate("slow")
@@ -58,7 +58,7 @@ async def test_what_waits_behind_slow_handlers_goes_to_another_worker(stage: Sta
 async def test_no_handler_of_a_paused_topic_starts_later_than_the_convergence(
     stage: Stage, table: JobsTable
 ) -> None:
-    """The window is wide, the handlers have become slow, and the pause comes through another server."""
+    """The window is wide, the handlers are slow now, and the pause goes through another server."""
     server, other = await stage.pulsed(), await stage.pulsed()
     worker = await stage.worker(server.address, "naps=work", "work", concurrency=2)
     async with pulse.Pulse(server.address) as p, pulse.Pulse(other.address) as operator:
@@ -71,7 +71,7 @@ async def test_no_handler_of_a_paused_topic_starts_later_than_the_convergence(
         async def nothing_runs() -> bool:
             return not await table.count("status = 'RUNNING'")
 
-        await eventually(nothing_runs, "what had started is done, and the rest was released")
+        await eventually(nothing_runs, "the started jobs are done, and the rest is released")
         waiting = await table.count("topic = 'naps' AND status IN ('PENDING', 'RETRYING') AND attempts = 0")
         starts = [start.at for runs in stage.by_job(handles).values() for start in runs]
         assert waiting == len(handles) - len(starts)

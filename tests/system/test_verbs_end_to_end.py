@@ -40,7 +40,7 @@ def module_stage(
 
 @pytest.fixture
 def stage(module_stage: Stage) -> Stage:
-    """One for all tests of this module: each has its own jobs."""
+    """One stage for all tests of this module: each has its own jobs."""
     return module_stage
 
 
@@ -162,7 +162,7 @@ async def test_lists_show_jobs_by_topic_and_status(p: pulse.Pulse) -> None:
 
 
 @pytest.mark.parametrize("topic", ["patient", "patient-thread"])
-async def test_cancelled_handler_is_told_to_stop(p: pulse.Pulse, stage: Stage, topic: str) -> None:
+async def test_handler_of_a_canceled_job_is_stopped(p: pulse.Pulse, stage: Stage, topic: str) -> None:
     handle = await p.enqueue(topic)
     await stage.started(handle.id)
     await p.cancel(handle.id, "changed our minds")
@@ -198,7 +198,7 @@ async def test_handler_chooses_when_it_runs_again(p: pulse.Pulse, stage: Stage) 
     assert past.ended_at is not None
     assert job.started_at is not None
     waited = job.started_at - past.ended_at
-    # The usual backoff would be a second; that this is less is what the promoter owes to the next due job.
+    # The usual backoff is a second. It runs sooner, because the promoter sleeps until the next due job.
     assert waited >= timedelta(milliseconds=50)
     assert [start.attempt for start in stage.executions(handle.id)] == [1, 2]
 
@@ -206,7 +206,7 @@ async def test_handler_chooses_when_it_runs_again(p: pulse.Pulse, stage: Stage) 
 async def test_discarded_job_goes_to_the_dead_letters_at_once(p: pulse.Pulse, stage: Stage) -> None:
     handle = await p.enqueue("discard", max_attempts=5)
     job = await finished(p, handle.id)
-    assert (job.status, job.attempts, job.last_error) == ("DEAD_LETTERED", 1, "nobody wants this")
+    assert (job.status, job.attempts, job.last_error) == ("DEAD_LETTERED", 1, "discarded by the test")
     assert [past.outcome for past in job.history] == ["discarded"]
     assert len(stage.executions(handle.id)) == 1
 
@@ -225,7 +225,7 @@ async def test_arguments_that_do_not_fit_fail_the_attempt_with_the_reason(
 
 
 async def test_sync_handlers_run_at_the_same_time(p: pulse.Pulse) -> None:
-    """Each of them waits for the others: one after the other they would never end."""
+    """Each of them waits for the others: run one after the other, they would never end."""
     handles = await p.enqueue_many("meet", [None] * THREADS_THAT_MEET)
     for handle in handles:
         assert (await finished(p, handle.id)).status is pulse.JobStatus.COMPLETED

@@ -1,4 +1,4 @@
-"""Workers that are killed: their jobs go on elsewhere, and a job that kills its workers comes to an end."""
+"""Killed workers: their jobs run elsewhere, and a job that kills its workers is dead-lettered."""
 
 import asyncio
 import functools
@@ -30,9 +30,9 @@ async def test_job_of_a_killed_worker_is_recovered_by_another(stage: Stage, tabl
 
 
 async def test_job_that_kills_its_workers_ends_in_the_dead_letters(stage: Stage) -> None:
-    """Neither before its attempts are used up nor never, whether or not the next worker has the same name.
+    """After its last attempt, not before, whether or not the next worker has the same name.
 
-    The first attempt of several that kills its worker at once is given back, once: its start was not known.
+    If the first attempt kills its worker at once it is returned, once: its start was not recorded.
     """
     server = await stage.pulsed()
     cases = [(1, ""), (2, ""), (1, "pod-0"), (2, "pod-1")]
@@ -60,7 +60,7 @@ async def test_job_that_kills_its_workers_ends_in_the_dead_letters(stage: Stage)
 
 
 async def _keep_alive(stage: Stage, address: str, topic: str, worker_id: str) -> None:
-    """Start a worker, and another one whenever it dies: what an init system or Kubernetes does."""
+    """Run a worker, and restart it whenever it dies, as an init system does."""
     while True:
         worker = stage.start_worker(address, topic, worker_id=worker_id)
         await eventually(functools.partial(_has_died, worker), f"{worker.name} dies", patience_seconds=60)
@@ -70,9 +70,9 @@ def _has_died(worker: Worker) -> bool:
     return not worker.is_running
 
 
-async def test_handler_that_ends_its_process_takes_no_other_job_along(stage: Stage, table: JobsTable) -> None:
-    """Those that ran beside it run again, in the process that is started instead, and those behind it run. It
-    had one attempt: it is told what became of that."""
+async def test_handler_that_ends_its_process_costs_no_other_job(stage: Stage, table: JobsTable) -> None:
+    """Jobs that ran beside it run again in the next process, and those behind it run. It had one attempt, and
+    is dead-lettered."""
     server = await stage.pulsed()
     ended = await stage.worker(server.address, "gated", "die", concurrency=4)
     gate = stage.gate("many")

@@ -25,7 +25,7 @@ THREADS_THAT_MEET = 4
 
 @dataclass
 class Errand:
-    """What a handler is asked to do."""
+    """The arguments of a handler."""
 
     name: str = ""
     seconds: float = 0.0
@@ -57,22 +57,22 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
     meeting = threading.Barrier(THREADS_THAT_MEET)
 
     async def work(errand: Errand, ctx: pulse.Context) -> None:
-        """Take its time, then end well."""
+        """Sleep, then succeed."""
         journal.write("start", ctx, name=errand.name)
         await asyncio.sleep(errand.seconds)
 
     def sync_work(errand: Errand, ctx: pulse.Context) -> None:
-        """The same, in a thread."""
+        """Sleep in a thread, then succeed."""
         journal.write("start", ctx, name=errand.name, thread=threading.current_thread().name)
         time.sleep(errand.seconds)
 
     def meet(ctx: pulse.Context) -> None:
-        """End only if several of its kind run at the same time."""
+        """End only if several of these run at the same time."""
         journal.write("start", ctx)
         meeting.wait(20)
 
     async def describe(name: str, *, ctx: pulse.Context, times: int = 1) -> None:
-        """Write down everything that a handler can know."""
+        """Record everything that a handler can know."""
         journal.write(
             "start",
             ctx,
@@ -91,7 +91,7 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
         journal.write("end", ctx)
 
     async def block(errand: Errand, ctx: pulse.Context) -> None:
-        """Stop the whole event loop, as a careless handler does."""
+        """Block the event loop, as a careless handler does."""
         journal.write("start", ctx)
         time.sleep(errand.seconds)  # noqa: ASYNC251
         journal.write("end", ctx)
@@ -107,7 +107,7 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
             raise
 
     def patient_thread(ctx: pulse.Context) -> None:
-        """Run until told to stop, in a thread that nobody can interrupt."""
+        """Run in a thread until the cancel flag is set."""
         journal.write("start", ctx)
         while not ctx.cancelled:
             time.sleep(POLL_SECONDS)
@@ -126,10 +126,10 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
 
     async def discard(ctx: pulse.Context) -> None:
         journal.write("start", ctx)
-        raise pulse.Discard("nobody wants this")
+        raise pulse.Discard("discarded by the test")
 
     async def die(ctx: pulse.Context) -> None:
-        """Take the whole process along."""
+        """Kill the whole process."""
         journal.write("start", ctx)
         os._exit(70)
 
@@ -153,8 +153,8 @@ _gates: dict[Path, asyncio.Task[None]] = {}
 
 
 async def opened(gate: Path) -> None:
-    """Return once the file is there: the test, another process, makes it."""
-    # One looks for all who wait: each for itself, a few hundred would look all the time.
+    """Return once the file exists: the test, another process, creates it."""
+    # One task polls for all that wait: a few hundred would keep the process busy.
     if gate not in _gates:
         _gates[gate] = asyncio.create_task(_appears(gate))
     await asyncio.shield(_gates[gate])
@@ -169,7 +169,7 @@ async def main(address: str, journal: str, topics: list[str], concurrency: int, 
     p = pulse.Pulse(address, concurrency=concurrency, worker_id=worker_id)
     handlers = make_handlers(Journal(journal))
     for topic in topics:
-        # A topic may be a name of its own for one of the handlers: "mail=work".
+        # A topic may be an alias for one of the handlers: "mail=work".
         name, _, handler = topic.partition("=")
         p.register(name, handlers[handler or name])
     async with p:
