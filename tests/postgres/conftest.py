@@ -13,6 +13,7 @@ from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.lifecycle_world import World
 from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
@@ -53,6 +54,13 @@ async def second_connection(shared_dsn: str) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
+async def rival(second_connection: Connection) -> Connection:
+    """A connection in the middle of a transaction. What it does holds its row locks until it commits."""
+    await second_connection.execute("BEGIN")
+    return second_connection
+
+
+@pytest.fixture
 async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Store]:
     """The real store."""
     database = Database(shared_dsn)
@@ -75,3 +83,11 @@ def store(request: pytest.FixtureRequest) -> Any:
         return request.getfixturevalue("postgres")
     repo = InMemoryJobRepo()
     return Store(repo, InMemoryTimeMachine(repo))
+
+
+@pytest.fixture
+def world(databases: Databases, template_database: str) -> Iterator[World]:
+    with databases.temporary(template_database) as dsn:
+        world = World(dsn)
+        yield world
+        world.close()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -27,42 +26,14 @@ from pulse_server.domain.jobs import Claim, Job, NewJob, Submitted
 from pulse_server.domain.status import INITIAL, LEGAL_TRANSITIONS, TERMINAL, WAITING, JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots, Taker
 from tests.fakes.store import LEASE, a_job, failure, token
+from tests.postgres.lifecycle_claims import DISTORTIONS, Said, numbers, said
 from tests.postgres.lifecycle_world import World, without_moments
-from tests.postgres_cluster import Databases
 
 TOPICS = ["email", "sms"]
 WORKERS = ["A", "B", "C"]
 ERROR_GROUP = "0123456789ab"
 
 
-class Said(NamedTuple):
-    """Which claim a worker talks about: the n-th that holds, or the n-th ever issued; and how it tells it."""
-
-    holds: bool
-    number: int
-    how: str
-
-
-DISTORTIONS: dict[str, Callable[[Claim], Claim]] = {
-    "right": lambda claim: claim,
-    "foreign": lambda claim: claim._replace(worker_id="stranger"),
-    "earlier": lambda claim: claim._replace(attempt=(claim.attempt or 0) - 1),
-    "later": lambda claim: claim._replace(attempt=(claim.attempt or 0) + 1),
-    "without worker": lambda claim: claim._replace(worker_id=None),
-    "without attempt": lambda claim: claim._replace(attempt=None),
-    "bare": lambda claim: Claim(claim.job_id, None, None),
-}
-numbers = st.integers(0, 30)
-said = st.lists(
-    st.builds(
-        Said,
-        st.sampled_from([True, True, False]),
-        numbers,
-        st.sampled_from(["right"] * len(DISTORTIONS) + list(DISTORTIONS)),
-    ),
-    min_size=1,
-    max_size=3,
-)
 once_claimed = precondition(lambda self: bool(self.issued))
 
 
@@ -312,14 +283,6 @@ class Lifecycle(RuleBasedStateMachine):
         self.submitted.update(
             answer.job_id for answer in answers if isinstance(answer, Submitted) and not answer.duplicate
         )
-
-
-@pytest.fixture
-def world(databases: Databases, template_database: str) -> Iterator[World]:
-    with databases.temporary(template_database) as dsn:
-        world = World(dsn)
-        yield world
-        world.close()
 
 
 def test_every_walk_through_the_lifecycle_goes_as_the_model_predicts(world: World) -> None:

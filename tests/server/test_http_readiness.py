@@ -9,13 +9,21 @@ import asyncpg
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.app import App
-from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.migrations.runner import apply_migrations
-from tests.server.http_caller import Reply, get
+from tests.server.http_caller import get
+from tests.server.observed_server import (
+    NOT_SERVING,
+    PATIENCE_SECONDS,
+    SERVING,
+    ask,
+    health_of,
+    observed,
+    reasons,
+    until_ready_is,
+)
 from tests.server.outage_postgres import CAN_FREEZE, OutagePostgres
 from tests.server.pulsed_process import caller_of, pulsed
 from tests.server.statement_waits import statement_waits
@@ -23,14 +31,8 @@ from tests.transport.jobs_table import JobsTable
 from tests.transport.pulse_server_under_test import (
     SECOND,
     ServerUnderTest,
-    server_under_test,
     settings_of_test,
 )
-
-PATIENCE_SECONDS = 20
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 @pytest.fixture(scope="module")
@@ -43,40 +45,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutagePostgre
     database.close()
 
 
-@asynccontextmanager
-async def observed(dsn: str, **settings: Any) -> AsyncIterator[ServerUnderTest]:
-    async with server_under_test(dsn, http_address="127.0.0.1:0", **settings) as server:
-        yield server
-
-
 @pytest.fixture
 async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
     async with observed(database_dsn) as server:
         yield server
-
-
-async def ask(server: ServerUnderTest, path: str) -> Reply:
-    address = server.app.observation.http_address
-    assert address is not None
-    return await get(address, path)
-
-
-def reasons(answer: Reply) -> dict[str, str]:
-    return {name: check["why"] for name, check in answer.document["checks"].items() if not check["ok"]}
-
-
-async def until_ready_is(server: ServerUnderTest, is_ready: bool) -> Reply:
-    """Ask until the answer is the one that the test waits for."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (answer := await ask(server, "/readyz")).document["ready"] is not is_ready:
-            server.app.observation.readiness.loop.nudge()
-            await asyncio.sleep(0.02)
-    return answer
-
-
-async def health_of(server: ServerUnderTest, service: str = "") -> int:
-    request = health_pb2.HealthCheckRequest(service=service)
-    return int((await health_pb2_grpc.HealthStub(server.channel).Check(request)).status)
 
 
 async def test_server_that_serves_is_alive_and_ready(server: ServerUnderTest) -> None:
@@ -230,64 +202,6 @@ async def held_submit(dsn: str, stub: Any) -> AsyncIterator[None]:
         assert (await submitting).job_id
     finally:
         await connection.close()
-
-
-async def test_health_of_the_service_is_that_of_the_server(server: ServerUnderTest) -> None:
-    assert await health_of(server, "pulse.v1.PulseService") == SERVING
-
-
-async def test_health_of_an_unknown_service_is_not_found(server: ServerUnderTest) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await health_of(server, "pulse.v2.PulseService")
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-
-    watch = health_pb2_grpc.HealthStub(server.channel).Watch(health_pb2.HealthCheckRequest(service="other"))
-    assert (await watch.read()).status == SERVICE_UNKNOWN
-    watch.cancel()
-
-
-async def test_watcher_hears_of_each_change(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = health_pb2_grpc.HealthStub(server.channel).Watch(health_pb2.HealthCheckRequest())
-    assert (await watch.read()).status == SERVING
-
-    async def away() -> None:
-        raise Unavailable("The database did not answer.")
-
-    readiness = server.app.observation.readiness
-    ping = readiness._ping
-    monkeypatch.setattr(readiness, "_ping", away)
-    await readiness.tick()
-    assert (await watch.read()).status == NOT_SERVING
-    monkeypatch.setattr(readiness, "_ping", ping)
-    await readiness.tick()
-    assert (await watch.read()).status == SERVING
-    watch.cancel()
-
-
-async def services_told(server: ServerUnderTest) -> list[str]:
-    stub = reflection_pb2_grpc.ServerReflectionStub(server.channel)
-    call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-    async for answer in call:
-        return sorted(service.name for service in answer.list_services_response.service)
-    raise AssertionError("no answer")
-
-
-async def test_reflection_is_off_unless_asked_for(server: ServerUnderTest) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await services_told(server)
-
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_reflection_tells_the_services(database_dsn: str) -> None:
-    async with server_under_test(database_dsn, reflection=True) as server:
-        told = await services_told(server)
-
-    assert told == [
-        "grpc.health.v1.Health",
-        "grpc.reflection.v1alpha.ServerReflection",
-        "pulse.v1.PulseService",
-    ]
 
 
 async def test_server_on_a_unix_socket_answers_there(database_dsn: str, tmp_path: Any) -> None:

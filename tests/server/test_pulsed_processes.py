@@ -17,7 +17,6 @@ import pytest
 import pulse
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server.supervisor.supervising import RESTART_LONGEST_WAIT, restart_wait
 from tests.server.pulsed_process import Pulsed, caller_of, pulsed, run_pulsed
 from tests.server.statement_waits import statement_waits
 from tests.transport.jobs_table import JobsTable
@@ -162,13 +161,6 @@ async def test_stop_under_load_loses_nothing_and_leaves_nobody_behind(
     assert set(acknowledged) <= ids
     # What was claimed was delivered, or given back with its attempt.
     assert await table.count("status = 'RETRYING' AND attempts > 0") == 0
-
-
-def test_process_that_dies_again_and_again_is_started_less_and_less_often() -> None:
-    waits = [restart_wait(crashes) for crashes in range(100)]
-    assert waits[0] < timedelta(seconds=1)
-    assert waits == sorted(waits)
-    assert waits[-1] == RESTART_LONGEST_WAIT
 
 
 async def test_second_signal_waits_for_nothing(database_dsn: str, table: JobsTable) -> None:

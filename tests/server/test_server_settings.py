@@ -1,6 +1,5 @@
 """What an operator may set, and what is said when it is wrong."""
 
-import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,20 +13,10 @@ from pulse_server.settings import (
     Retention,
     Settings,
     TlsFiles,
-    parse_address,
     parse_duration,
     read_settings,
 )
-
-URL = "postgres://pulse:secret@db.example/pulse"
-LOOPBACK = "127.0.0.1"
-
-
-def problems_of(**variables: str) -> tuple[str, ...]:
-    """What reading these variables complains about."""
-    with pytest.raises(BadSettings) as caught:
-        read_settings({"DB_HOST": URL} | variables)
-    return caught.value.problems
+from tests.server.settings_problems import URL, problems_of
 
 
 def test_everything_has_a_default() -> None:
@@ -107,69 +96,6 @@ def test_users_may_come_from_a_file(tmp_path: Path) -> None:
     settings = read_settings({"DB_HOST": URL, "PULSE_AUTH_USERS_FILE": str(file)})
     assert settings.users_file == file
     assert not settings.is_open
-
-
-@pytest.mark.parametrize(
-    ("variables", "addresses"),
-    [
-        ({}, (f"{LOOPBACK}:6000", f"{LOOPBACK}:9000")),
-        ({"PULSE_AUTH_USERS": "ann:pa55"}, ("[::]:6000", "[::]:9000")),
-    ],
-)
-def test_address_without_a_host_is_loopback_until_there_are_users(
-    variables: dict[str, str], addresses: tuple[str, str]
-) -> None:
-    settings = read_settings(
-        {"DB_HOST": URL, "PULSE_GRPC_ADDR": ":6000", "PULSE_HTTP_ADDR": "9000"} | variables
-    )
-    assert (settings.grpc_address, settings.http_address) == addresses
-
-
-def test_http_may_be_a_unix_socket() -> None:
-    assert read_settings({"DB_HOST": URL, "PULSE_HTTP_ADDR": "unix:/run/pulse.sock"}).http_address == (
-        "unix:/run/pulse.sock"
-    )
-    assert "PULSE_HTTP_ADDR" in problems_of(PULSE_HTTP_ADDR="unix:pulse.sock")[0]
-
-
-def test_http_has_no_default_port() -> None:
-    assert "PULSE_HTTP_ADDR" in problems_of(PULSE_HTTP_ADDR="localhost")[0]
-
-
-@pytest.mark.parametrize(
-    ("given", "address"),
-    [
-        ("6000", "127.0.0.1:6000"),
-        (":6000", "127.0.0.1:6000"),
-        ("localhost", "localhost:50051"),
-        ("localhost:6000", "localhost:6000"),
-        ("[::1]:6000", "[::1]:6000"),
-        ("[::1]", "[::1]:50051"),
-        (" 0.0.0.0:0 ", "0.0.0.0:0"),
-    ],
-)
-def test_address_may_be_a_port_or_a_host_or_both(given: str, address: str) -> None:
-    assert parse_address(given).in_full(LOOPBACK) == address
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        ":",
-        "localhost:",
-        "localhost:http",
-        "65536",
-        "host:99999",
-        "host:²",
-        "::1",
-        "::1:80",
-        "http://host:80",
-        "a b:1",
-    ],
-)
-def test_bad_address_is_named(address: str) -> None:
-    with pytest.raises(BadSettings, match="PULSE_GRPC_ADDR"):
-        parse_address(address)
 
 
 @pytest.mark.parametrize(
@@ -305,98 +231,3 @@ def test_secrets_do_not_show_when_settings_are_printed() -> None:
 def test_connections_are_counted_for_every_process() -> None:
     one, four = (read_settings({"DB_HOST": URL, "PULSE_PROCESSES": number}) for number in ("1", "4"))
     assert four.most_connections == 4 * one.most_connections
-
-
-def test_flag_wins_over_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DB_HOST", URL)
-    monkeypatch.setenv("PULSE_GRPC_ADDR", "good:1")
-    assert main(["--grpc-addr", "bad:port"]) == 1
-    assert "bad:port" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--grpc-addr", "bad:port", "migrate"], ["migrate", "--grpc-addr", "bad:port"]]
-)
-def test_flag_may_stand_on_either_side_of_the_command(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DB_HOST", URL)
-    assert main(arguments) == 1
-    assert "bad:port" in capsys.readouterr().err
-
-
-def test_help_tells_every_setting_with_its_flag_and_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
-    text = re.sub(r"\s+", " ", capsys.readouterr().out)
-    for option in OPTIONS:
-        default = f" ({option.default})" if option.default else ""
-        assert f"{option.variable} {option.flag or '(no flag'}" in text
-        assert f"{option.help}{default}" in text
-
-
-def test_secrets_have_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {option.variable for option in OPTIONS if option.flag is None} == {"DB_HOST", "PULSE_AUTH_USERS"}
-    for flag in ("--db-host", "--auth-users"):
-        with pytest.raises(SystemExit):
-            main([flag, "x"])
-
-
-@pytest.mark.parametrize(
-    "arguments", [["serve"], ["migrate", "down"], ["--port", "1"], ["--grpc", "1"], ["check", "--grpc", "1"]]
-)
-def test_wrong_call_is_told_apart_from_a_failure(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: pulsed" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["check", "migrate"])
-def test_help_of_a_command_is_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
-    assert ended.value.code == 0
-    text = capsys.readouterr().out
-    assert text.startswith(f"usage: pulsed {command} [")
-    assert "`pulsed --help`" in text
-
-
-@pytest.mark.parametrize(
-    "addresses",
-    [("6000", "6000"), ("", ":50051"), ("127.0.0.1:6000", "6000"), ("[::1]:6000", "[::1]:6000")],
-)
-def test_both_ports_cannot_be_the_same(addresses: tuple[str, str]) -> None:
-    grpc_address, http_address = addresses
-    with pytest.raises(BadSettings, match="PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both"):
-        read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": grpc_address, "PULSE_HTTP_ADDR": http_address})
-
-
-def test_port_that_the_system_chooses_may_be_asked_for_twice() -> None:
-    read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": "0", "PULSE_HTTP_ADDR": "0"})
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.7:1", "pulse.internal:1"])
-def test_open_server_on_an_address_that_others_can_reach_is_refused_unless_that_is_asked_for(
-    address: str,
-) -> None:
-    (only,) = problems_of(PULSE_GRPC_ADDR=address)
-    assert f"PULSE_GRPC_ADDR is {address}, which others can reach" in only
-    assert "PULSE_INSECURE_OPEN_TO_NETWORK=on" in only
-    assert problems_of(PULSE_GRPC_ADDR=address, PULSE_INSECURE_OPEN_TO_NETWORK="off") == (only,)
-    for who_gets_in in (
-        {"PULSE_INSECURE_OPEN_TO_NETWORK": "on"},
-        {"PULSE_AUTH_USERS": "ann:pa55"},
-        {"PULSE_TLS_CERT": "c", "PULSE_TLS_KEY": "k", "PULSE_TLS_CLIENT_CA": "a"},
-    ):
-        assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address, **who_gets_in})
-
-
-@pytest.mark.parametrize("address", ["", "6000", ":6000", "localhost", "127.0.0.1:0", "[::1]:6000"])
-def test_open_server_on_loopback_needs_nothing(address: str) -> None:
-    assert read_settings({"DB_HOST": URL, "PULSE_GRPC_ADDR": address}).is_open
