@@ -115,7 +115,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("expression", "first"), ACCEPTED.items(), ids=lambda text: text[:30])
-def test_expression_is_taken_and_fires_when_it_says(expression: str, first: str) -> None:
+def test_expression_is_accepted_and_fires_at_its_times(expression: str, first: str) -> None:
     check_timetable(Cron(expression), NOW)
 
     assert f"{first_run(Cron(expression), NOW):%Y-%m-%d %H:%M}" == first

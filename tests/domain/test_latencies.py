@@ -81,11 +81,11 @@ def test_parts_add_up_to_the_whole(parts: list[list[float]]) -> None:
     assert latency(counted(whole)).count == len(whole)
 
 
-def test_what_took_longer_than_a_day_is_told_as_a_day() -> None:
+def test_duration_beyond_a_day_counts_as_a_day() -> None:
     assert latency({len(BOUNDS): 3}).p50 == SLOWEST
 
 
-def test_even_spread_is_told_nearly_as_it_is() -> None:
+def test_percentiles_of_an_even_spread_are_nearly_exact() -> None:
     found = latency(counted([n / 1000 for n in range(1, 10_001)]))  # up to ten seconds
 
     assert (found.p50, found.p95, found.p99) == pytest.approx((5.0, 9.5, 9.9), rel=0.01)

@@ -124,7 +124,7 @@ def test_negative_page_size_is_refused() -> None:
 
 @settings(max_examples=40)
 @given(st.text(max_size=20), st.integers(min_value=1, max_value=1000))
-def test_cleaned_error_fits_has_no_nul_and_is_the_head_of_what_was_said(text: str, times: int) -> None:
+def test_cleaned_error_fits_has_no_nul_and_is_the_head_of_the_text(text: str, times: int) -> None:
     error = text.encode(errors="ignore").decode() * times
 
     cleaned = limits.clean_error(error)

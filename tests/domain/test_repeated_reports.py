@@ -91,6 +91,6 @@ def test_refusal_names_both_attempts() -> None:
     assert "attempt 2 came too late" in str(refusal(report(attempt=2), running))
 
 
-def test_refusal_tells_that_another_worker_holds_the_job() -> None:
+def test_refusal_states_that_another_worker_holds_the_job() -> None:
     running = replace(JOB, status=JobStatus.RUNNING, locked_by="B")
     assert "held by another worker" in str(refusal(report("A", 2), running))

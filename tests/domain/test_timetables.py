@@ -88,7 +88,7 @@ def test_upcoming_of_once_is_one_however_many_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("timetable", "count"), [(Cron("0 0 29 2 */7"), 6), (Every(timedelta(days=3650)), 17)], ids=str
 )
-def test_upcoming_ends_where_nobody_plans(timetable: Timetable, count: int) -> None:
+def test_upcoming_ends_at_the_last_moment(timetable: Timetable, count: int) -> None:
     """A leap day that is a Sunday comes every 28 years. A hundred of them would be a second of computing."""
     found = upcoming(timetable, first_run(timetable, CURSOR), 100)
 
@@ -206,7 +206,7 @@ def test_fire_id_is_pinned() -> None:
 
 
 @given(moment=moments, hours=st.integers(-12, 14))
-def test_fire_id_is_that_of_the_moment_in_whatever_zone_it_is_told(moment: datetime, hours: int) -> None:
+def test_fire_id_is_that_of_the_moment_in_any_zone(moment: datetime, hours: int) -> None:
     elsewhere = moment.astimezone(timezone(timedelta(hours=hours)))
 
     assert fire_id(ID, elsewhere) == fire_id(ID, moment)

@@ -41,7 +41,7 @@ async def test_look_at_all_topics_has_no_array_that_the_driver_encodes_name_by_n
     assert [parameter.name for parameter in prepared.get_parameters()] == ["text"]
 
 
-async def test_driver_asks_a_session_that_was_told_nothing(database_dsn: str) -> None:
+async def test_driver_queries_the_types_of_a_session_without_registered_ones(database_dsn: str) -> None:
     """Else the test above proves nothing."""
     untold = await asyncpg.connect(database_dsn)
     assert await asked_for(untold, "SELECT $1::uuid[]")
@@ -57,7 +57,7 @@ async def test_types_are_as_the_server_has_them(session: Session) -> None:
     assert sorted(told) == sorted(map(tuple, known))
 
 
-async def test_driver_that_cannot_be_told_is_left_to_ask(
+async def test_driver_without_the_method_queries_the_types(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(array_types, "TYPES", [{"oid": 2951}])

@@ -60,14 +60,14 @@ def morgue(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(f"in_{request.param}")
 
 
-async def test_nobody_died(morgue: Morgue) -> None:
+async def test_without_dead_letters_there_are_no_groups(morgue: Morgue) -> None:
     await morgue.store.reach(JobStatus.CANCELED)
     found = await morgue.repo.list_dead_letter_groups(None, 9)
 
     assert (found.groups, found.total) == ((), 0)
 
 
-async def test_group_tells_how_many_when_and_who_was_last(morgue: Morgue) -> None:
+async def test_group_has_its_count_its_times_and_its_latest_job(morgue: Morgue) -> None:
     await morgue.bury("aa", hours_ago=3)
     last = await morgue.bury("aa", hours_ago=1, submitted=8)
     await morgue.bury("aa", hours_ago=2, submitted=7)
@@ -82,7 +82,7 @@ async def test_group_tells_how_many_when_and_who_was_last(morgue: Morgue) -> Non
     assert (job.payload, job.history) == (b"", ())
 
 
-async def test_group_that_somebody_joined_last_comes_first(morgue: Morgue) -> None:
+async def test_group_with_the_latest_dead_letter_comes_first(morgue: Morgue) -> None:
     await morgue.bury("aa", hours_ago=3)
     await morgue.bury("bb", hours_ago=2)
     await morgue.bury("aa", hours_ago=1)

@@ -114,7 +114,7 @@ async def test_last_error_and_history_are_kept_after_a_later_success(store: Stor
     assert [entry.error for entry in job.history] == ["flaky"]
 
 
-async def test_history_tells_when_the_attempt_started_and_ended(store: Store) -> None:
+async def test_history_has_the_start_and_the_end_of_the_attempt(store: Store) -> None:
     claim = await store.start("A")
     started_at = (await store.job(claim.job_id)).started_at
     await store.repo.fail_jobs([failure(claim)])

@@ -39,12 +39,12 @@ of_the_original_contract = pytest.mark.parametrize(
 
 
 @ends_or_keeps
-async def test_holder_is_heard(store: Store, verb: Verb) -> None:
+async def test_report_of_the_holder_is_accepted(store: Store, verb: Verb) -> None:
     assert await verb(store, await store.start("A"))
 
 
 @ends_or_keeps
-async def test_other_worker_is_not_heard(store: Store, verb: Verb) -> None:
+async def test_report_of_another_worker_is_refused(store: Store, verb: Verb) -> None:
     claim = await store.start("A")
     before = await store.job(claim.job_id)
 
@@ -54,7 +54,7 @@ async def test_other_worker_is_not_heard(store: Store, verb: Verb) -> None:
 
 @ends_or_keeps
 @pytest.mark.parametrize("attempt", [0, 2])
-async def test_other_attempt_is_not_heard(store: Store, verb: Verb, attempt: int) -> None:
+async def test_report_of_another_attempt_is_refused(store: Store, verb: Verb, attempt: int) -> None:
     claim = await store.start("A")
     before = await store.job(claim.job_id)
 
@@ -69,7 +69,7 @@ async def test_unknown_job_is_not_held(store: Store, verb: Verb) -> None:
 
 @ends_or_keeps
 @pytest.mark.parametrize("status", [status for status in JobStatus if status is not JobStatus.RUNNING])
-async def test_nobody_is_heard_about_a_job_that_does_not_run(
+async def test_report_on_a_job_that_does_not_run_is_refused(
     store: Store, verb: Verb, status: JobStatus
 ) -> None:
     job_id = await store.reach(status)
@@ -81,7 +81,7 @@ async def test_nobody_is_heard_about_a_job_that_does_not_run(
 
 
 @ends_or_keeps
-async def test_zombie_is_not_heard_after_its_job_went_to_another(store: Store, verb: Verb) -> None:
+async def test_report_of_a_worker_is_refused_after_its_job_went_to_another(store: Store, verb: Verb) -> None:
     zombie = await store.start("A")
     await store.time.lapse_leases(zombie.job_id)
     await store.repo.reap_expired(10)
@@ -92,7 +92,7 @@ async def test_zombie_is_not_heard_after_its_job_went_to_another(store: Store, v
 
 
 @ends_or_keeps
-async def test_worker_is_not_heard_about_its_own_earlier_attempt(store: Store, verb: Verb) -> None:
+async def test_report_of_a_worker_on_its_earlier_attempt_is_refused(store: Store, verb: Verb) -> None:
     earlier = await store.start("A")
     await store.time.lapse_leases(earlier.job_id)
     await store.repo.reap_expired(10)
@@ -207,7 +207,7 @@ async def test_beat_extends_the_lease_from_now(store: Store) -> None:
     assert (after.status, after.attempts) == (JobStatus.RUNNING, 1)
 
 
-async def test_lapsed_lease_that_nobody_reaped_can_still_be_beaten(store: Store) -> None:
+async def test_expired_lease_that_was_not_reaped_can_still_be_extended(store: Store) -> None:
     claim = await store.start("A")
     await store.time.lapse_leases(claim.job_id)
 

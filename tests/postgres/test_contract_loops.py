@@ -119,7 +119,7 @@ async def test_promoter_learns_when_the_next_job_is_due(store: Store) -> None:
     assert timedelta(hours=1, minutes=50) < promotion.next_due_in <= timedelta(hours=2)
 
 
-async def test_due_jobs_become_ready_and_their_topics_are_told(store: Store) -> None:
+async def test_due_jobs_become_ready_and_their_topics_are_returned(store: Store) -> None:
     delayed, other = a_job("sms", delay=timedelta(hours=1)), a_job("push", delay=timedelta(hours=1))
     await store.submit(delayed, other)
     failed = await store.start("A")

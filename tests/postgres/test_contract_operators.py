@@ -17,7 +17,7 @@ UNFINISHED = sorted(set(JobStatus) - TERMINAL)
 
 
 @pytest.mark.parametrize("status", sorted(WAITING))
-async def test_waiting_job_is_cancelled_without_an_ended_claim(store: Store, status: JobStatus) -> None:
+async def test_waiting_job_is_canceled_without_an_ended_claim(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status)
     history = (await store.job(job_id)).history
 
@@ -31,7 +31,7 @@ async def test_waiting_job_is_cancelled_without_an_ended_claim(store: Store, sta
     assert cancellation.job.finished_at is not None
 
 
-async def test_running_job_loses_its_lease_when_it_is_cancelled(store: Store) -> None:
+async def test_running_job_loses_its_lease_when_it_is_canceled(store: Store) -> None:
     claim = await store.start("A")
 
     (cancellation,) = await store.repo.cancel_jobs([claim.job_id], "stop")
@@ -56,7 +56,7 @@ async def test_cancel_without_a_reason_keeps_the_last_error(store: Store) -> Non
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))
-async def test_finished_job_is_not_cancelled(store: Store, status: JobStatus) -> None:
+async def test_finished_job_is_not_canceled(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status)
     before = await store.job(job_id)
 
@@ -64,7 +64,7 @@ async def test_finished_job_is_not_cancelled(store: Store, status: JobStatus) ->
     assert await store.job(job_id) == before
 
 
-async def test_cancelled_job_is_never_claimed(store: Store) -> None:
+async def test_canceled_job_is_never_claimed(store: Store) -> None:
     await store.repo.cancel_jobs(await store.submit(a_job()), "")
 
     assert await store.claim() == []
@@ -101,7 +101,7 @@ async def test_retry_grants_no_fewer_attempts_than_the_job_had(store: Store) -> 
 
 
 @pytest.mark.parametrize("status", [*UNFINISHED, JobStatus.COMPLETED])
-async def test_only_dead_lettered_and_cancelled_jobs_are_retried(store: Store, status: JobStatus) -> None:
+async def test_only_dead_lettered_and_canceled_jobs_are_retried(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status)
     before = await store.job(job_id)
 
@@ -109,7 +109,7 @@ async def test_only_dead_lettered_and_cancelled_jobs_are_retried(store: Store, s
     assert await store.job(job_id) == before
 
 
-async def test_worker_of_a_cancelled_attempt_is_not_heard_after_the_retry(store: Store) -> None:
+async def test_report_on_a_canceled_attempt_is_refused_after_the_retry(store: Store) -> None:
     claim = await store.start("A")
     await store.repo.cancel_jobs([claim.job_id], "")
     await store.repo.retry_jobs([claim.job_id], 1)

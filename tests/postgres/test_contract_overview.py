@@ -136,7 +136,7 @@ async def test_what_happens_now_counts_once_its_minute_is_over(glance: Glance) -
     assert await glance.repo.topic_rates() == {}
 
 
-async def test_what_several_servers_tell_adds_up(glance: Glance) -> None:
+async def test_reports_of_several_servers_add_up(glance: Glance) -> None:
     await glance.repo.add_topic_minutes([activity("sms", submitted=1), activity("email", submitted=2)])
     await glance.repo.add_topic_minutes([activity("email", submitted=5, completed=1)])
     await glance.elapse(MINUTE)
@@ -177,7 +177,7 @@ async def test_buckets_of_the_last_whole_hour_add_up_by_topic(glance: Glance) ->
 # --- minute by minute
 
 
-async def test_what_several_servers_tell_of_a_minute_adds_up_by_bucket(glance: Glance) -> None:
+async def test_reports_of_several_servers_on_a_minute_add_up_by_bucket(glance: Glance) -> None:
     await glance.repo.add_topic_minutes([activity(submitted=1, wait={0: 1, 40: 2}, run={9: 1})])
     await glance.repo.add_topic_minutes(
         [activity(completed=2, wait={40: 3, 103: 1}), activity("sms", wait={0: 9})]
@@ -189,7 +189,7 @@ async def test_what_several_servers_tell_of_a_minute_adds_up_by_bucket(glance: G
     assert minute == Minute(minute.at, Counts(4, 2), {0: 1, 40: 5, 103: 1}, {9: 1})
 
 
-async def test_minutes_are_told_oldest_first_without_a_gap(glance: Glance) -> None:
+async def test_minutes_are_listed_oldest_first_without_a_gap(glance: Glance) -> None:
     await glance.repo.add_topic_minutes([activity(submitted=1)])
     await glance.elapse(2 * MINUTE)
     await glance.repo.add_topic_minutes(
@@ -229,7 +229,7 @@ async def test_old_minutes_are_forgotten(glance: Glance) -> None:
 # --- who holds what
 
 
-async def test_holding_tells_the_longest_held_first_and_how_many_there_are(glance: Glance) -> None:
+async def test_holding_lists_the_longest_held_first_and_the_total(glance: Glance) -> None:
     claims = [await glance.store.start("A", topic=f"t{number}") for number in range(4)]
     other = await glance.store.start("B")
     await glance.store.reach(JobStatus.COMPLETED)
@@ -250,7 +250,7 @@ async def test_holding_tells_the_longest_held_first_and_how_many_there_are(glanc
 WORKER = ConnectedWorker("w1", ("email", "sms"), 7, datetime(2030, 1, 1, 12, 30, tzinfo=UTC))
 
 
-async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
+async def test_server_is_listed_by_its_last_report(glance: Glance) -> None:
     first, second = new_id(), new_id()
     await glance.repo.record_server(first, "b:1", [WORKER])
     await glance.repo.record_server(second, "a:1", [WORKER])
@@ -263,7 +263,7 @@ async def test_server_is_listed_as_it_last_told(glance: Glance) -> None:
     ]
 
 
-async def test_server_started_when_it_first_told(glance: Glance) -> None:
+async def test_start_of_a_server_is_its_first_report(glance: Glance) -> None:
     server_id = new_id()
     await glance.repo.record_server(server_id, "a:1", [])
     ((*_, started_at),) = await glance.repo.list_servers(MINUTE)

@@ -19,7 +19,7 @@ async def test_unknown_job_is_none(store: Store) -> None:
     assert await store.repo.look_up_jobs([new_id()]) == {}
 
 
-async def test_look_up_tells_the_state_and_the_history_but_not_the_payload(store: Store) -> None:
+async def test_look_up_returns_the_state_and_the_history_but_not_the_payload(store: Store) -> None:
     claim = await store.start("A", payload=b"large")
     await store.repo.fail_jobs([failure(claim)])
     whole = await store.job(claim.job_id)
@@ -124,5 +124,5 @@ async def test_topics_with_ready_jobs_are_those_asked_for_that_have_some(store: 
     assert topics == {"ready"}
 
 
-async def test_store_tells_a_time_that_runs_forward(store: Store) -> None:
+async def test_time_of_the_store_runs_forward(store: Store) -> None:
     assert await store.repo.database_now() < await store.repo.database_now()

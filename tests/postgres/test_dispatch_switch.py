@@ -31,7 +31,7 @@ async def test_new_database_is_open(switches: PostgresDispatchRepo) -> None:
     assert await switches.read_gate() == DispatchState()
 
 
-async def test_pause_tells_its_reason_and_since_when(
+async def test_pause_has_its_reason_and_its_start(
     switches: PostgresDispatchRepo, connection: Connection
 ) -> None:
     before = await connection.fetchval("SELECT clock_timestamp()")
@@ -99,7 +99,7 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
     assert await switches.read_gate() == DispatchState()
 
 
-async def test_switch_that_is_missing_is_told_and_nothing_is_claimed(
+async def test_missing_switch_is_reported_and_nothing_is_claimed(
     switches: PostgresDispatchRepo, postgres: Store, connection: Connection
 ) -> None:
     await postgres.submit(a_job())
@@ -121,9 +121,7 @@ async def test_switch_that_is_missing_is_told_and_nothing_is_claimed(
         "UPDATE pulse.dispatch_control SET paused_at = now()",
     ],
 )
-async def test_table_of_the_switch_is_one_row_that_tells_since_when(
-    connection: Connection, statement: str
-) -> None:
+async def test_table_of_the_switch_is_one_row_with_its_time(connection: Connection, statement: str) -> None:
     with pytest.raises(asyncpg.IntegrityConstraintViolationError):
         await connection.execute(statement)
 

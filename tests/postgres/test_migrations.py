@@ -150,7 +150,7 @@ async def test_schema_that_is_behind_is_refused_with_the_command_and_left_alone(
     assert await ask(empty_database_dsn, "SELECT to_regnamespace('pulse') IS NULL")
 
 
-async def test_status_tells_of_each_migration_whether_it_is_applied(
+async def test_status_lists_for_each_migration_whether_it_is_applied(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await apply_migrations(empty_database_dsn, [FIRST, SECOND])
@@ -196,7 +196,7 @@ async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Co
         await connection.close()
 
 
-async def test_migration_that_is_blocked_lets_others_through_and_says_who_blocks_it(
+async def test_migration_that_is_blocked_lets_others_through_and_names_its_blocker(
     empty_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.postgres.migrations.table_locks.MIGRATION_LOCK_TIMEOUT", 2 * HASTY)

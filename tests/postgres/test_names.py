@@ -104,7 +104,7 @@ def test_each_method_sends_the_section_of_its_own_name(port: Port) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_statement_tells_its_name_to_whoever_watches_the_database(file: str) -> None:
+def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
     for name, statement in statements(file).items():
         assert statement.startswith(f"/* pulse:{name} */ ")
         assert "--" not in statement

@@ -242,7 +242,7 @@ async def test_one_who_only_looks_back_to_an_open_transaction_is_not_taken_for_i
         assert not await is_told(vitals, pid)
 
 
-async def test_prepared_transaction_holds_until_somebody_ends_it(
+async def test_prepared_transaction_holds_until_it_is_ended(
     vitals: PostgresVitalsRepo, session: Connection
 ) -> None:
     if await session.fetchval("SELECT current_setting('max_prepared_transactions') = '0'"):

@@ -115,7 +115,7 @@ async def test_start_gives_up_on_a_database_that_does_not_answer() -> None:
         await wait_until_reachable(NOBODY_LISTENS, timedelta(seconds=0.1))
 
 
-async def test_database_without_the_tls_that_its_url_asks_for_is_told_apart() -> None:
+async def test_database_without_the_tls_of_its_url_has_an_error_of_its_own() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8)  # "would you speak TLS?"
         writer.write(b"N")

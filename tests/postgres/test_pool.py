@@ -67,7 +67,7 @@ async def test_who_finds_all_lent_gets_the_one_that_comes_back(host: Host) -> No
     assert (len(host.opened), pool.busy) == (1, 1)
 
 
-async def test_who_waits_in_vain_is_told_so_and_takes_no_place(host: Host) -> None:
+async def test_borrower_that_times_out_gets_an_error_and_takes_no_connection(host: Host) -> None:
     pool = Pool(host.connect, 1)
     lent = await pool.borrow(PATIENCE)
     with pytest.raises(TimeoutError):
@@ -107,7 +107,7 @@ async def test_place_of_a_connection_that_could_not_be_opened_is_free_again(
     assert await pool.borrow(PATIENCE) is host.opened[0]
 
 
-async def test_cancelled_borrower_takes_no_place(host: Host) -> None:
+async def test_canceled_borrower_takes_no_connection(host: Host) -> None:
     pool = Pool(host.connect, 1)
     lent = await pool.borrow(PATIENCE)
     waiting = asyncio.create_task(pool.borrow(PATIENCE))

@@ -166,7 +166,7 @@ async def test_of_two_results_for_one_attempt_the_second_is_not_taken(
     assert (await postgres.job(claim.job_id)).last_error is None
 
 
-async def test_claim_does_not_take_a_job_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:
+async def test_claim_does_not_take_a_job_that_is_being_canceled(postgres: Store, rival: Connection) -> None:
     (job_id,) = await postgres.submit(a_job())
     await run(rival, "cancel_jobs", [job_id], "", list(LIVE))
 
@@ -228,7 +228,7 @@ async def test_claim_skips_a_row_that_is_being_prioritised_and_finds_it_afterwar
     assert [claim.job_id for claim in await postgres.claim("A")] == [first]
 
 
-async def test_promoter_skips_a_row_that_is_being_cancelled(postgres: Store, rival: Connection) -> None:
+async def test_promoter_skips_a_row_that_is_being_canceled(postgres: Store, rival: Connection) -> None:
     claim = await postgres.start()
     await postgres.repo.fail_jobs([failure(claim)])
     await postgres.time.make_due(claim.job_id)

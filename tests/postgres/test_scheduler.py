@@ -34,7 +34,7 @@ async def test_due_schedule_makes_an_ordinary_job_and_moves_on(planning: Plannin
     assert planning.roster.woken == [{"report"}]
 
 
-async def test_nothing_due_fires_nothing_and_wakes_nobody(planning: Planning) -> None:
+async def test_nothing_due_fires_nothing_and_sends_no_wake_up(planning: Planning) -> None:
     await planning.make()
 
     assert await planning.scheduler.tick() is None

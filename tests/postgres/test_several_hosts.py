@@ -150,7 +150,7 @@ async def test_all_hosts_together_take_no_longer_than_a_connection_may(
         await asyncio.wait_for(Connector(f"postgres://u@{hosts}/pulse").connect(), 20)
 
 
-async def test_user_whom_every_host_refuses_is_told_so_at_once(shared_dsn: str) -> None:
+async def test_user_that_every_host_refuses_gets_the_refusal_at_once(shared_dsn: str) -> None:
     twice = named_twice(shared_dsn, path="/no_such_database")
     assert Connector(twice).has_alternatives
 

@@ -77,9 +77,7 @@ async def test_age_is_counted_from_when_a_job_was_due_not_from_its_submit(
     assert sample.oldest_seconds < 60
 
 
-async def test_topics_past_the_deepest_are_told_together(
-    vitals: PostgresVitalsRepo, session: Connection
-) -> None:
+async def test_topics_past_the_deepest_are_summed(vitals: PostgresVitalsRepo, session: Connection) -> None:
     for number in range(1, 6):
         await add_jobs(session, number, topic=f"topic-{number}", due_seconds_ago=100 - number)
 

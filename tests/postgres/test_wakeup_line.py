@@ -48,7 +48,7 @@ async def replicas(shared_dsn: str) -> AsyncIterator[tuple[Replica, Replica]]:
     await asyncio.gather(*[replica.task for replica in pair], return_exceptions=True)
 
 
-async def test_other_replica_hears_of_topics_and_ended_claims(replicas: tuple[Replica, Replica]) -> None:
+async def test_other_server_receives_topics_and_ended_claims(replicas: tuple[Replica, Replica]) -> None:
     here, there = replicas
     claim = Claim("j", "wörker", 3)
 
@@ -57,7 +57,7 @@ async def test_other_replica_hears_of_topics_and_ended_claims(replicas: tuple[Re
     assert await there.next_wakeup() == Wakeup(frozenset({"email", "sms"}), (claim,))
 
 
-async def test_other_replica_hears_that_the_pause_switch_was_turned(
+async def test_other_server_learns_that_dispatch_was_paused(
     replicas: tuple[Replica, Replica],
 ) -> None:
     here, there = replicas
@@ -67,7 +67,7 @@ async def test_other_replica_hears_that_the_pause_switch_was_turned(
     assert await there.next_wakeup() == Wakeup(gate_changed=True)
 
 
-async def test_replica_does_not_hear_itself(replicas: tuple[Replica, Replica]) -> None:
+async def test_server_does_not_receive_its_own_messages(replicas: tuple[Replica, Replica]) -> None:
     here, there = replicas
     here.line.announce(Wakeup(frozenset({"from-here"})))
     await there.next_wakeup()
@@ -98,7 +98,7 @@ async def test_topics_that_would_not_fit_mean_everywhere(replicas: tuple[Replica
 
 
 @pytest.mark.parametrize(("worker_id", "count"), [("ü" * 255, 100), ("w1", 20_000)])
-async def test_other_replica_hears_of_every_ended_claim(
+async def test_other_server_receives_every_ended_claim(
     replicas: tuple[Replica, Replica], worker_id: str, count: int
 ) -> None:
     here, there = replicas

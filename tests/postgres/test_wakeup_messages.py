@@ -92,7 +92,7 @@ def test_dispatch_is_woken_before_anybody_watches() -> None:
     assert first.transitions == ()
 
 
-def test_too_many_topics_become_look_everywhere_and_watching_is_still_said() -> None:
+def test_too_many_topics_become_look_everywhere_and_watching_is_still_sent() -> None:
     (heard,) = tell(Wakeup(frozenset(f"{'x' * 200}{number}" for number in range(100)), watching=True))
 
     assert heard.topics is None
@@ -167,7 +167,7 @@ def test_look_everywhere_covers_the_topics_that_were_named_beside_it() -> None:
     assert tell(Wakeup(frozenset({"mail"})), Wakeup(topics=None)) == [Wakeup(topics=None)]
 
 
-def test_empty_box_has_nothing_to_say() -> None:
+def test_empty_outbox_has_no_messages() -> None:
     assert tell() == []
 
 

@@ -58,7 +58,7 @@ def test_attempts_end_in_the_outcomes_of_the_domain() -> None:
     assert set().union(*map(quoted, told)) - {LEASE_EXPIRED} == set(Outcome)
 
 
-def test_lapsed_lease_is_told_in_the_words_of_the_domain() -> None:
+def test_expired_lease_is_recorded_in_the_words_of_the_domain() -> None:
     assert TRANSITIONS["reap_expired"].count(f"'{LEASE_EXPIRED}'") == 2
 
 
@@ -67,7 +67,7 @@ def test_backoff_is_bounded_where_the_domain_bounds_it(section: str) -> None:
     assert f"LEAST(job.attempts, {MOST_ATTEMPTS_SQUARED}) ^ 2" in TRANSITIONS[section]
 
 
-def test_whoever_holds_vacuum_back_is_of_a_kind_that_the_domain_knows() -> None:
+def test_holders_of_vacuum_have_the_kinds_of_the_domain() -> None:
     told = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("vitals.sql")["oldest_holder"])
 
     assert quoted(" ".join(told)) - {"active", "inactive"} == set(HolderKind)
@@ -85,7 +85,7 @@ def test_retention_knows_every_status_that_a_job_can_end_in() -> None:
     assert [status.lower() for status in KEPT.values()] == list(KEPT)
 
 
-def test_fragment_tells_all_of_a_job_but_what_may_be_large() -> None:
+def test_fragment_has_all_of_a_job_but_what_may_be_large() -> None:
     told = re.findall(r"job\.(\w+)", statements("queries.sql")["list_jobs"])
 
     assert set(told) == {field.name for field in fields(Job)} - {"payload", "history"}

@@ -31,7 +31,7 @@ def taken() -> Iterator[str]:
         yield f"127.0.0.1:{made.getsockname()[1]}"
 
 
-def test_taken_port_is_told_with_the_setting_that_takes_another(taken: str) -> None:
+def test_taken_port_is_reported_with_its_setting(taken: str) -> None:
     for attempt in (probe, reserve):
         with pytest.raises(
             PortInUse, match=f"Cannot listen on {taken}: is another pulsed there.*PULSE_HTTP_ADDR"
@@ -39,7 +39,7 @@ def test_taken_port_is_told_with_the_setting_that_takes_another(taken: str) -> N
             attempt(taken, "PULSE_HTTP_ADDR")
 
 
-def test_address_that_is_not_of_this_machine_is_told() -> None:
+def test_address_that_is_not_of_this_machine_is_reported() -> None:
     with pytest.raises(PortInUse, match=r"192\.0\.2\.1:6000: (Cannot|Can't) assign.*another address"):
         probe("192.0.2.1:6000")
 

@@ -152,7 +152,7 @@ async def test_schema_is_looked_at_but_not_changed_through_a_pooler(
     assert (await migration_status(pooled_dsn))[-1].applied_at is None
 
 
-async def test_server_that_was_not_told_of_the_pooler_says_which_setting_is_missing(pooled_dsn: str) -> None:
+async def test_server_without_the_setting_of_its_pooler_names_it(pooled_dsn: str) -> None:
     database = Database(pooled_dsn)
     try:
         with pytest.raises(Unavailable, match="PULSE_DB_POOLER=on"):

@@ -35,7 +35,7 @@ async def test_health_of_an_unknown_service_is_not_found(server: ServerUnderTest
     watch.cancel()
 
 
-async def test_watcher_hears_of_each_change(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watcher_receives_each_change(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = health_pb2_grpc.HealthStub(server.channel).Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == SERVING
 
@@ -68,7 +68,7 @@ async def test_reflection_is_off_unless_asked_for(server: ServerUnderTest) -> No
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_reflection_tells_the_services(database_dsn: str) -> None:
+async def test_reflection_lists_the_services(database_dsn: str) -> None:
     async with server_under_test(database_dsn, reflection=True) as server:
         told = await services_told(server)
 

@@ -146,7 +146,7 @@ async def test_check_names_who_may_plant_and_what_was_planted(hostile_dsn: str) 
     assert "REVOKE CREATE ON SCHEMA pulse" not in warned
 
 
-async def test_check_has_nothing_to_say_of_a_database_of_its_own(database_dsn: str) -> None:
+async def test_check_finds_nothing_in_a_database_of_its_own(database_dsn: str) -> None:
     findings = await check_database(settings_of_test(), database_dsn, migrates=False)
     (privileges,) = [finding.sentence for finding in findings if finding.subject == "privileges"]
     assert privileges.endswith("may use every table of the schema pulse.")

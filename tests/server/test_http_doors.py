@@ -47,7 +47,7 @@ async def metrics(address: str, *credentials: str) -> Reply:
     return await get(address, "/metrics", headers=basic(*credentials) if credentials else None)
 
 
-async def test_stranger_is_asked_who_it_is_and_told_nothing(address: str) -> None:
+async def test_caller_without_credentials_is_asked_for_them_and_learns_nothing(address: str) -> None:
     answer = await metrics(address)
 
     assert answer.status == 401
@@ -80,7 +80,7 @@ async def test_probes_need_no_login(address: str, path: str) -> None:
     assert (await get(address, path)).status == 200
 
 
-async def test_guesses_are_throttled_and_told_when_to_come_back(address: str) -> None:
+async def test_guesses_are_throttled_with_the_time_to_wait(address: str) -> None:
     for _ in range(LOGIN_BURST_PER_USER):
         assert (await metrics(address, "alice", "guess")).status == 401
     answer = await metrics(address, "alice", "guess")
@@ -89,7 +89,7 @@ async def test_guesses_are_throttled_and_told_when_to_come_back(address: str) ->
     assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_metrics_are_open_unless_told_otherwise(database_dsn: str) -> None:
+async def test_metrics_are_open_by_default(database_dsn: str) -> None:
     async with guarded(database_dsn, metrics_need_login=False) as address:
         assert (await metrics(address)).status == 200
 

@@ -79,7 +79,7 @@ def samples(answer: Reply, name: str) -> dict[str, float]:
     }
 
 
-async def test_metrics_of_all_processes_are_told_as_one(tmp_path: Path) -> None:
+async def test_metrics_of_all_processes_are_merged(tmp_path: Path) -> None:
     async with gathering(tmp_path, Child(3), Child(4)) as address:
         answer = await get(address, "/metrics")
 
@@ -122,7 +122,7 @@ async def test_process_that_is_gone_is_left_out_and_named(tmp_path: Path) -> Non
     assert health.status == 200
 
 
-async def test_process_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_that_hangs_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse_server.transport.http.pages.HTTP_GATHER_TIMEOUT", 0.1 * SECOND)
     stuck = Child(4)
     stuck.is_stuck = True
@@ -215,7 +215,7 @@ async def test_supervisor_without_http_opens_no_port(caplog: pytest.LogCaptureFi
         assert not caplog.records
 
 
-async def test_supervisor_whose_port_is_taken_says_so(tmp_path: Path) -> None:
+async def test_supervisor_whose_port_is_taken_reports_it(tmp_path: Path) -> None:
     taken = HttpServer({})
     address = await taken.start("127.0.0.1:0")
     try:
@@ -225,7 +225,7 @@ async def test_supervisor_whose_port_is_taken_says_so(tmp_path: Path) -> None:
         await taken.stop()
 
 
-async def test_processes_of_a_real_supervisor_are_told_as_one(database_dsn: str) -> None:
+async def test_processes_of_a_real_supervisor_are_merged(database_dsn: str) -> None:
     async with pulsed(database_dsn, PULSE_HTTP_ADDR="127.0.0.1:0", PULSE_PROCESSES="2") as server:
         (told,) = [event for event in server.events if event["event"] == "http_serving"]
         address = told["http_address"]

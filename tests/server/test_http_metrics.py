@@ -181,7 +181,7 @@ async def test_deletions_are_counted_by_status(server: ServerUnderTest) -> None:
     assert (await scrape(server))("pulse_jobs_deleted_total", status="COMPLETED", actor="retention") == 3
 
 
-async def test_workers_and_what_they_hold_are_told(server: ServerUnderTest) -> None:
+async def test_workers_and_what_they_hold_are_in_the_metrics(server: ServerUnderTest) -> None:
     await server.submit_many(4)
     async with server.worker("w1", capacity=10) as first, server.worker("w2", capacity=5, topics=["sms"]):
         await first.take(4)
@@ -192,7 +192,7 @@ async def test_workers_and_what_they_hold_are_told(server: ServerUnderTest) -> N
     assert told("pulse_workers_held_jobs") == 4
 
 
-async def test_queue_is_told_as_the_sample_found_it(server: ServerUnderTest) -> None:
+async def test_metrics_of_the_queue_are_those_of_the_sample(server: ServerUnderTest) -> None:
     await server.submit_many(4, "mail")
     await server.submit_many(2, "sms")
     await server.submit_many(3, "later", delay=Duration(seconds=3600))
@@ -211,7 +211,7 @@ async def test_queue_is_told_as_the_sample_found_it(server: ServerUnderTest) -> 
     assert age < 15
 
 
-async def test_pauses_are_told(server: ServerUnderTest) -> None:
+async def test_pauses_are_in_the_metrics(server: ServerUnderTest) -> None:
     assert (await scrape(server)).by("topic", "pulse_dispatch_paused") == {"": 0}
     await server.stub.PauseDispatch(pb.PauseDispatchRequest(topic="mail"))
     await server.stub.PauseDispatch(pb.PauseDispatchRequest())
@@ -221,7 +221,7 @@ async def test_pauses_are_told(server: ServerUnderTest) -> None:
     assert (await scrape(server)).by("topic", "pulse_dispatch_paused") == {"": 0}
 
 
-async def test_pools_are_told(server: ServerUnderTest) -> None:
+async def test_pools_are_in_the_metrics(server: ServerUnderTest) -> None:
     await server.submit()
     told = await scrape(server)
     allowed = {
@@ -239,7 +239,7 @@ async def test_pools_are_told(server: ServerUnderTest) -> None:
     assert told("pulse_ready") == 1
 
 
-async def test_scrape_tells_the_last_sample_and_asks_nobody(
+async def test_scrape_has_the_last_sample_and_sends_no_query(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await server.submit_many(3)
@@ -278,7 +278,7 @@ async def test_loops_that_fail_are_counted(server: ServerUnderTest, monkeypatch:
     assert (await scrape(server))("pulse_loop_failures_total", loop="vitals") == 1
 
 
-async def test_every_metric_that_is_declared_is_told(server: ServerUnderTest) -> None:
+async def test_every_declared_metric_is_rendered(server: ServerUnderTest) -> None:
     told = (await sampled(server)).families
 
     assert {instrument.name for instrument in Metrics()} <= told.keys()

@@ -90,7 +90,7 @@ async def test_pages_can_only_be_read(address: str, method: str) -> None:
     assert answer.headers["allow"] == "GET, HEAD"
 
 
-async def test_request_with_a_body_is_answered_though_nobody_reads_it(address: str) -> None:
+async def test_request_with_a_body_is_answered_although_the_body_is_not_read(address: str) -> None:
     body = bytes(10_000)
     head = f"POST /echo HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
@@ -198,7 +198,7 @@ async def test_connections_past_the_bound_are_turned_away_and_the_next_is_served
     "sent",
     [b"", b"GET /echo HTTP/1.1\r\nX-Slow: ", b"POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\n"],
 )
-async def test_whoever_says_nothing_makes_room_for_the_next_caller(
+async def test_silent_caller_gives_way_to_the_next(
     address: str, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr("pulse_server.transport.http.server.HTTP_CONNECTIONS", 2)
@@ -217,7 +217,7 @@ async def test_whoever_says_nothing_makes_room_for_the_next_caller(
         writer.close()
 
 
-async def test_error_in_a_page_tells_nothing_of_itself(address: str) -> None:
+async def test_error_in_a_page_reveals_nothing(address: str) -> None:
     answer = await get(address, "/broken")
 
     assert answer.status == 500
@@ -260,17 +260,17 @@ async def test_socket_file_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["unix:/nowhere/at/all.sock", "unix:/" + "x" * 200])
-async def test_path_that_cannot_be_used_is_told_in_a_sentence(address: str) -> None:
+async def test_path_that_cannot_be_used_is_reported_in_a_sentence(address: str) -> None:
     with pytest.raises(PortInUse, match=r"^Cannot listen on unix:/.*PULSE_HTTP_ADDR"):
         await HttpServer(PAGES).start(address)
 
 
-async def test_port_that_is_taken_is_told_in_a_sentence(address: str) -> None:
+async def test_port_in_use_is_reported_in_a_sentence(address: str) -> None:
     with pytest.raises(PortInUse, match=rf"^Cannot listen on {address}: .*PULSE_HTTP_ADDR"):
         await HttpServer(PAGES).start(address)
 
 
-async def test_host_that_nobody_knows_is_told_in_a_sentence() -> None:
+async def test_unknown_host_is_reported_in_a_sentence() -> None:
     with pytest.raises(PortInUse, match="does not know that host"):
         await HttpServer(PAGES).start("no-such-host.invalid:0")
 
@@ -282,7 +282,7 @@ async def test_everywhere_means_both_families() -> None:
         assert (await get(f"127.0.0.1:{port}", "/echo")).status == 200
 
 
-async def test_stopping_does_not_wait_for_a_caller_that_says_nothing(
+async def test_stopping_does_not_wait_for_a_silent_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pulse_server.transport.http.server.HTTP_REQUEST_TIMEOUT", 600 * SECOND)

@@ -99,7 +99,7 @@ async def test_frozen_database_is_noticed_within_a_bound(
         await until_ready_is(server, True)
 
 
-async def test_database_that_takes_no_writes_makes_the_server_unready_and_is_told_once(
+async def test_read_only_database_makes_the_server_unready_and_is_logged_once(
     server: ServerUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     admin = server.table.connection
@@ -166,7 +166,7 @@ async def test_server_is_alive_but_not_ready_before_it_accepts_calls(database_ds
     assert reasons(answer).keys() == {"database", "schema", "gate", "serving"}
 
 
-async def test_drain_is_told_at_once_and_watchers_are_let_go(database_dsn: str) -> None:
+async def test_drain_is_reported_at_once_and_watchers_are_ended(database_dsn: str) -> None:
     async with (
         pulsed(database_dsn, PULSE_HTTP_ADDR="127.0.0.1:0", PULSE_DRAIN_TIMEOUT="10s") as server,
         grpc.aio.insecure_channel(server.address) as channel,

@@ -43,7 +43,7 @@ async def ended_streams(reader: asyncio.StreamReader, count: int) -> None:
         count -= kind == HEADERS and bool(flags & END_STREAM)
 
 
-async def test_answers_that_nobody_reads_are_bounded_in_bytes(database_dsn: str) -> None:
+async def test_unread_answers_are_bounded_in_bytes(database_dsn: str) -> None:
     async with pulsed(database_dsn, PULSE_AUTH_USERS=USERS) as server, caller_as(server, "admin") as admin:
         job = await admin.SubmitJob(pb.SubmitJobRequest(topic="large", payload=bytes(MIB)))
         host, _, port = server.address.rpartition(":")

@@ -39,7 +39,7 @@ def listening() -> Iterator[str]:
 # ------------------------------------------------------------ the whole
 
 
-async def test_good_configuration_is_said_to_be_one(database_dsn: str) -> None:
+async def test_good_configuration_passes(database_dsn: str) -> None:
     code, output, errors = await run_pulsed(
         "check", "--processes", "2", DB_HOST=database_dsn, PULSE_GRPC_ADDR="127.0.0.1:0", PULSE_LEASE_TTL="1m"
     )
@@ -53,7 +53,7 @@ async def test_good_configuration_is_said_to_be_one(database_dsn: str) -> None:
     assert output.splitlines()[-1].startswith("pulsed would serve")
 
 
-def test_every_problem_is_told_and_fails(check: Check) -> None:
+def test_every_problem_is_reported_and_fails(check: Check) -> None:
     code, told = check(DB_HOST=f"mysql://pulse:{CANARY}@h/db", PULSE_LEASE_TTL="soon", PULSE_TLS_KEY="/k")
     assert code == 1
     for variable in ("DB_HOST must be a URL", "PULSE_LEASE_TTL is 'soon'", "PULSE_TLS_CERT is not set"):
@@ -62,7 +62,9 @@ def test_every_problem_is_told_and_fails(check: Check) -> None:
     assert CANARY not in told
 
 
-def test_check_that_breaks_is_told_without_a_traceback(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_that_raises_is_reported_without_a_traceback(
+    check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(_: Settings) -> Iterator[None]:
         raise ZeroDivisionError(CANARY)
 
@@ -123,7 +125,7 @@ def test_users_are_shown_without_their_secrets(check: Check, users: str) -> None
     assert "pulse@127.0.0.1:1/jobs environment" in told
 
 
-def test_variable_that_nobody_reads_is_told_with_what_may_be_meant(check: Check) -> None:
+def test_unknown_variable_is_reported_with_the_closest_setting(check: Check) -> None:
     for_others = {"PULSE_ADDR": "x", "PULSE_USER": "u", "PULSE_PASSWORD": CANARY, "PULSE_TLS_CA": "/ca"}
     for_others |= {"PULSE_UI_ADDR": ":8080"}
     of_kubernetes = {"PULSE_PORT": "tcp://10.0.0.1:50051", "PULSE_GRPC_SERVICE_HOST": "10.0.0.1"}
@@ -141,7 +143,7 @@ def test_variable_that_nobody_reads_is_told_with_what_may_be_meant(check: Check)
     assert CANARY not in told
 
 
-def test_database_in_another_variable_is_told(check: Check, tmp_path: Path) -> None:
+def test_database_in_another_variable_is_reported(check: Check, tmp_path: Path) -> None:
     _, told = check(DATABASE_URL=f"postgres://u:{CANARY}@h/d", PULSE_DATA_DIR=str(tmp_path / "data"))
     assert "warn settings DATABASE_URL is set, but pulsed reads DB_HOST" in told
     assert CANARY not in told

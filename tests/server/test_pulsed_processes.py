@@ -142,7 +142,7 @@ async def test_killed_process_is_replaced_and_no_job_is_lost(database_dsn: str, 
         assert await server.ended() == 0
 
 
-async def test_stop_under_load_loses_nothing_and_leaves_nobody_behind(
+async def test_stop_under_load_loses_nothing_and_leaves_no_process_behind(
     database_dsn: str, table: JobsTable
 ) -> None:
     # The worker gives up to report only when its leases have ended. None may lapse before the stop.
@@ -201,7 +201,9 @@ async def test_second_pulsed_on_the_port_is_refused(database_dsn: str, processes
         assert "PULSE_GRPC_ADDR" in sentence
 
 
-async def test_what_keeps_every_process_from_starting_is_told_once(database_dsn: str, tmp_path: Path) -> None:
+async def test_what_keeps_every_process_from_starting_is_printed_once(
+    database_dsn: str, tmp_path: Path
+) -> None:
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("not a certificate")
     code, _, errors = await run_pulsed(
@@ -243,7 +245,7 @@ async def test_reload_reaches_every_process_and_a_bad_restart_is_tried_again(
     assert "tweety" not in server.log
 
 
-async def test_supervisor_with_a_thousand_open_files_still_hears_its_processes(
+async def test_supervisor_with_a_thousand_open_files_still_reads_its_processes(
     database_dsn: str, tmp_path: Path
 ) -> None:
     """select() fails past descriptor 1023, and whoever calls the HTTP port can make the numbers rise."""

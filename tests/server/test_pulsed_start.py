@@ -32,7 +32,7 @@ def taken_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("form", ["0", "localhost:0"])
-async def test_serving_line_tells_the_address_that_takes_calls(database_dsn: str, form: str) -> None:
+async def test_serving_line_has_the_address_that_takes_calls(database_dsn: str, form: str) -> None:
     async with pulsed(database_dsn, PULSE_GRPC_ADDR=form) as server, caller_of(server) as stub:
         host, _, port = server.address.rpartition(":")
         assert host == ("localhost" if "localhost" in form else "127.0.0.1")
@@ -44,20 +44,20 @@ async def test_serving_line_tells_the_address_that_takes_calls(database_dsn: str
         assert serving["embedded"] is False
 
 
-async def test_misspelt_setting_is_told_when_it_starts(database_dsn: str) -> None:
+async def test_misspelled_setting_is_logged_at_the_start(database_dsn: str) -> None:
     async with pulsed(database_dsn, PULSE_LEASE_TLL="1m") as server:
         (told,) = [event for event in server.events if event["event"] == "setting_unknown"]
         assert "Did you mean PULSE_LEASE_TTL?" in told["hint"]
 
 
-async def test_port_in_use_is_told(database_dsn: str, taken_port: int) -> None:
+async def test_port_in_use_is_reported(database_dsn: str, taken_port: int) -> None:
     code, _, errors = await run_pulsed("--grpc-addr", f":{taken_port}", DB_HOST=database_dsn)
     assert code == 1
     assert f"127.0.0.1:{taken_port}" in sentence_of(errors)
     assert "PULSE_GRPC_ADDR" in errors
 
 
-async def test_database_that_does_not_exist_is_told(database_dsn: str) -> None:
+async def test_database_that_does_not_exist_is_reported(database_dsn: str) -> None:
     missing = urlunsplit(urlsplit(database_dsn)._replace(path="/not_there"))
     answers = await asyncio.gather(run_pulsed(DB_HOST=missing), run_pulsed("migrate", DB_HOST=missing))
     for code, _, errors in answers:
@@ -73,7 +73,7 @@ async def test_schema_that_is_behind_is_refused_with_the_command_to_run(empty_da
     assert "pulsed --migrate" in errors
 
 
-async def test_migrate_applies_once_and_status_tells_what_is_applied(empty_database_dsn: str) -> None:
+async def test_migrate_applies_once_and_status_lists_what_is_applied(empty_database_dsn: str) -> None:
     async def migrate(*arguments: str) -> str:
         code, output, errors = await run_pulsed("migrate", *arguments, DB_HOST=empty_database_dsn)
         assert code == 0, errors
@@ -158,7 +158,9 @@ async def test_switch_that_is_missing_ends_pulsed_with_a_sentence(
     assert "Traceback" not in errors
 
 
-async def test_switch_that_is_dropped_while_pulsed_serves_is_told_in_a_sentence(database_dsn: str) -> None:
+async def test_switch_that_is_dropped_while_pulsed_serves_is_reported_in_a_sentence(
+    database_dsn: str,
+) -> None:
     async with pulsed(database_dsn) as server, caller_of(server) as stub:
         connection = await asyncpg.connect(database_dsn)
         await connection.execute("DROP TABLE pulse.dispatch_control")

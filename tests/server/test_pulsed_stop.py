@@ -33,7 +33,7 @@ async def test_signal_ends_it_in_order(database_dsn: str, number: signal.Signals
         assert [line["event"] for line in server.events[-2:]] == ["draining", "stopped"]
 
 
-async def test_workers_are_told_and_keep_what_they_hold(database_dsn: str, table: JobsTable) -> None:
+async def test_workers_are_notified_and_keep_their_jobs(database_dsn: str, table: JobsTable) -> None:
     async with pulsed(database_dsn) as server, caller_of(server) as stub:
         async with StreamingWorker(stub, "w1", capacity=1) as worker:
             await stub.SubmitJobs(pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * 2))

@@ -18,7 +18,7 @@ FROM unnest(ARRAY['COMPLETED', 'CANCELED', 'DEAD_LETTERED', 'PENDING']) AS statu
 """
 
 
-async def test_server_deletes_finished_jobs_at_its_start_as_it_was_told(database_dsn: str) -> None:
+async def test_server_deletes_finished_jobs_at_its_start_by_its_settings(database_dsn: str) -> None:
     connection = await asyncpg.connect(database_dsn)
     await connection.execute(_JOBS)
     await connection.close()

@@ -65,7 +65,7 @@ async def test_statements_have_their_own_settings_whatever_the_role_has(
     await database.close()
 
 
-async def test_wake_ups_are_heard_past_the_timeouts_of_the_role(strict_dsn: str) -> None:
+async def test_wake_ups_arrive_past_the_timeouts_of_the_role(strict_dsn: str) -> None:
     heard: list[Wakeup] = []
     connector = Connector(strict_dsn)
     line, other = PostgresWakeupLine(connector), PostgresWakeupLine(connector)

@@ -31,7 +31,7 @@ def test_flag_may_stand_on_either_side_of_the_command(
     assert "bad:port" in capsys.readouterr().err
 
 
-def test_help_tells_every_setting_with_its_flag_and_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_setting_with_its_flag_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
@@ -52,7 +52,7 @@ def test_secrets_have_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["serve"], ["migrate", "down"], ["--port", "1"], ["--grpc", "1"], ["check", "--grpc", "1"]]
 )
-def test_wrong_call_is_told_apart_from_a_failure(
+def test_wrong_call_has_an_exit_code_of_its_own(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -43,11 +43,11 @@ def test_text_of_any_kind_stays_on_one_line() -> None:
     assert formatted("event", text='two\nlines, "ä" and \u2028')["text"] == 'two\nlines, "ä" and \u2028'
 
 
-def test_field_that_json_does_not_know_is_told_as_text() -> None:
+def test_field_that_json_cannot_encode_is_logged_as_text() -> None:
     assert formatted("event", error=ValueError("boom"))["error"] == "boom"
 
 
-def test_exception_is_told_with_its_traceback() -> None:
+def test_exception_is_logged_with_its_traceback() -> None:
     try:
         raise ValueError("boom")
     except ValueError:

@@ -161,7 +161,7 @@ def test_wrong_setting_ends_pulsed_with_a_sentence_that_names_it(
     assert "secret" not in sentence
 
 
-def test_every_problem_is_told_at_once(
+def test_every_problem_is_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {
@@ -183,7 +183,7 @@ def test_every_problem_is_told_at_once(
     assert not any("secret" in sentence for sentence in sentences)
 
 
-def test_setting_that_is_wrong_is_not_said_to_be_missing() -> None:
+def test_setting_that_is_wrong_is_not_reported_as_missing() -> None:
     (only,) = problems_of(PULSE_AUTH_USERS="ann", PULSE_METRICS_AUTH="on", PULSE_HTTP_ADDR="9090")
     assert "PULSE_AUTH_USERS, entry 1" in only
 
@@ -199,7 +199,7 @@ def test_setting_that_is_wrong_is_not_said_to_be_missing() -> None:
         ({"PULSE_LEASE_TTL": "20s"}, "PULSE_LEASE_TTL (20s) must be longer"),
     ],
 )
-def test_contradiction_is_told(variables: dict[str, str], told: str) -> None:
+def test_contradiction_is_reported(variables: dict[str, str], told: str) -> None:
     (only,) = problems_of(**variables)
     assert told in only
 

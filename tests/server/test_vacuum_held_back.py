@@ -32,7 +32,7 @@ async def told(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict[s
             await asyncio.sleep(0.005)  # a log rings no bell
 
 
-async def test_server_names_the_session_and_says_when_it_is_over(
+async def test_server_names_the_session_and_logs_its_end(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("pulse_server.observation.HORIZON_INTERVAL", timedelta(milliseconds=10))

@@ -37,7 +37,7 @@ def samples(metrics: Metrics, family: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_counter_is_told_as_a_total() -> None:
+def test_counter_is_rendered_as_a_total() -> None:
     metrics = Metrics()
     metrics.completed.add("mail", by=3)
     metrics.completed.add("sms")
@@ -75,7 +75,7 @@ def test_value_on_a_bound_is_in_its_bucket() -> None:
     assert told["pulse_schedule_lateness_seconds_bucket", "1.0"] == 1
 
 
-def test_finer_buckets_are_told_as_sums_at_the_bounds_of_a_scrape() -> None:
+def test_finer_buckets_are_rendered_as_sums_at_the_bounds_of_a_scrape() -> None:
     metrics = Metrics()
     metrics.queue_wait.observe_all("mail", values=[1.0, 1.1, 1.2, 1.9, 2.5, 2.6, 1e9])
 
@@ -87,7 +87,7 @@ def test_finer_buckets_are_told_as_sums_at_the_bounds_of_a_scrape() -> None:
     assert told["pulse_queue_wait_seconds_count", "mail"] == 7
 
 
-def test_gauge_is_read_when_it_is_told() -> None:
+def test_gauge_is_read_when_it_is_rendered() -> None:
     metrics = Metrics()
     values = iter([1.0, 2.0])
     metrics.workers.read = lambda: {(): next(values)}
@@ -98,7 +98,7 @@ def test_gauge_is_read_when_it_is_told() -> None:
     ]
 
 
-def test_gauge_that_nobody_knows_is_left_out() -> None:
+def test_gauge_without_a_reader_is_left_out() -> None:
     """Zero would be a claim."""
     assert samples(Metrics(), "pulse_running_jobs") == {}
 
@@ -123,7 +123,7 @@ def test_snapshot_keeps_what_was_counted_when_it_was_taken() -> None:
     assert own.findall(snapshot.render("", "").body) == own.findall(before)
 
 
-def test_openmetrics_is_told_to_who_asks_for_it() -> None:
+def test_openmetrics_is_rendered_on_request() -> None:
     metrics = Metrics()
     metrics.completed.add("mail")
     metrics.queue_wait.observe("mail", value=0.2)
@@ -167,7 +167,7 @@ def test_version_is_a_label() -> None:
     assert version
 
 
-def test_process_and_interpreter_are_told_as_the_client_library_tells_them() -> None:
+def test_metrics_of_process_and_interpreter_equal_those_of_the_client_library() -> None:
     """Their names are what everybody's dashboards ask for."""
     library = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

@@ -26,7 +26,7 @@ def merge(accept: str = "", **texts: str) -> str:
     ).body.decode()
 
 
-def test_each_sample_says_which_process_it_is_of() -> None:
+def test_each_sample_has_its_process_as_a_label() -> None:
     families = {family.name: family for family in parse_plain(merge(p1=text(3), p2=text(4)))}
 
     completed = families["pulse_jobs_completed"].samples
@@ -49,17 +49,17 @@ def test_families_stay_together() -> None:
     assert "# HELP pulse_workers_connected Streams of workers that are open on this server." in lines
 
 
-def test_supervisor_says_which_processes_answered() -> None:
+def test_supervisor_reports_which_processes_answered() -> None:
     families = {family.name: family for family in parse_plain(merge(p1=text(1)))}
 
     assert {s.labels["process"]: s.value for s in families["pulse_process_up"].samples} == {"1": 1, "2": 0}
 
 
-def test_supervisor_has_something_to_say_though_nobody_answers() -> None:
+def test_supervisor_has_metrics_although_no_process_answers() -> None:
     assert [family.name for family in parse_plain(merge())] == ["pulse_process_up"]
 
 
-def test_merged_text_is_told_as_openmetrics_too() -> None:
+def test_merged_text_is_rendered_as_openmetrics_too() -> None:
     told = merge(OPENMETRICS, p1=text(3, OPENMETRICS), p2=text(4, OPENMETRICS))
     families = {family.name: family for family in parse_openmetrics(told)}
 

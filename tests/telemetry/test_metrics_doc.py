@@ -22,6 +22,6 @@ def test_page_lists_each_metric_as_it_is() -> None:
     assert sorted(told) == sorted(row_of(instrument) for instrument in Metrics())
 
 
-def test_page_tells_how_many_topics_have_a_label() -> None:
+def test_page_states_how_many_topics_have_a_label() -> None:
     assert f"{MOST_TOPICS:,} topics" in PAGE
     assert f"`{OTHER_TOPICS}`" in PAGE

@@ -73,7 +73,7 @@ async def test_server_is_ready_once_it_serves_and_all_is_well(probed: Probed) ->
     assert probed.verdicts == [False, True]
 
 
-async def test_database_that_goes_away_is_told_with_the_reason(probed: Probed) -> None:
+async def test_database_that_goes_away_is_reported_with_the_reason(probed: Probed) -> None:
     await probed.start()
     probed.database_error = Unavailable("The database did not answer (ping).")
     await probed.readiness.tick()
@@ -148,7 +148,7 @@ async def test_schema_is_not_asked_for_while_the_database_is_away(probed: Probed
     assert probed.schema_checks == 0
 
 
-async def test_draining_server_is_not_ready_whatever_the_database_says(probed: Probed) -> None:
+async def test_draining_server_is_not_ready_in_any_state_of_the_database(probed: Probed) -> None:
     await probed.start()
     probed.readiness.drain()
     await probed.readiness.tick()
@@ -157,7 +157,7 @@ async def test_draining_server_is_not_ready_whatever_the_database_says(probed: P
     assert probed.verdicts == [False, True, False]
 
 
-async def test_bug_in_a_check_is_not_taken_for_health_and_tells_nothing(probed: Probed) -> None:
+async def test_bug_in_a_check_is_not_ready_and_reveals_nothing(probed: Probed) -> None:
     await probed.start()
     probed.database_error = RuntimeError("password=hunter2")
     await probed.readiness.tick()

@@ -57,7 +57,7 @@ def sampling() -> Sampling:
     return Sampling()
 
 
-async def test_sample_is_told_by_the_gauges(sampling: Sampling) -> None:
+async def test_gauges_have_the_sample(sampling: Sampling) -> None:
     sampling.repo.topics = [ReadyTopic("mail", 5, 60.0), ReadyTopic("sms", 1, 2.0)]
 
     await sampling.vitals.tick()
