@@ -52,19 +52,20 @@ from pulse_server.service.watchdog import Watchdog
 from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
+from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.answers import Answers
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
-from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.doorkeeper import Doorkeeper
 from pulse_server.transport.grpc.entrance import Entrance
-from pulse_server.transport.grpc.introduction import Introduction
+from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
-from pulse_server.transport.grpc.operator import Operator
-from pulse_server.transport.grpc.overseer import Overseer
-from pulse_server.transport.grpc.planner import Planner
-from pulse_server.transport.grpc.producer import Producer
+from pulse_server.transport.grpc.overview import OverviewRpcs
+from pulse_server.transport.grpc.schedules import ScheduleRpcs
+from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 from pulse_server.watchers import Watchers
 
@@ -126,8 +127,9 @@ class App:
         answers = Answers()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
-            Producer(Submissions(repo, self.hub, publisher)),
-            Consumer(
+            JobRpcs(Submissions(repo, self.hub, publisher), jobs),
+            SelectionRpcs(Selections(repo, jobs)),
+            WorkRpcs(
                 self.hub,
                 self.claims,
                 self.gate,
@@ -136,9 +138,9 @@ class App:
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            Operator(jobs, Selections(repo, jobs), Dispatch(switches, self.gate, publisher), callers),
-            Planner(Schedules(schedules, publisher), jobs, callers),
-            Overseer(
+            ScheduleRpcs(Schedules(schedules, publisher), jobs, callers),
+            DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
+            OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
                 DeadLetters(PostgresDeadLetterRepo(self._database)),
@@ -147,7 +149,7 @@ class App:
                 self.gate,
                 answers,
             ),
-            Introduction(callers),
+            AccessRpcs(callers),
             self._lines,
             change_log=ChangeLog(callers),
             metrics=metrics,

@@ -16,7 +16,7 @@ from pulse.worker.reporter import Reporter
 from pulse.worker.runners import Runners
 from pulse_server.checks.listing import unknown_variables
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.work import WorkRpcs
 
 SOURCES = Path(failpoints.__file__).parent.parent
 Arm = Callable[..., None]
@@ -66,7 +66,7 @@ def test_point_that_is_not_armed_leaves_the_very_function() -> None:
 
 
 def test_places_in_the_product_are_unwrapped() -> None:
-    for place in (PostgresJobRepo.claim_batch, Consumer._write, Reporter._try, Runners._start):
+    for place in (PostgresJobRepo.claim_batch, WorkRpcs._write, Reporter._try, Runners._start):
         assert not hasattr(place, "__wrapped__")
 
 

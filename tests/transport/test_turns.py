@@ -12,7 +12,14 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain.ids import new_id
-from pulse_server.transport.grpc import convert, convert_overview, convert_schedules, planner
+from pulse_server.transport.grpc import (
+    convert_jobs,
+    convert_overview,
+    convert_schedules,
+    convert_times,
+    convert_work,
+    schedules,
+)
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 VIEWS = 3 * tuning.TURN_VIEWS
@@ -90,7 +97,7 @@ async def test_page_of_jobs_is_converted_in_turns(
 ) -> None:
     await server.submit_many(VIEWS)
     call = server.stub.ListJobs(pb.ListJobsRequest(limit=VIEWS))
-    counted = await calls_by_turn(monkeypatch, convert, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
 
@@ -112,7 +119,7 @@ async def test_jobs_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleJobs(pb.ListScheduleJobsRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, convert, "job_view", call)
+    counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
 
@@ -123,7 +130,7 @@ async def test_fires_of_a_schedule_are_converted_in_turns(
 ) -> None:
     schedule_id = await add_fires(server)
     call = server.stub.ListScheduleFires(pb.ListScheduleFiresRequest(schedule_id=schedule_id, limit=limit))
-    counted = await calls_by_turn(monkeypatch, planner, "_fire_view", call)
+    counted = await calls_by_turn(monkeypatch, schedules, "_fire_view", call)
 
     assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
 
@@ -146,7 +153,7 @@ async def test_paused_topics_are_converted_in_turns(
         VIEWS,
     )
     call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
-    counted = await calls_by_turn(monkeypatch, convert, "timestamp", call)
+    counted = await calls_by_turn(monkeypatch, convert_times, "timestamp", call)
 
     assert max(counted) <= tuning.TURN_VIEWS + 1  # and that of everything
 
@@ -154,7 +161,7 @@ async def test_paused_topics_are_converted_in_turns(
 async def test_submitted_jobs_are_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert, "new_job", server.submit_many(ENTRIES))
+    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", server.submit_many(ENTRIES))
 
     assert (sum(counted), max(counted)) == (ENTRIES, tuning.TURN_ENTRIES)
 
@@ -164,7 +171,7 @@ async def test_submitted_jobs_with_much_metadata_are_read_in_shorter_turns(
 ) -> None:
     metadata = {f"key{number}": "value" for number in range(49)}
     call = server.submit_many(100, metadata=metadata)
-    counted = await calls_by_turn(monkeypatch, convert, "new_job", call)
+    counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", call)
 
     assert (sum(counted), max(counted)) == (100, tuning.TURN_ENTRIES // 50)
 
@@ -202,6 +209,6 @@ WORKERS_CALLS: dict[str, Call] = {
 async def test_what_workers_send_is_read_in_turns(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    counted = await calls_by_turn(monkeypatch, convert, "parse_id", WORKERS_CALLS[name](server))
+    counted = await calls_by_turn(monkeypatch, convert_work, "parse_id", WORKERS_CALLS[name](server))
 
     assert (sum(counted), max(counted)) == (ENTRIES, tuning.TURN_ENTRIES)

@@ -11,9 +11,9 @@ from pulse_server.access.directory import Directory
 from pulse_server.access.users import Role, User
 from pulse_server.domain.errors import Unauthenticated
 from pulse_server.telemetry.metrics import Metrics
+from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
-from pulse_server.transport.grpc.introduction import Introduction
 from pulse_server.transport.grpc.permissions import may_call
 from tests.transport.authorised import METHODS, PASSWORD, USERS, answer, basic, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -72,13 +72,13 @@ class Context:
 async def test_user_who_was_removed_meanwhile_is_nobody() -> None:
     directory = Directory([User("ann", PASSWORD)])
     authenticator = Authenticator(directory, Metrics())
-    introduction = Introduction(Callers(authenticator))
+    access = AccessRpcs(Callers(authenticator))
     ((_, authorization),) = basic("ann")
     await authenticator.authenticate(authorization, "127.0.0.1")
-    assert (await introduction.who_am_i(pb.WhoAmIRequest(), Context())).user == "ann"  # type: ignore[arg-type]
+    assert (await access.who_am_i(pb.WhoAmIRequest(), Context())).user == "ann"  # type: ignore[arg-type]
 
     directory.replace([User("bob", PASSWORD)])
 
     with pytest.raises(Unauthenticated):
-        await introduction.who_am_i(pb.WhoAmIRequest(), Context())  # type: ignore[arg-type]
+        await access.who_am_i(pb.WhoAmIRequest(), Context())  # type: ignore[arg-type]
     authenticator.close()

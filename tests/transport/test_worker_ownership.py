@@ -10,7 +10,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
-from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.work import WorkRpcs
 from tests.transport.authorised import PASSWORD, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker, claim_of
@@ -139,12 +139,12 @@ async def test_name_that_is_too_long_with_its_user_is_refused_in_a_sentence(user
 
 def test_every_request_that_names_a_worker_is_bound_to_its_user() -> None:
     methods = {
-        "StreamJobs": Consumer.stream_jobs,
-        "ReportResult": Consumer.report_result,
-        "ReportResults": Consumer.report_results,
-        "Heartbeat": Consumer.heartbeat,
-        "Heartbeats": Consumer.heartbeats,
-        "Release": Consumer.release,
+        "StreamJobs": WorkRpcs.stream_jobs,
+        "ReportResult": WorkRpcs.report_result,
+        "ReportResults": WorkRpcs.report_results,
+        "Heartbeat": WorkRpcs.heartbeat,
+        "Heartbeats": WorkRpcs.heartbeats,
+        "Release": WorkRpcs.release,
     }
     described = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     naming = {one.name for one in described if "worker_id" in one.input_type.fields_by_name}

@@ -14,7 +14,8 @@ from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, Topi
 from pulse_server.domain.transitions import Transition
 from pulse_server.service.minutes import MinuteReport, Span
 from pulse_server.service.servers import WorkerReport
-from pulse_server.transport.grpc.convert import job_view, timestamp
+from pulse_server.transport.grpc.convert_jobs import job_view
+from pulse_server.transport.grpc.convert_times import timestamp
 
 
 def topic_view(

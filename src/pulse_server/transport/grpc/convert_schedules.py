@@ -11,7 +11,7 @@ from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
 from pulse_server.service.schedules import Changes, Definition
-from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc import convert_times
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -60,10 +60,10 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
         raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
     match spec:
         case "at":
-            return Once(limits.check_run_at(convert.moment(request.at, "at"), "at"))
+            return Once(limits.check_run_at(convert_times.moment(request.at, "at"), "at"))
         case "every":
             # As it is stored, so that the same request is the same definition again.
-            return Every(convert.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
+            return Every(convert_times.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
         case "cron":
             return cron(request.cron, time_zone)
     raise InvalidArgument("spec", "is missing: set one of at, every and cron.")
@@ -81,9 +81,9 @@ def schedule_view(schedule: Schedule, *, with_payload: bool = False) -> pb.Sched
         metadata=dict(schedule.work.metadata),
         catch_up=schedule.catch_up.value,
         paused=schedule.paused,
-        next_run_at=convert.timestamp(schedule.next_run_at),
-        last_run_at=convert.timestamp(schedule.last_run_at),
-        created_at=convert.timestamp(schedule.created_at),
+        next_run_at=convert_times.timestamp(schedule.next_run_at),
+        last_run_at=convert_times.timestamp(schedule.last_run_at),
+        created_at=convert_times.timestamp(schedule.created_at),
     )
     match schedule.timetable:
         case Once(at):

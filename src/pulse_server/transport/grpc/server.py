@@ -11,17 +11,18 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import PortInUse
+from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.change_log import ChangeLog
-from pulse_server.transport.grpc.consumer import Consumer
+from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
-from pulse_server.transport.grpc.introduction import Introduction
+from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
-from pulse_server.transport.grpc.operator import Operator
-from pulse_server.transport.grpc.overseer import Overseer
-from pulse_server.transport.grpc.planner import Planner
-from pulse_server.transport.grpc.producer import Producer
+from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.questions import Questions, searches, searches_or_skips
+from pulse_server.transport.grpc.schedules import ScheduleRpcs
+from pulse_server.transport.grpc.selections import SelectionRpcs
+from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 
 
@@ -55,12 +56,13 @@ def _milliseconds(span: timedelta) -> int:
 
 
 def grpc_server(
-    producer: Producer,
-    consumer: Consumer,
-    operator: Operator,
-    planner: Planner,
-    overseer: Overseer,
-    introduction: Introduction,
+    jobs: JobRpcs,
+    selections: SelectionRpcs,
+    work: WorkRpcs,
+    schedules: ScheduleRpcs,
+    dispatch: DispatchRpcs,
+    overview: OverviewRpcs,
+    access: AccessRpcs,
     lines: Lines,
     *,
     change_log: ChangeLog | None = None,
@@ -77,54 +79,52 @@ def grpc_server(
         (
             handlers(
                 {
-                    "SubmitJob": producer.submit_job,
-                    "SubmitJobs": producer.submit_jobs,
-                    "StreamSubmits": lines.carrying(
-                        "SubmitJobs", producer.submit_jobs, pb.StreamSubmitsResponse
-                    ),
-                    "GetJob": operator.get_job,
-                    "ListJobs": searching.costly(operator.list_jobs, searches_or_skips),
-                    "CancelJob": operator.cancel_job,
-                    "RetryJob": operator.retry_job,
-                    "PrioritizeJob": operator.prioritize_job,
-                    "DeleteJob": operator.delete_job,
-                    "WhoAmI": introduction.who_am_i,
-                    "FindJobs": operator.find_jobs,
-                    "CountJobs": searching.costly(operator.count_jobs),
-                    "CancelJobs": searching.costly(operator.cancel_jobs, searches),
-                    "RetryJobs": searching.costly(operator.retry_jobs, searches),
-                    "PrioritizeJobs": searching.costly(operator.prioritize_jobs, searches),
-                    "DeleteJobs": searching.costly(operator.delete_jobs, searches),
-                    "WatchJobs": overseer.watch_jobs,
-                    "ListTopics": overseer.list_topics,
-                    "ListWorkers": overseer.list_workers,
-                    "ListServers": overseer.list_servers,
-                    "ListDeadLetterGroups": searching.costly(overseer.list_dead_letter_groups),
-                    "GetStatistics": computing.costly(overseer.get_statistics),
-                    "StreamJobs": consumer.stream_jobs,
-                    "ReportResult": consumer.report_result,
-                    "ReportResults": consumer.report_results,
+                    "SubmitJob": jobs.submit_job,
+                    "SubmitJobs": jobs.submit_jobs,
+                    "StreamSubmits": lines.carrying("SubmitJobs", jobs.submit_jobs, pb.StreamSubmitsResponse),
+                    "GetJob": jobs.get_job,
+                    "ListJobs": searching.costly(jobs.list_jobs, searches_or_skips),
+                    "FindJobs": jobs.find_jobs,
+                    "CancelJob": jobs.cancel_job,
+                    "RetryJob": jobs.retry_job,
+                    "PrioritizeJob": jobs.prioritize_job,
+                    "DeleteJob": jobs.delete_job,
+                    "CountJobs": searching.costly(selections.count_jobs),
+                    "CancelJobs": searching.costly(selections.cancel_jobs, searches),
+                    "RetryJobs": searching.costly(selections.retry_jobs, searches),
+                    "PrioritizeJobs": searching.costly(selections.prioritize_jobs, searches),
+                    "DeleteJobs": searching.costly(selections.delete_jobs, searches),
+                    "StreamJobs": work.stream_jobs,
+                    "ReportResult": work.report_result,
+                    "ReportResults": work.report_results,
                     "StreamReports": lines.carrying(
-                        "ReportResults", consumer.report_results, pb.StreamReportsResponse
+                        "ReportResults", work.report_results, pb.StreamReportsResponse
                     ),
-                    "Heartbeat": consumer.heartbeat,
-                    "Heartbeats": consumer.heartbeats,
-                    "Release": consumer.release,
-                    "CreateSchedule": planner.create_schedule,
-                    "PauseSchedule": planner.pause_schedule,
-                    "ResumeSchedule": planner.resume_schedule,
-                    "DeleteSchedule": planner.delete_schedule,
-                    "ListSchedules": planner.list_schedules,
-                    "ListScheduleJobs": planner.list_schedule_jobs,
-                    "ListScheduleFires": planner.list_schedule_fires,
-                    "GetSchedule": planner.get_schedule,
-                    "UpdateSchedule": planner.update_schedule,
-                    "FireSchedule": planner.fire_schedule,
-                    "PreviewSchedule": computing.costly(planner.preview_schedule),
-                    "GetSchedulerStatus": planner.get_scheduler_status,
-                    "PauseDispatch": operator.pause_dispatch,
-                    "ResumeDispatch": operator.resume_dispatch,
-                    "GetDispatchStatus": operator.get_dispatch_status,
+                    "Heartbeat": work.heartbeat,
+                    "Heartbeats": work.heartbeats,
+                    "Release": work.release,
+                    "CreateSchedule": schedules.create_schedule,
+                    "GetSchedule": schedules.get_schedule,
+                    "ListSchedules": schedules.list_schedules,
+                    "ListScheduleJobs": schedules.list_schedule_jobs,
+                    "ListScheduleFires": schedules.list_schedule_fires,
+                    "UpdateSchedule": schedules.update_schedule,
+                    "PauseSchedule": schedules.pause_schedule,
+                    "ResumeSchedule": schedules.resume_schedule,
+                    "FireSchedule": schedules.fire_schedule,
+                    "DeleteSchedule": schedules.delete_schedule,
+                    "PreviewSchedule": computing.costly(schedules.preview_schedule),
+                    "GetSchedulerStatus": schedules.get_scheduler_status,
+                    "PauseDispatch": dispatch.pause_dispatch,
+                    "ResumeDispatch": dispatch.resume_dispatch,
+                    "GetDispatchStatus": dispatch.get_dispatch_status,
+                    "ListTopics": overview.list_topics,
+                    "ListWorkers": overview.list_workers,
+                    "ListServers": overview.list_servers,
+                    "GetStatistics": computing.costly(overview.get_statistics),
+                    "ListDeadLetterGroups": searching.costly(overview.list_dead_letter_groups),
+                    "WatchJobs": overview.watch_jobs,
+                    "WhoAmI": access.who_am_i,
                 },
                 metrics,
                 *([change_log.recorded] if change_log is not None else ()),

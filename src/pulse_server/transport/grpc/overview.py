@@ -1,4 +1,4 @@
-"""The RPCs that look at the whole: topics, workers, servers, statistics, dead letters, and what happens."""
+"""The RPCs of the overview: topics, workers, servers, statistics, dead letters and transitions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pulse_server.service.servers import Servers, workers_page
 from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busiest_page, page_by_name
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc import convert, convert_overview
+from pulse_server.transport.grpc import convert_overview, convert_times
 from pulse_server.transport.grpc.answers import Answers
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import each_in_turns
 from pulse_server.watchers import Watchers
 
 
-class Overseer:
+class OverviewRpcs:
     def __init__(
         self,
         topics: Topics,
@@ -65,7 +65,7 @@ class Overseer:
             topics=await each_in_turns(
                 lambda name: self._topic_view(name, sample, workers[name]), page.names
             ),
-            counted_at=convert.timestamp(sample.counted_at),
+            counted_at=convert_times.timestamp(sample.counted_at),
             next_page_token=page.next_token,
             total=page.total,
             sum=convert_overview.topic_view(
@@ -100,7 +100,7 @@ class Overseer:
                 pb.ServerView(
                     server_id=server.id,
                     name=server.name,
-                    started_at=convert.timestamp(server.started_at),
+                    started_at=convert_times.timestamp(server.started_at),
                     workers=len(server.workers),
                 )
                 for server in await self._servers.servers()
@@ -125,7 +125,7 @@ class Overseer:
         return pb.ListDeadLetterGroupsResponse(
             groups=await each_in_turns(convert_overview.dead_letter_group, sample.groups),
             groups_left_out=sample.left_out,
-            counted_at=convert.timestamp(sample.counted_at),
+            counted_at=convert_times.timestamp(sample.counted_at),
         )
 
     async def watch_jobs(

@@ -1,4 +1,4 @@
-"""The RPCs of producers."""
+"""The RPCs of jobs: submit them, read them, and act on one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
+from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
-from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.turns import each_in_turns
 
 
-class Producer:
-    def __init__(self, submissions: Submissions) -> None:
+class JobRpcs:
+    def __init__(self, submissions: Submissions, jobs: Jobs) -> None:
         self._submissions = submissions
+        self._jobs = jobs
 
     async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
-        (answer,) = await self._submissions.submit([convert.new_job(request)])
+        (answer,) = await self._submissions.submit([convert_jobs.new_job(request)])
         if isinstance(answer, PulseError):
             raise answer
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
@@ -40,7 +43,7 @@ class Producer:
                 await asyncio.sleep(0)  # others have their turn
             entries += 1
             try:
-                job = convert.new_job(wire_job)
+                job = convert_jobs.new_job(wire_job)
             except InvalidArgument as error:
                 refused.append(_result(error))
             else:
@@ -63,6 +66,42 @@ class Producer:
                 lambda one: _result(next(rest)) if one is None else one, refused, tuning.TURN_ENTRIES
             )
         )
+
+    async def get_job(self, request: pb.GetJobRequest, _context: Any) -> pb.GetJobResponse:
+        job = await self._jobs.get(parse_id(request.job_id))
+        return pb.GetJobResponse(job=convert_jobs.job_view(job))
+
+    async def list_jobs(self, request: pb.ListJobsRequest, _context: Any) -> pb.ListJobsResponse:
+        page = await self._jobs.list(
+            convert_jobs.job_filter(request),
+            limit=limits.check_page_size(request.limit, limits.DEFAULT_PAGE_SIZE),
+            offset=limits.check_offset(request.offset),
+            token=request.page_token,
+        )
+        return pb.ListJobsResponse(
+            jobs=await each_in_turns(convert_jobs.job_view, page.entries), next_page_token=page.next_token
+        )
+
+    async def find_jobs(self, request: pb.FindJobsRequest, _context: Any) -> pb.FindJobsResponse:
+        return pb.FindJobsResponse(job_ids=await self._jobs.find(limits.check_id_prefix(request.prefix)))
+
+    async def cancel_job(self, request: pb.CancelJobRequest, _context: Any) -> pb.CancelJobResponse:
+        job = await self._jobs.cancel(parse_id(request.job_id), limits.clean_error(request.reason))
+        return pb.CancelJobResponse(job=convert_jobs.job_view(job))
+
+    async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
+        job = await self._jobs.retry(parse_id(request.job_id), convert_jobs.attempts_granted(request))
+        return pb.RetryJobResponse(job=convert_jobs.job_view(job))
+
+    async def prioritize_job(
+        self, request: pb.PrioritizeJobRequest, _context: Any
+    ) -> pb.PrioritizeJobResponse:
+        job = await self._jobs.prioritize(parse_id(request.job_id), request.priority)
+        return pb.PrioritizeJobResponse(job=convert_jobs.job_view(job))
+
+    async def delete_job(self, request: pb.DeleteJobRequest, _context: Any) -> pb.DeleteJobResponse:
+        await self._jobs.delete(parse_id(request.job_id))
+        return pb.DeleteJobResponse()
 
 
 def _is_inserted(answer: Submitted | PulseError) -> bool:

@@ -12,7 +12,7 @@ from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
 from pulse_server.service.schedules import Declarer, Schedules
-from pulse_server.transport.grpc import convert, convert_schedules
+from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
@@ -22,7 +22,7 @@ from pulse_server.turns import each_in_turns
 ListOfJobs: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 
 
-class Planner:
+class ScheduleRpcs:
     def __init__(self, schedules: Schedules, jobs: Jobs, callers: Callers) -> None:
         self._schedules = schedules
         self._jobs = jobs
@@ -100,7 +100,7 @@ class Planner:
         fires = await self._schedules.preview(
             convert_schedules.timetable(request, request.time_zone), limits.check_preview_count(request.count)
         )
-        return pb.PreviewScheduleResponse(fires=[convert.exact_timestamp(fire) for fire in fires])
+        return pb.PreviewScheduleResponse(fires=[convert_times.exact_timestamp(fire) for fire in fires])
 
     async def get_scheduler_status(
         self, _request: pb.GetSchedulerStatusRequest, _context: Any
@@ -109,7 +109,7 @@ class Planner:
         return pb.GetSchedulerStatusResponse(
             active=status.active,
             paused=status.paused,
-            next_run_at=convert.timestamp(status.next_run_at),
+            next_run_at=convert_times.timestamp(status.next_run_at),
             late_seconds=status.late.total_seconds(),
         )
 
@@ -117,10 +117,10 @@ class Planner:
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:
         if _is_for_all(request):
-            return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert.job_view))
+            return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert_jobs.job_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleJobsResponse(
-            jobs=await each_in_turns(convert.job_view, page.entries), next_page_token=page.next_token
+            jobs=await each_in_turns(convert_jobs.job_view, page.entries), next_page_token=page.next_token
         )
 
     async def list_schedule_fires(
@@ -145,7 +145,7 @@ class Planner:
 
 def _fire_view(job: Job) -> pb.ScheduleFire:
     return pb.ScheduleFire(
-        job_id=job.id, fired_at=convert.timestamp(job.submitted_at), status=job.status.value
+        job_id=job.id, fired_at=convert_times.timestamp(job.submitted_at), status=job.status.value
     )
 
 

@@ -1,4 +1,4 @@
-"""The RPC that tells callers who they are taken for."""
+"""The RPC of access: WhoAmI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pulse_server.transport.grpc.permissions import may_call
 _METHODS = [method.name for method in pb.DESCRIPTOR.services_by_name["PulseService"].methods]
 
 
-class Introduction:
+class AccessRpcs:
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
 

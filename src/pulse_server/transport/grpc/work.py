@@ -1,4 +1,4 @@
-"""The RPCs of workers."""
+"""The RPCs of work: stream jobs to a worker, and take its reports, heartbeats and releases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.jobs import Report
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
-from pulse_server.transport.grpc import convert
+from pulse_server.transport.grpc import convert_times, convert_work
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.turns import each_in_turns
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _NO_WORKER = "?"
 
 
-class Consumer:
+class WorkRpcs:
     def __init__(
         self,
         hub: Hub,
@@ -55,8 +55,8 @@ class Consumer:
         self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
-            lease_ttl=convert.wire_duration(lease_ttl),
-            heartbeat_interval=convert.wire_duration(heartbeat),
+            lease_ttl=convert_times.wire_duration(lease_ttl),
+            heartbeat_interval=convert_times.wire_duration(heartbeat),
             clock_id=self._clock_id,
         )
 
@@ -69,13 +69,13 @@ class Consumer:
         limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
         session = Session(
             limits.check_worker_id(request.worker_id),
-            convert.topics(request.topics),
+            convert_work.topics(request.topics),
             capacity or tuning.ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
             backlog=self._roster.backlog,
         )
-        held = await each_in_turns(convert.claims(request.worker_id), request.held, tuning.TURN_ENTRIES)
+        held = await each_in_turns(convert_work.claims(request.worker_id), request.held, tuning.TURN_ENTRIES)
         log.info(
             "worker_connected",
             extra={
@@ -116,8 +116,8 @@ class Consumer:
     @binds_worker_id
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
         if not request.worker_id and calling_user() is not None:
-            request.worker_id = await self._own_holder(convert.report(request).claim.job_id)
-        report = convert.report(request)
+            request.worker_id = await self._own_holder(convert_work.report(request).claim.job_id)
+        report = convert_work.report(request)
         self._roster.answered(request.worker_id, [report.claim])
         (error,) = await self._reports.report([report])
         if error is not None:
@@ -129,7 +129,7 @@ class Consumer:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read_result = convert.reports(request, self._roster.held_jobs, refusal)
+        read_result = convert_work.reports(request, self._roster.held_jobs, refusal)
         read = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
         good = [report for report in read if isinstance(report, Report)]
         # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
@@ -155,7 +155,7 @@ class Consumer:
 
     @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
-        lost, unknown = await self._leases.extend([convert.heartbeat(request)])
+        lost, unknown = await self._leases.extend([convert_work.heartbeat(request)])
         if unknown:
             raise JobLocked(request.job_id)
         return pb.HeartbeatResponse(should_stop=bool(lost))
@@ -165,7 +165,9 @@ class Consumer:
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = await each_in_turns(convert.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES)
+        claims = await each_in_turns(
+            convert_work.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES
+        )
         remaining = context.time_remaining()
         patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
@@ -178,8 +180,8 @@ class Consumer:
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
         self._roster.settle(lost)
         return pb.HeartbeatsResponse(
-            stop=[convert.wire_claim(claim) for claim in lost],
-            unknown=[convert.wire_claim(claim) for claim in unknown],
+            stop=[convert_work.wire_claim(claim) for claim in lost],
+            unknown=[convert_work.wire_claim(claim) for claim in unknown],
             paused=self._gate.paused(request.starting),
             clock_seconds=awake_or_not(),
             clock_id=self._clock_id,
@@ -189,7 +191,7 @@ class Consumer:
     async def release(self, request: pb.ReleaseRequest, _context: Any) -> pb.ReleaseResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
-        read = convert.claims(request.worker_id)
+        read = convert_work.claims(request.worker_id)
         claims = await each_in_turns(read, request.claims, tuning.TURN_ENTRIES)
         held = await each_in_turns(read, request.held, tuning.TURN_ENTRIES)
         if request.capacity:
@@ -202,7 +204,9 @@ class Consumer:
         if request.is_blocked:
             unread = await self._claims.release_unread(self._roster.not_among(held, request.worker_id))
             self._roster.settle(unread)
-        return pb.ReleaseResponse(released=released, locked=[convert.wire_claim(claim) for claim in locked])
+        return pb.ReleaseResponse(
+            released=released, locked=[convert_work.wire_claim(claim) for claim in locked]
+        )
 
     async def _own_holder(self, job_id: str) -> str:
         """Who holds or finished the job, for a caller of the original contract, which names no worker.
@@ -217,13 +221,13 @@ def _messages(session: Session, delivery: Delivery) -> Sequence[pb.StreamJobsRes
     if session.speaks_batches:
         message = pb.StreamJobsResponse(
             clock_seconds=delivery.claimed_at,
-            stop=[convert.wire_claim(claim) for claim in delivery.stops],
+            stop=[convert_work.wire_claim(claim) for claim in delivery.stops],
             draining=delivery.is_last,
             recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
         )
-        convert.add_assignments(message, delivery.jobs)
+        convert_work.add_assignments(message, delivery.jobs)
         return [message]
-    return [pb.StreamJobsResponse(assignment=convert.assignment(job)) for job in delivery.jobs]
+    return [pb.StreamJobsResponse(assignment=convert_work.assignment(job)) for job in delivery.jobs]
 
 
 def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:

@@ -1,0 +1,109 @@
+"""Jobs, between messages and the domain. Requests are checked here: InvalidArgument names the field."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.error_groups import WITHOUT_GROUP
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import new_id, parse_id, parse_new_id
+from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
+from pulse_server.domain.status import WAITING, JobStatus
+from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
+
+
+def new_job(request: pb.SubmitJobRequest) -> NewJob:
+    """The job that is asked for, or InvalidArgument naming the field."""
+    job_id, key, metadata = request.job_id, request.idempotency_key, request.metadata
+    start = request.WhichOneof("start")
+    # By position, since this is called for every job that comes in: by name it would take twice as long.
+    return NewJob(
+        parse_new_id(job_id) if job_id else new_id(),
+        limits.check_topic(request.topic),
+        limits.check_payload(request.payload),
+        request.priority,
+        limits.check_max_attempts(request.max_attempts)
+        if request.HasField("max_attempts")
+        else limits.DEFAULT_MAX_ATTEMPTS,
+        limits.check_key(key) if key else None,
+        limits.check_metadata(dict(metadata)) if metadata else None,
+        limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
+        # No delay is the same as none given: the job is ready at once.
+        (limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
+    )
+
+
+def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
+    if request.status and request.status not in JobStatus.__members__:
+        raise InvalidArgument(
+            "status", f"{request.status[:40]!r} is not a status; the statuses are {', '.join(JobStatus)}."
+        )
+    error_group = limits.check_error_group(request.error_group)
+    status = request.status
+    if error_group is not None:
+        status = status or JobStatus.DEAD_LETTERED
+        if status != JobStatus.DEAD_LETTERED:
+            raise InvalidArgument(
+                "error_group",
+                f"is of dead letters, but the status asked for is {status}: leave one of them out.",
+            )
+    return JobFilter(
+        topic=limits.check_topic(request.topic) if request.topic else None,
+        statuses=frozenset({JobStatus(status)}) if status else None,
+        submitted_since=_optional_moment(request, "submitted_since"),
+        submitted_before=_optional_moment(request, "submitted_before"),
+        schedule_id=parse_id(request.schedule_id, "schedule_id") if request.schedule_id else None,
+        error_contains=limits.check_search(request.error_contains),
+        metadata=limits.check_metadata(dict(request.metadata)),
+        error_group=error_group,
+    )
+
+
+def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> datetime | None:
+    if not request.HasField(field):  # type: ignore[arg-type]  # both messages have it
+        return None
+    return limits.check_run_at(moment(getattr(request, field), field), field)
+
+
+def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
+    """How many further attempts a redrive grants."""
+    if not request.HasField("attempts"):
+        return limits.DEFAULT_MAX_ATTEMPTS
+    return limits.check_max_attempts(request.attempts, "attempts")
+
+
+def job_view(job: Job) -> pb.JobView:
+    return pb.JobView(
+        job_id=job.id,
+        status=job.status.value,
+        topic=job.topic,
+        priority=job.priority,
+        attempts=job.attempts,
+        max_attempts=job.max_attempts,
+        last_error=job.last_error or "",
+        payload=job.payload,
+        metadata=dict(job.metadata),
+        idempotency_key=job.idempotency_key or "",
+        worker_id=job.locked_by or job.finished_by or "",
+        lease_until=timestamp(job.lease_until),
+        next_run_at=timestamp(job.next_run_at if job.status in WAITING else None),
+        submitted_at=timestamp(job.submitted_at),
+        started_at=timestamp(job.started_at),
+        finished_at=timestamp(job.finished_at),
+        history=[_attempt_view(attempt) for attempt in job.history],
+        schedule_id=job.schedule_id or "",
+        error_group=(job.error_group or WITHOUT_GROUP) if job.status is JobStatus.DEAD_LETTERED else "",
+    )
+
+
+def _attempt_view(attempt: Attempt) -> pb.Attempt:
+    return pb.Attempt(
+        attempt=attempt.attempt,
+        worker_id=attempt.worker_id,
+        started_at=timestamp(attempt.started_at),
+        ended_at=timestamp(attempt.ended_at),
+        outcome=attempt.outcome.value,
+        error=attempt.error,
+    )

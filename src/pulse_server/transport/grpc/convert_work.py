@@ -1,0 +1,124 @@
+"""Claims, reports and assignments of workers, between messages and the domain. Requests are checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import parse_id
+from pulse_server.domain.jobs import Claim, ClaimedJob, Report
+from pulse_server.transport.grpc.convert_times import duration
+
+
+def topics(names: Iterable[str]) -> frozenset[str]:
+    found = frozenset(limits.check_topic(name, "topics") for name in names)
+    if not found:
+        raise InvalidArgument("topics", "is empty: name the topics that this worker handles.")
+    limits.check_count("topics", len(found), limits.MAX_TOPICS_PER_WORKER)
+    return found
+
+
+def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
+    """Reads the claims of one worker. Each needs its attempt: only the original contract may leave it out."""
+    worker_id = limits.check_worker_id(worker_id)
+
+    def read(claim: pb.Claim) -> Claim:
+        if claim.attempt < 1:
+            raise InvalidArgument("attempt", f"is {claim.attempt}: send the attempt of the assignment.")
+        return Claim(parse_id(claim.job_id), worker_id, claim.attempt)
+
+    return read
+
+
+def report(request: pb.ReportResultRequest) -> Report:
+    claim = Claim(
+        parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
+    )
+    return Report(claim, True) if request.success else _failure(claim, request)
+
+
+def reports(
+    request: pb.ReportResultsRequest, known: Container[str], refused: Callable[[InvalidArgument], pb.Refusal]
+) -> Callable[[pb.Result], Report | pb.Refusal]:
+    """Reads the results of one request, of one worker. Ids that are known are not checked again."""
+    worker_id = limits.check_worker_id(request.worker_id)
+
+    def read(result: pb.Result) -> Report | pb.Refusal:
+        try:
+            job_id, attempt = result.job_id, result.attempt
+            if job_id not in known:
+                job_id = parse_id(job_id)
+            claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
+            return Report(claim, True) if result.success else _failure(claim, result)
+        except InvalidArgument as error:
+            return refused(error)  # not the error itself: its traceback has the frame that keeps it
+
+    return read
+
+
+def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Report:
+    return Report(
+        claim,
+        False,
+        limits.clean_error(result.error),
+        limits.check_delay(duration(result.retry_after, "retry_after"), "retry_after")
+        if result.HasField("retry_after")
+        else None,
+        result.discard,
+    )
+
+
+def heartbeat(request: pb.HeartbeatRequest) -> Claim:
+    return Claim(
+        parse_id(request.job_id),
+        limits.check_worker_id(request.worker_id),
+        _optional_attempt(request.attempt),
+    )
+
+
+def _optional_worker(worker_id: str) -> str | None:
+    return limits.check_worker_id(worker_id) if worker_id else None
+
+
+def _optional_attempt(attempt: int) -> int | None:
+    if attempt < 0:
+        raise InvalidArgument("attempt", f"is {attempt}: attempts are counted from 1.")
+    return attempt or None
+
+
+def assignment(job: ClaimedJob) -> pb.JobAssignment:
+    return pb.JobAssignment(**_assignment_fields(job))
+
+
+def add_assignments(message: pb.StreamJobsResponse, jobs: Iterable[ClaimedJob]) -> None:
+    add = message.assignments.add  # made in place: a list of messages would be copied into the field
+    for job in jobs:
+        add(**_assignment_fields(job))
+
+
+def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
+    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
+    fields: dict[str, Any] = {
+        "job_id": job_id,
+        "topic": topic,
+        "payload": payload,
+        "attempt": attempt,
+        "max_attempts": max_attempts,
+    }
+    # Rare ones: each field that is set costs its while, even where it is set to nothing.
+    if priority:
+        fields["priority"] = priority
+    if metadata:
+        fields["metadata"] = metadata
+    if key:
+        fields["idempotency_key"] = key
+    if confirm:
+        fields["confirm"] = True
+    return fields
+
+
+def wire_claim(claim: Claim) -> pb.Claim:
+    return pb.Claim(job_id=claim.job_id, attempt=claim.attempt or 0)

@@ -1,0 +1,69 @@
+"""The RPCs of dispatch: pause and resume it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.dispatch import Pause
+from pulse_server.service.dispatch import Dispatch
+from pulse_server.service.paging import fitting
+from pulse_server.transport.grpc import convert_times
+from pulse_server.transport.grpc.callers import Callers
+from pulse_server.turns import each_in_turns
+
+# The size of a paused topic in a response, besides its texts.
+_PAUSE_BYTES = 40
+
+
+class DispatchRpcs:
+    def __init__(self, dispatch: Dispatch, callers: Callers) -> None:
+        self._dispatch = dispatch
+        self._callers = callers
+
+    async def pause_dispatch(
+        self, request: pb.PauseDispatchRequest, context: Any
+    ) -> pb.PauseDispatchResponse:
+        reason, by = limits.clean_error(request.reason), self._callers.of(context).user
+        await self._dispatch.pause(_topic(request.topic), reason, by)
+        return pb.PauseDispatchResponse()
+
+    async def resume_dispatch(
+        self, request: pb.ResumeDispatchRequest, _context: Any
+    ) -> pb.ResumeDispatchResponse:
+        await self._dispatch.resume(_topic(request.topic))
+        return pb.ResumeDispatchResponse()
+
+    async def get_dispatch_status(
+        self, _request: pb.GetDispatchStatusRequest, _context: Any
+    ) -> pb.GetDispatchStatusResponse:
+        state = await self._dispatch.status()
+        everything = state.everything
+        paused = list(state.topics.items())
+        count = fitting(map(_weight, paused))
+        return pb.GetDispatchStatusResponse(
+            paused=everything is not None,
+            reason=everything.reason if everything else "",
+            paused_at=convert_times.timestamp(everything.since if everything else None),
+            paused_by=everything.by if everything else "",
+            topics=await each_in_turns(_paused_topic, paused[:count]),
+            topics_left_out=len(paused) - count,
+        )
+
+
+def _paused_topic(entry: tuple[str, Pause]) -> pb.PausedTopic:
+    topic, pause = entry
+    return pb.PausedTopic(
+        topic=topic, reason=pause.reason, paused_at=convert_times.timestamp(pause.since), paused_by=pause.by
+    )
+
+
+def _weight(entry: tuple[str, Pause]) -> int:
+    """Return about how many bytes the topic adds to a response."""
+    topic, pause = entry
+    return len(topic) + len(pause.reason.encode()) + len(pause.by.encode()) + _PAUSE_BYTES
+
+
+def _topic(name: str) -> str | None:
+    return limits.check_topic(name) if name else None
