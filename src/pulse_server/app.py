@@ -53,15 +53,15 @@ from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
-from pulse_server.transport.grpc.answers import Answers
+from pulse_server.transport.grpc.admission import AdmissionInterceptor
+from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
-from pulse_server.transport.grpc.doorkeeper import Doorkeeper
-from pulse_server.transport.grpc.entrance import Entrance
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
+from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
@@ -124,7 +124,7 @@ class App:
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
         self._lines = Lines(metrics)
-        answers = Answers()
+        responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
             JobRpcs(Submissions(repo, self.hub, publisher), jobs),
@@ -147,13 +147,13 @@ class App:
                 self.servers,
                 self.watchers,
                 self.gate,
-                answers,
+                responses,
             ),
             AccessRpcs(callers),
             self._lines,
             change_log=ChangeLog(callers),
             metrics=metrics,
-            interceptors=_doors(self.access, metrics, answers),
+            interceptors=_interceptors(self.access, metrics, responses),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -256,10 +256,10 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         await app.stop()
 
 
-def _doors(
-    access: Access | None, metrics: Metrics, answers: Answers
+def _interceptors(
+    access: Access | None, metrics: Metrics, responses: Responses
 ) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    entrance = Entrance(metrics, answers)
+    admission = AdmissionInterceptor(metrics, responses)
     if access is None:
-        return (entrance,)
-    return (Doorkeeper(access.authenticator, access.directory, entrance),)
+        return (admission,)
+    return (AuthenticationInterceptor(access.authenticator, access.directory, admission),)

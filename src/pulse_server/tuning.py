@@ -114,24 +114,12 @@ WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 # Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
 JOBS_FOUND = 10
 
-# Questions at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
-# Then how long the next one waits, and how far a list may skip without being one of the first.
+# Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread. Then
+# how long the next call waits for a slot, and the offset from which a list counts as a search.
 COSTLY_SEARCHES = 3
 COSTLY_COMPUTATIONS = 3
-QUESTION_TURN = timedelta(seconds=3)
+COSTLY_CALL_TURN = timedelta(seconds=3)
 OFFSET_FOR_FREE = 1000
-
-# --- who gets in (docs/adr/0019) ---
-
-# Requests of callers without a user, which ask for gRPC's health, that are read at a time: 128 MiB at the
-# worst, if each is as long as a message may be. And how long one may take; it has a few bytes.
-STRANGERS_READ = 4
-STRANGER_PATIENCE = timedelta(seconds=1)
-# Streams of such callers, who watch gRPC's health: in all, 24 kB each, and from one address. That some were
-# refused is logged again after such a pause.
-STRANGER_STREAMS = 1000
-STRANGER_STREAMS_PER_ADDRESS = 100
-STRANGERS_LOGGED = timedelta(minutes=1)
 
 # --- TLS (docs/adr/0020) ---
 

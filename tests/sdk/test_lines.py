@@ -15,7 +15,7 @@ from pulse import tuning
 from tests.eventually import eventually
 from tests.sdk.fake_pulsed import FakePulsed
 from tests.sdk.line_server import LineServer, line_server
-from tests.transport.authorised import PASSWORD
+from tests.transport.authorized import PASSWORD
 from tests.transport.pulse_server_under_test import server_under_test
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import pulse
-from tests.transport.authorised import PASSWORD, USERS
+from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.test_rpc_dead_letters import fail_all
 from tests.transport.test_rpc_many_jobs import add_dead_letters

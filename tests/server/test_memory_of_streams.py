@@ -13,7 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.server.test_memory_of_pulsed import ALONE, LARGE, MIB, Stalling, most_memory, stub_of
-from tests.transport.authorised import basic, caller
+from tests.transport.authorized import basic, caller
 from tests.transport.http2_frames import (
     END_STREAM,
     HEADERS,

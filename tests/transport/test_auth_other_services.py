@@ -1,4 +1,4 @@
-"""The doorkeeper in front of services that are not ours: health is public, reflection is not."""
+"""Authentication of services that are not ours: health is public, reflection is not."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,13 +12,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
-from pulse_server import tuning
 from pulse_server.access.authenticator import Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc.doorkeeper import Doorkeeper
-from pulse_server.transport.grpc.entrance import Entrance
-from tests.transport.authorised import USERS, basic
+from pulse_server.transport.grpc import anonymous
+from pulse_server.transport.grpc.admission import AdmissionInterceptor
+from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
+from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -42,8 +42,10 @@ class Services:
 @pytest.fixture
 async def services() -> AsyncIterator[Services]:
     directory, metrics = Directory(USERS), Metrics()
-    doorkeeper = Doorkeeper(Authenticator(directory, metrics), directory, Entrance(metrics))
-    server = grpc.aio.server(interceptors=[doorkeeper])
+    authentication = AuthenticationInterceptor(
+        Authenticator(directory, metrics), directory, AdmissionInterceptor(metrics)
+    )
+    server = grpc.aio.server(interceptors=[authentication])
     health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)
     reflection.enable_server_reflection([reflection.SERVICE_NAME], server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -58,7 +60,7 @@ async def services() -> AsyncIterator[Services]:
     await server.stop(None)
 
 
-async def test_health_is_told_to_everybody(services: Services) -> None:
+async def test_health_needs_no_user(services: Services) -> None:
     request = health_pb2.HealthCheckRequest()
     assert (await services.health.Check(request)).status == SERVING
     watch = services.health.Watch(request)
@@ -66,25 +68,25 @@ async def test_health_is_told_to_everybody(services: Services) -> None:
     watch.cancel()
 
 
-async def test_health_minds_no_credentials_that_are_wrong(services: Services) -> None:
-    answer = await services.health.Check(health_pb2.HealthCheckRequest(), metadata=basic("nobody"))
+async def test_health_ignores_wrong_credentials(services: Services) -> None:
+    answer = await services.health.Check(health_pb2.HealthCheckRequest(), metadata=basic("unknown"))
     assert answer.status == SERVING
 
 
-async def test_request_of_a_stranger_is_not_waited_for_long(
+async def test_request_of_an_anonymous_caller_has_a_short_timeout(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "STRANGER_PATIENCE", 0.1 * SECOND)
+    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 0.1 * SECOND)
     silent = services.silent_check()
     async with asyncio.timeout(_PATIENCE_SECONDS):
         assert await silent.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_strangers_who_send_nothing_make_room_for_the_next(
+async def test_silent_anonymous_callers_make_room_for_the_next(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "STRANGERS_READ", 2)
-    monkeypatch.setattr(tuning, "STRANGER_PATIENCE", 3600 * SECOND)
+    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUESTS", 2)
+    monkeypatch.setattr(anonymous, "ANONYMOUS_REQUEST_TIMEOUT", 3600 * SECOND)
     silent = [services.silent_check() for _ in range(20)]
     async with asyncio.timeout(_PATIENCE_SECONDS):
         for answer in islice(asyncio.as_completed([call.code() for call in silent]), 18):
@@ -94,7 +96,7 @@ async def test_strangers_who_send_nothing_make_room_for_the_next(
         call.cancel()
 
 
-async def test_stranger_who_sends_no_request_at_all_is_told_so(services: Services) -> None:
+async def test_anonymous_call_without_a_request_is_an_invalid_argument(services: Services) -> None:
     silent = services.silent_check()
     await silent.done_writing()
     assert await silent.code() is grpc.StatusCode.INVALID_ARGUMENT

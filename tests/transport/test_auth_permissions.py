@@ -8,7 +8,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from pulse_server.access.users import Role
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
-from tests.transport.authorised import METHODS, USERS, answer, caller
+from tests.transport.authorized import METHODS, USERS, answer, caller
 from tests.transport.pulse_server_under_test import server_under_test
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]

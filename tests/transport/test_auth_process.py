@@ -10,7 +10,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from tests.access.counted_checks import hashed
 from tests.server.pulsed_process import Pulsed, pulsed
-from tests.transport.authorised import CallerWith, answer, basic
+from tests.transport.authorized import CallerWith, answer, basic
 
 CANARY = "tweety-4711"
 PASSWORD = f"{CANARY}-right"

@@ -11,7 +11,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.eventually import eventually
-from tests.transport.authorised import PASSWORD, answer, caller
+from tests.transport.authorized import PASSWORD, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker
 

@@ -1,4 +1,4 @@
-"""What a caller may take that has no user, and one that only connects."""
+"""Limits of callers without a user, and of connections that send nothing."""
 
 import asyncio
 import logging
@@ -10,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pulse_server import tuning
+from pulse_server.transport.grpc import anonymous
 from tests.eventually import eventually
 from tests.server.pulsed_process import Pulsed, pulsed
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -33,11 +34,11 @@ async def test_connection_that_says_nothing_is_closed(
         writer.close()
 
 
-@pytest.mark.parametrize("bound", ["STRANGER_STREAMS", "STRANGER_STREAMS_PER_ADDRESS"])
-async def test_streams_without_user_are_bounded_and_told_of_once(
+@pytest.mark.parametrize("bound", ["ANONYMOUS_STREAMS", "ANONYMOUS_STREAMS_PER_ADDRESS"])
+async def test_streams_without_user_are_bounded_and_logged_once(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bound: str
 ) -> None:
-    monkeypatch.setattr(tuning, bound, 3)
+    monkeypatch.setattr(anonymous, bound, 3)
     health = health_pb2_grpc.HealthStub(server.channel)
     watches = [health.Watch(WATCH) for _ in range(3)]
     for watch in watches:
@@ -52,12 +53,12 @@ async def test_streams_without_user_are_bounded_and_told_of_once(
     await health.Check(WATCH)
 
     watches.pop().cancel()
-    await eventually(lambda: is_let_in(health))
+    await eventually(lambda: is_accepted(health))
     for watch in watches:
         watch.cancel()
 
 
-async def is_let_in(health: health_pb2_grpc.HealthStub) -> bool:
+async def is_accepted(health: health_pb2_grpc.HealthStub) -> bool:
     watch = health.Watch(WATCH)
     try:
         await watch.read()

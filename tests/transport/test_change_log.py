@@ -11,7 +11,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.transport.grpc.change_log import is_change
 from tests.eventually import eventually
-from tests.transport.authorised import METHODS, USERS, answer, caller
+from tests.transport.authorized import METHODS, USERS, answer, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 FIELDS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transport.authorised import USERS, basic
+from tests.transport.authorized import USERS, basic
 from tests.transport.http2_frames import (
     DATA,
     END_HEADERS,

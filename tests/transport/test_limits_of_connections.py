@@ -165,7 +165,7 @@ async def test_stream_that_was_not_read_ends_with_a_sentence(database_dsn: str) 
                 refusal = await refusal_of(read_to_the_end(stalled))
 
         assert refusal.code() is grpc.StatusCode.UNAVAILABLE
-        assert "nobody read it" in (refusal.details() or "")
+        assert "did not read it" in (refusal.details() or "")
 
 
 async def read_to_the_end(worker: StreamingWorker) -> None:

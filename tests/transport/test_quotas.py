@@ -7,7 +7,7 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.transport.grpc.held import HeldBytes
+from pulse_server.transport.grpc.pending_bytes import PendingBytes
 from pulse_server.transport.grpc.quotas import Quota
 
 
@@ -103,13 +103,13 @@ async def test_line_is_bounded_and_half_of_it_is_left_to_others(monkeypatch: pyt
 
 
 async def test_nothing_is_read_until_enough_was_answered() -> None:
-    held = HeldBytes(10)
-    held.add(25)
-    waiting = asyncio.create_task(held.room())
-    held.remove(15)
+    pending = PendingBytes(10)
+    pending.add(25)
+    waiting = asyncio.create_task(pending.wait_below_limit())
+    pending.remove(15)
     await settle()
     assert not waiting.done()
 
-    held.remove(1)
+    pending.remove(1)
 
     await asyncio.wait_for(waiting, 5)

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.transport.grpc.boundary import SERVICE
 from tests.left_over import left_over
-from tests.transport.authorised import USERS, basic
+from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 UNKNOWN_ID = "0190f3a0-0000-7000-8000-00000000dead"

@@ -10,7 +10,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import Unavailable
-from tests.transport.authorised import USERS, caller
+from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,
     believe_in_an_open_gate,

@@ -15,7 +15,7 @@ from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.jobs import NewJob
 from pulse_server.service.submissions import Submissions
-from tests.transport.authorised import PASSWORD, USERS, caller
+from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pulse.v1 import pulse_pb2 as pb
-from tests.transport.authorised import USERS, answer, caller
+from tests.transport.authorized import USERS, answer, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 DEAD = pb.JobFilter(status="DEAD_LETTERED")

@@ -13,7 +13,7 @@ from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
 from tests.eventually import eventually
-from tests.transport.authorised import USERS, answer, caller
+from tests.transport.authorized import USERS, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.test_two_replicas import both_listen
 from tests.transport.watching import Watching, told_of_watchers

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
-from tests.transport.authorised import PASSWORD, USERS, caller
+from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 HOURLY = Duration(seconds=3600)

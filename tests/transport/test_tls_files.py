@@ -70,7 +70,7 @@ def _of_a_client(files: TlsFiles) -> None:
         (_directory, r"PULSE_TLS_KEY \(.*server.key\) cannot be read: Is a directory"),
         (_no_pem, r"PULSE_TLS_CERT \(.*\) and PULSE_TLS_KEY \(.*\) cannot be used"),
         (_exchanged, r"PULSE_TLS_CERT \(.*\) and PULSE_TLS_KEY \(.*\) cannot be used"),
-        (_with_passphrase, r"PULSE_TLS_KEY \(.*\) wants a passphrase"),
+        (_with_passphrase, r"PULSE_TLS_KEY \(.*\) needs a passphrase"),
         (_edwards, r"PULSE_TLS_KEY \(.*\) is an Edwards curve key"),
         (_of_a_client, r"PULSE_TLS_CERT \(.*\) fails in a handshake: .*purpose"),
     ],

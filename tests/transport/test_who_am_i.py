@@ -15,7 +15,7 @@ from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
-from tests.transport.authorised import METHODS, PASSWORD, USERS, answer, basic, caller
+from tests.transport.authorized import METHODS, PASSWORD, USERS, answer, basic, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 

@@ -11,7 +11,7 @@ import pytest
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.access.users import Role, User
 from pulse_server.transport.grpc.work import WorkRpcs
-from tests.transport.authorised import PASSWORD, caller
+from tests.transport.authorized import PASSWORD, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker, claim_of
 

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from pulse_server import tuning as server_tuning
 from pulse_ui import tuning
-from tests.transport.authorised import PASSWORD, USERS
+from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.ui.browsers import VIEWPORT, Complaints, chromium_path, close_pages, new_context, new_page
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test

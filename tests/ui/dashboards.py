@@ -12,7 +12,7 @@ import pulse
 from pulse_ui.app import Dashboard
 from pulse_ui.serving import Server, listen
 from pulse_ui.settings import Settings
-from tests.transport.authorised import PASSWORD
+from tests.transport.authorized import PASSWORD
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import trustme
 from playwright.async_api import Page, expect
 
 from pulse_ui import tuning
-from tests.transport.authorised import PASSWORD
+from tests.transport.authorized import PASSWORD
 from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.ui.conftest import log_in
 from tests.ui.dashboards import DashboardUnderTest, dashboard_under_test

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from pulse_ui import tuning
-from tests.transport.authorised import PASSWORD
+from tests.transport.authorized import PASSWORD
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.ui.browsers import Complaints
 from tests.ui.conftest import log_in

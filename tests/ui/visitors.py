@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
-from tests.transport.authorised import PASSWORD
+from tests.transport.authorized import PASSWORD
 
 
 @dataclass(frozen=True)

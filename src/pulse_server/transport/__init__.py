@@ -1,1 +1,1 @@
-"""How the outside world reaches the services."""
+"""The ports of the server: gRPC and HTTP."""

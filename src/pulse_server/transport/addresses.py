@@ -1,4 +1,4 @@
-"""Addresses: whether one is free to listen on, keeping it for several processes, and those of callers."""
+"""Addresses: test and reserve those to listen on, and read those of callers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import socket
 from types import TracebackType
 from urllib.parse import unquote
 
-_EVERYWHERE = frozenset({"", "::", "0.0.0.0"})
-# localhost has two addresses, and the port that the first was given may be taken on the second.
+_WILDCARDS = frozenset({"", "::", "0.0.0.0"})
+# localhost has two addresses: the port chosen for the first may be in use on the second.
 _TRIES = 20
 
 
 class PortInUse(Exception):
-    """An address cannot be listened on. The sentence tells why, and which setting takes another one."""
+    """The server cannot listen on an address. The sentence has the reason and the setting."""
 
     def __init__(self, address: str, variable: str = "PULSE_GRPC_ADDR", reason: str = "") -> None:
         why, what = (f"{reason}.", "address") if reason else ("is another pulsed there?", "port")
@@ -22,7 +22,7 @@ class PortInUse(Exception):
 
 
 class ReservedAddress:
-    """Sockets that are bound and never listen: they receive nothing, and keep others from the port."""
+    """Sockets that are bound and never listen: they receive nothing and reserve the port."""
 
     def __init__(self, address: str, sockets: list[socket.socket]) -> None:
         self.address = address
@@ -38,13 +38,13 @@ class ReservedAddress:
 
 
 def reserve(address: str, variable: str = "PULSE_GRPC_ADDR") -> ReservedAddress:
-    """Keep the address for servers that listen on it with SO_REUSEPORT; PortInUse if it cannot be had.
+    """Reserve the address for servers that listen with SO_REUSEPORT. Raises PortInUse.
 
-    What it returns has the port that was really taken, if the choice was left to the system.
+    The result has the actual port, if the address has port 0.
     """
     host, _, port = address.rpartition(":")
     if port != "0":
-        # Binding with SO_REUSEPORT would succeed beside another pulsed that does so, and split its callers.
+        # Binding with SO_REUSEPORT would succeed beside another pulsed that uses it, and split its callers.
         probe(address, variable)
         return ReservedAddress(address, _bind_all(address, variable, shared=True))
     for remaining in reversed(range(_TRIES)):
@@ -59,17 +59,17 @@ def reserve(address: str, variable: str = "PULSE_GRPC_ADDR") -> ReservedAddress:
 
 
 def probe(address: str, variable: str = "PULSE_GRPC_ADDR") -> None:
-    """Return if a server could listen on the address now; PortInUse if not."""
+    """Check that a server could listen on the address. Raises PortInUse if not."""
     _close(_bind_all(address, variable, shared=False))
 
 
 def listening_sockets(address: str, variable: str) -> list[socket.socket]:
-    """Sockets that listen on the address, for one process alone; PortInUse if it cannot be had."""
+    """Return sockets that listen on the address, for one process. Raises PortInUse."""
     return _bind_all(address, variable, shared=False)
 
 
 def _bind_all(address: str, variable: str, *, shared: bool) -> list[socket.socket]:
-    """Bind what gRPC would listen on: each address of a name, and for "everywhere" both families at once."""
+    """Bind what gRPC would bind: each address of a host, and for the wildcard both families at once."""
     host, _, text = address.rpartition(":")
     port, reason = int(text), ""
     bound: list[socket.socket] = []
@@ -80,7 +80,7 @@ def _bind_all(address: str, variable: str, *, shared: bool) -> list[socket.socke
             if error.errno == errno.EADDRINUSE:
                 _close(bound)
                 raise PortInUse(address, variable) from None
-            # A family that this machine does not have; the other one will do.
+            # An address family that this machine does not have; the other one is enough.
             reason = os.strerror(error.errno or 0)
             continue
         port = bound[0].getsockname()[1]
@@ -92,7 +92,7 @@ def _bind_all(address: str, variable: str, *, shared: bool) -> list[socket.socke
 
 
 def _places(host: str, address: str, variable: str) -> list[tuple[socket.AddressFamily, str]]:
-    if host in _EVERYWHERE:
+    if host in _WILDCARDS:
         return [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")]
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -104,7 +104,7 @@ def _places(host: str, address: str, variable: str) -> list[tuple[socket.Address
 def _bind(family: socket.AddressFamily, place: str, port: int, shared: bool) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # What a connection of an earlier server left behind must not keep this one from the port.
+        # Connections of an earlier server in TIME_WAIT must not block the port.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and place == "::":
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -112,10 +112,10 @@ def _bind(family: socket.AddressFamily, place: str, port: int, shared: bool) -> 
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind((place, port))
         if shared:
-            # Otherwise a stranger with SO_REUSEADDR could have the port whenever no process listens.
+            # Otherwise another program with SO_REUSEADDR could take the port while no process listens.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         else:
-            made.listen(1)  # only now would somebody who is bound and does not listen be noticed
+            made.listen(1)  # detects another socket that is bound and does not listen
     except BaseException:
         made.close()
         raise
@@ -128,8 +128,8 @@ def _close(sockets: list[socket.socket]) -> None:
 
 
 def peer_address(peer: str) -> str:
-    """The address in what gRPC calls a peer, such as ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711."""
+    """Return the address of a gRPC peer, such as ipv4:10.0.0.1:4711 or ipv6:%5B::1%5D:4711."""
     kind, _, rest = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
-        return kind  # everybody at a unix socket is on this machine
+        return kind  # callers at a Unix socket are all on this machine
     return rest.rpartition(":")[0].strip("[]").partition("%")[0]

@@ -1,4 +1,4 @@
-"""Reads the server's certificate and key, and makes sure that callers can use them."""
+"""Reads the server's certificate and key, and tests them in a handshake."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from typing import Any, NoReturn
 from pulse_server.settings import BadSettings, TlsFiles
 
 _KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)-----END", re.DOTALL)
-# The names of Ed25519 and Ed448 in a key's first bytes. gRPC signs with neither: every handshake would fail.
+# The object identifiers of Ed25519 and Ed448. gRPC supports neither: every handshake would fail.
 _EDWARDS_CURVES = (bytes.fromhex("06032b6570"), bytes.fromhex("06032b6571"))
 _NOT_PEM = "the first holds no certificate in PEM form, or the second no private key"
-_WHATEVER_THE_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+_IGNORE_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its key, tried in a handshake, and the authorities of callers if they need one."""
+    """A certificate and its key, tested in a handshake, and the authorities of clients, if required."""
 
     chain_pem: bytes = field(repr=False)
     key_pem: bytes = field(repr=False)
     client_ca_pem: bytes | None = field(repr=False)
     context: ssl.SSLContext = field(repr=False, compare=False)
-    """For servers that are not gRPC's. Asks callers for nothing."""
+    """For HTTP. It does not request client certificates."""
     names: tuple[str, ...]
-    """The hosts that the certificate is for."""
+    """The hosts of the certificate."""
     subject: str
     valid_from: datetime
     expires_at: datetime
 
 
 class FilesChanged(Exception):
-    """Somebody wrote to the files while they were read."""
+    """The files changed while they were read."""
 
 
 def read_key_pair(files: TlsFiles, now: datetime | None = None) -> KeyPair:
-    """Return the pair. Raises BadSettings, or FilesChanged if it has to be read again."""
+    """Read the pair. Raises BadSettings, or FilesChanged if it has to be read again."""
     chain_pem, key_pem = _read_both(files)
     context = _server_context(files, key_pem)
     client_ca_pem = None
     if files.client_ca is not None:
         client_ca_pem = _read(files.client_ca, "PULSE_TLS_CLIENT_CA")
         _require_authorities(files.client_ca)
-    told = _tried_in_a_handshake(context, files)
-    # The context was read from the files by OpenSSL: this makes sure that it has what we have.
+    certificate = _certificate_in_handshake(context, files)
+    # OpenSSL read the files for the context: this ensures that both have the same content.
     if _read_both(files) != (chain_pem, key_pem):
         raise FilesChanged
     pair = KeyPair(
@@ -56,10 +56,10 @@ def read_key_pair(files: TlsFiles, now: datetime | None = None) -> KeyPair:
         key_pem,
         client_ca_pem,
         context,
-        names=tuple(name for _, name in told.get("subjectAltName", ())),
-        subject=", ".join("=".join(part) for parts in told.get("subject", ()) for part in parts),
-        valid_from=_time(told["notBefore"]),
-        expires_at=_time(told["notAfter"]),
+        names=tuple(name for _, name in certificate.get("subjectAltName", ())),
+        subject=", ".join("=".join(part) for parts in certificate.get("subject", ()) for part in parts),
+        valid_from=_time(certificate["notBefore"]),
+        expires_at=_time(certificate["notAfter"]),
     )
     _require_valid_now(pair, files, now or datetime.now(UTC))
     return pair
@@ -114,23 +114,23 @@ def _require_valid_now(pair: KeyPair, files: TlsFiles, now: datetime) -> None:
 
 def _refuse_passphrase(files: TlsFiles) -> NoReturn:
     raise BadSettings(
-        f"The key in PULSE_TLS_KEY ({files.key}) wants a passphrase, and nobody is there to type it: give a "
+        f"The key in PULSE_TLS_KEY ({files.key}) needs a passphrase, which pulsed cannot enter: give a "
         "key without one, in a file that only pulsed may read."
     )
 
 
-def _tried_in_a_handshake(context: ssl.SSLContext, files: TlsFiles) -> dict[str, Any]:
-    """Return what the certificate says of itself, as a caller of this context gets to see it."""
-    caller_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    caller_context.check_hostname = False
-    # Whoever signed it, and whatever the time: what counts is what it says.
-    caller_context.verify_flags = ssl.VerifyFlags(ssl.VERIFY_X509_PARTIAL_CHAIN | _WHATEVER_THE_TIME)
-    caller_context.load_verify_locations(files.certificate)
-    to_caller, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    caller = caller_context.wrap_bio(to_caller, to_server)
-    server = context.wrap_bio(to_server, to_caller, server_side=True)
+def _certificate_in_handshake(context: ssl.SSLContext, files: TlsFiles) -> dict[str, Any]:
+    """Return the certificate as a client of this context receives it."""
+    client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client_context.check_hostname = False
+    # The signer and the time do not matter here: only the content is read.
+    client_context.verify_flags = ssl.VerifyFlags(ssl.VERIFY_X509_PARTIAL_CHAIN | _IGNORE_TIME)
+    client_context.load_verify_locations(files.certificate)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
     try:
-        for side in (caller, server, caller, server):
+        for side in (client, server, client, server):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:
@@ -140,7 +140,7 @@ def _tried_in_a_handshake(context: ssl.SSLContext, files: TlsFiles) -> dict[str,
             f"The certificate in PULSE_TLS_CERT ({files.certificate}) fails in a handshake: "
             f"{getattr(error, 'verify_message', None) or error.reason or error}."
         ) from None
-    return dict(caller.getpeercert() or {})
+    return dict(client.getpeercert() or {})
 
 
 def _read_both(files: TlsFiles) -> tuple[bytes, bytes]:

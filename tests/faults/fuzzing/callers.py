@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pulse_server.access.users import Role
 from tests.faults.fuzzing.inputs import Metadata
-from tests.transport.authorised import basic
+from tests.transport.authorized import basic
 
 
 def _password(role: Role) -> str:

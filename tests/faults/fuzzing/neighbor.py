@@ -12,7 +12,7 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.faults.fuzzing.sending import PATIENCE_SECONDS
-from tests.transport.authorised import CallerWith
+from tests.transport.authorized import CallerWith
 from tests.transport.streaming_worker import StreamingWorker
 
 # How long it waits for its job before it assumes that dispatch is paused.

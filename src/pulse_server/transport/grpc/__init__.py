@@ -1,2 +1,1 @@
-"""gRPC: thin handlers, the hub that feeds the workers' streams, and the one boundary where errors turn into
-statuses."""
+"""The gRPC port: thin handlers, interceptors, and the boundary that maps errors to statuses."""

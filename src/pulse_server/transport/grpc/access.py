@@ -7,7 +7,6 @@ from typing import Any
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server.access.users import Role
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
@@ -23,12 +22,8 @@ class AccessRpcs:
         self, _request: pb.WhoAmIRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.WhoAmIResponse:
         caller = self._callers.of(context)
-        return _answer(caller.user, caller.role)
-
-
-def _answer(user: str, role: Role) -> pb.WhoAmIResponse:
-    return pb.WhoAmIResponse(
-        user=user,
-        role=role.value,
-        methods=[method for method in _METHODS if may_call(role, f"/{SERVICE}/{method}")],
-    )
+        return pb.WhoAmIResponse(
+            user=caller.user,
+            role=caller.role.value,
+            methods=[method for method in _METHODS if may_call(caller.role, f"/{SERVICE}/{method}")],
+        )

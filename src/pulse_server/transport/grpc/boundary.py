@@ -1,4 +1,4 @@
-"""The edge of the server: where bytes become messages, and an error becomes a gRPC status."""
+"""The boundary of the server: parses requests, and maps errors to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _STATUS_OF: dict[type[errors.PulseError], grpc.StatusCode] = {
 }
 
 
-# Tells a client that the sentence is ours: gRPC's own transport failures come under the same codes.
-_SAID_BY_PULSED = (("pulse-answer", "1"),)
+# Marks a status of pulsed: transport failures of gRPC have the same codes.
+_ANSWERED_BY_PULSED = (("pulse-answer", "1"),)
 
 
 def status_of(error: errors.PulseError) -> grpc.StatusCode:
@@ -63,25 +63,25 @@ def status_of(error: errors.PulseError) -> grpc.StatusCode:
 
 
 def refusal(error: errors.PulseError) -> pb.Refusal:
-    """The same answer for one item of a batch."""
+    """Return the same status as the refusal of one item of a batch."""
     return pb.Refusal(code=status_of(error).value[0], message=str(error))
 
 
-Behaviour = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
+Behavior = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 def handlers(
-    behaviours: Mapping[str, Behaviour],
+    behaviors: Mapping[str, Behavior],
     metrics: Metrics | None = None,
-    recorded: Callable[[str, Behaviour], Behaviour] = lambda _method, behaviour: behaviour,
+    recorded: Callable[[str, Behavior], Behavior] = lambda _method, behavior: behavior,
 ) -> grpc.GenericRpcHandler:
-    """The RPCs of the service, each behind the boundary. Each method of the contract needs a behaviour.
+    """Return the handlers of the service, each behind the boundary. Every method needs a behavior.
 
-    `recorded` logs what a call of the method changes; it sees a refusal as a Failure.
+    `recorded` logs what a call of the method changes; a refusal reaches it as a Failure.
     """
     metrics = metrics or Metrics()
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
-    missing = {method.name for method in methods} ^ behaviours.keys()
+    missing = {method.name for method in methods} ^ behaviors.keys()
     if missing:
         raise ValueError(f"the contract and the handlers differ in {', '.join(sorted(missing))}")
     table = {}
@@ -90,11 +90,11 @@ def handlers(
         make = _MAKERS[method.client_streaming, is_stream]
         parse = Parser(getattr(pb, method.input_type.name))
         table[method.name] = make(
-            forgotten_if_aborted(
-                _guarded(
+            freed_if_aborted(
+                _aborting(
                     recorded(
                         method.name,
-                        judged(method.name, behaviours[method.name], metrics, is_stream=is_stream),
+                        returning_failures(method.name, behaviors[method.name], metrics, is_stream=is_stream),
                     )
                 )
             ),
@@ -112,7 +112,7 @@ _MAKERS = {
 
 
 class Sized(NamedTuple):
-    """A message of a stream, and how many bytes it had."""
+    """A message of a stream, and its size in bytes."""
 
     message: Message | Unreadable
     size: int
@@ -123,17 +123,19 @@ def _sized(parse: Callable[[bytes], Message | Unreadable]) -> Callable[[bytes], 
 
 
 class Failure(NamedTuple):
-    """What a call fails with."""
+    """The status of a failed call."""
 
     code: grpc.StatusCode
     sentence: str
 
 
-_BUG = Failure(grpc.StatusCode.INTERNAL, "The server met an error of its own; its log has the details.")
+_BUG = Failure(grpc.StatusCode.INTERNAL, "Internal error. The log of the server has the details.")
 
 
-def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool = False) -> Behaviour:
-    """The behaviour, with a Failure for an answer where it raises. Each call of it is counted and timed."""
+def returning_failures(
+    name: str, behavior: Behavior, metrics: Metrics, *, is_stream: bool = False
+) -> Behavior:
+    """Return the behavior with its errors as Failures. Each call is counted and timed."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         began = perf_counter()
@@ -141,10 +143,10 @@ def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool
         try:
             if isinstance(request, Unreadable):
                 raise Malformed(request)
-            return await behaviour(request, context)
+            return await behavior(request, context)
         except errors.PulseError as error:
             code = status_of(error)
-            # A frame in it may have the error in a variable: they would keep each other, and the request.
+            # A frame of the traceback may hold the error. The cycle would keep the request in memory.
             error.__traceback__ = None
             return Failure(code, str(error))
         except grpc.aio.AbortError:
@@ -153,7 +155,7 @@ def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool
             code = grpc.StatusCode.CANCELLED
             raise
         except grpc.aio.InternalError:
-            # What gRPC raises when a message could not be handed over: the caller has left.
+            # gRPC raises it when a message cannot be written: the caller has disconnected.
             code = grpc.StatusCode.CANCELLED
         except Exception:
             code = _BUG.code
@@ -167,11 +169,11 @@ def judged(name: str, behaviour: Behaviour, metrics: Metrics, *, is_stream: bool
     return call
 
 
-def _guarded(judge: Behaviour) -> Behaviour:
-    """The judged behaviour, whose failures abort the call."""
+def _aborting(behavior: Behavior) -> Behavior:
+    """Return the behavior with its Failures as aborted calls."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        answer = await judge(request, context)
+        answer = await behavior(request, context)
         if isinstance(answer, Failure):
             await abort(context, *answer)
         return answer
@@ -179,27 +181,27 @@ def _guarded(judge: Behaviour) -> Behaviour:
     return call
 
 
-def forgotten_if_aborted(behaviour: Behaviour) -> Behaviour:
-    """The behaviour, of whose aborted calls nothing stays in memory.
+def freed_if_aborted(behavior: Behavior) -> Behavior:
+    """Return the behavior; an aborted call of it leaves nothing in memory.
 
     gRPC keeps the error of an abort with the call, and the frames in the error's traceback keep the call and
-    its request. Such a ring waits for the collector, which counts objects and not bytes: a few hundred calls
-    that are refused, at up to MAX_MESSAGE_BYTES each.
+    its request. Such a cycle waits for the garbage collector, which counts objects and not bytes: it would
+    keep a few hundred refused requests of up to MAX_MESSAGE_BYTES each.
     """
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            return await behaviour(request, context)
+            return await behavior(request, context)
         except grpc.aio.AbortError as error:
             del request, context
-            error.__context__ = None  # it has frames, too
+            error.__context__ = None  # it has frames as well
             raise error.with_traceback(None) from None
 
     return call
 
 
 async def require_readable(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-    """Abort the call if its request is none. For what is served without the boundary."""
+    """Abort the call if its request could not be parsed. For handlers that are not behind the boundary."""
     if isinstance(request, Unreadable):
         error = Malformed(request)
         await abort(context, status_of(error), str(error))
@@ -208,5 +210,5 @@ async def require_readable(request: Any, context: grpc.aio.ServicerContext[Any, 
 async def abort(
     context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, sentence: str
 ) -> NoReturn:
-    await context.abort(code, sentence, trailing_metadata=_SAID_BY_PULSED)
+    await context.abort(code, sentence, trailing_metadata=_ANSWERED_BY_PULSED)
     raise AssertionError("abort always raises")

@@ -1,4 +1,4 @@
-"""Bytes that calls take while they are under way: so many in all, and so many for one caller. ADR-0038"""
+"""Bounds the bytes of calls in progress, in total and per caller. ADR-0038"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pulse_server.domain.errors import ResourceExhausted
 
 
 class Budget:
-    """Nothing waits for room: what does not fit is refused with the sentence."""
+    """Calls do not wait: what exceeds the budget is refused with `refusal`."""
 
     def __init__(self, most: int, *, of_one: int, refusal: str) -> None:
         self._most = most
@@ -24,7 +24,7 @@ class Budget:
 
     @contextmanager
     def taken(self, caller: str, count: int) -> Iterator[None]:
-        """Take so many bytes for as long as the block lasts. ResourceExhausted if there is no room."""
+        """Reserve the bytes while the block runs. Raises ResourceExhausted if they exceed the budget."""
         if not self.has_room(caller, count):
             raise ResourceExhausted(self._refusal)
         self._count += count

@@ -1,4 +1,4 @@
-"""Who makes a call: the user, its role, and the address it comes from."""
+"""The caller of an RPC: its user, role and address."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pulse_server.transport.addresses import peer_address
 @dataclass(frozen=True, slots=True)
 class Caller:
     user: str
-    """Empty on an open server, which asks for none."""
+    """Empty on a server without users."""
     role: Role
     address: str
 
 
 class Callers:
-    """Without an authenticator the server is open: no caller has a name, and each may do everything."""
+    """Without an authenticator the server is open: callers have no user and may call every method."""
 
     def __init__(self, authenticator: Authenticator | None) -> None:
         self._authenticator = authenticator
 
     def of(self, context: grpc.aio.ServicerContext[Any, Any]) -> Caller:
-        """The caller whom the doorkeeper has let in.
+        """Return the caller, which the interceptor has authenticated.
 
-        Raises Unauthenticated if the user was removed, or got another password, since then.
+        Raises Unauthenticated if the user was removed or its password changed since then.
         """
         address = peer_address(context.peer())
         if self._authenticator is None:

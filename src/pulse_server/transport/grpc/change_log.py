@@ -1,8 +1,8 @@
-"""One event in the log for each change that a caller asks for: who, from where, what, why, and the outcome.
+"""Logs one event for each requested change: the caller, the request, the reason and the outcome.
 
-It is made in one place, around the handlers, so that no call can forget it. What producers and workers send
-all day is not logged one by one: submits, streams, reports, heartbeats and releases are counted in the
-metrics, and a job keeps its own history.
+It wraps all handlers in one place, so that none can omit it. The frequent calls of producers and workers
+(submits, streams, reports, heartbeats, releases) are not logged one by one: the metrics count them, and a job
+keeps its own history.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from google.protobuf.message import Message
 
 from pulse_server.access.users import Role
 from pulse_server.domain.errors import Unauthenticated
-from pulse_server.transport.grpc.boundary import SERVICE, Behaviour, Failure
+from pulse_server.transport.grpc.boundary import SERVICE, Behavior, Failure
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.permissions import may_call
 
 log = logging.getLogger(__name__)
 
-# What producers and workers do by the thousand.
-ALL_DAY = frozenset(
+# The frequent calls of producers and workers.
+FREQUENT = frozenset(
     {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
     | {"ReportResult", "ReportResults", "StreamReports"}
 )
-# Where an answer counts what it changed.
+# The fields of responses that count changes.
 _COUNTS = ("canceled", "retried", "prioritized", "deleted")
 _IDS = ("job_id", "schedule_id")
-# Neither says what was asked for; metadata and payloads are the applications' own.
+# The first two are no part of the change; metadata and payloads belong to the application.
 _LEFT_OUT = {"limit", "page_token", "payload", "metadata"}
 _LONGEST_TEXT = 500
 
 
 def is_change(method: str) -> bool:
-    """Whether calls of the method are events. A method that is new is a change unless viewers may call it."""
-    return method not in ALL_DAY and not may_call(Role.VIEWER, f"/{SERVICE}/{method}")
+    """Whether calls of the method are logged. A new method is a change unless viewers may call it."""
+    return method not in FREQUENT and not may_call(Role.VIEWER, f"/{SERVICE}/{method}")
 
 
 class ChangeLog:
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
 
-    def recorded(self, method: str, behaviour: Behaviour) -> Behaviour:
-        """The behaviour, whose calls are events if it changes something."""
+    def recorded(self, method: str, behavior: Behavior) -> Behavior:
+        """Return the behavior; its calls are logged if the method is a change."""
         if not is_change(method):
-            return behaviour
+            return behavior
 
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             try:
-                answer = await behaviour(request, context)
+                answer = await behavior(request, context)
             except asyncio.CancelledError:
-                # The caller has left. The change may have been committed.
+                # The caller has disconnected. The change may have been committed.
                 self._record(method, request, context, Failure(grpc.StatusCode.CANCELLED, ""))
                 raise
             self._record(method, request, context, answer)
@@ -76,7 +76,7 @@ class ChangeLog:
 
 
 def _asked(request: Any) -> Mapping[str, Any]:
-    """What the request names: a filter, a reason, and whatever else is short."""
+    """Return the filter, the reason and the other short fields of the request."""
     if not isinstance(request, Message):
         return {}
     fields = dict(_fields(request))
@@ -87,7 +87,7 @@ def _asked(request: Any) -> Mapping[str, Any]:
 
 
 def _outcome(request: Any, answer: Any) -> Mapping[str, Any]:
-    """How many were changed, which, and the status of the answer."""
+    """Return the number of changes, the ids and the status of the response."""
     is_refused = isinstance(answer, Failure)
     ids = {
         getattr(message, name): None
@@ -112,7 +112,7 @@ def _fields(request: Message) -> Iterator[tuple[str, Any]]:
 def _read(message: Message) -> Any:
     try:
         return MessageToDict(message, preserving_proto_field_name=True)
-    except (NoJson, ValueError):  # a moment or a duration that no calendar has, which was refused
+    except (NoJson, ValueError):  # a timestamp or duration out of range, which was refused
         return str(message)
 
 

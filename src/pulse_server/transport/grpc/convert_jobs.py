@@ -15,10 +15,10 @@ from pulse_server.transport.grpc.convert_times import duration, moment, timestam
 
 
 def new_job(request: pb.SubmitJobRequest) -> NewJob:
-    """The job that is asked for, or InvalidArgument naming the field."""
+    """Return the requested job. Raises InvalidArgument, which names the field."""
     job_id, key, metadata = request.job_id, request.idempotency_key, request.metadata
     start = request.WhichOneof("start")
-    # By position, since this is called for every job that comes in: by name it would take twice as long.
+    # By position, because this runs for every submitted job: keywords take twice as long.
     return NewJob(
         parse_new_id(job_id) if job_id else new_id(),
         limits.check_topic(request.topic),
@@ -30,7 +30,7 @@ def new_job(request: pb.SubmitJobRequest) -> NewJob:
         limits.check_key(key) if key else None,
         limits.check_metadata(dict(metadata)) if metadata else None,
         limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
-        # No delay is the same as none given: the job is ready at once.
+        # A delay of zero is no delay: the job is ready at once.
         (limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
     )
 
@@ -47,7 +47,7 @@ def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
         if status != JobStatus.DEAD_LETTERED:
             raise InvalidArgument(
                 "error_group",
-                f"is of dead letters, but the status asked for is {status}: leave one of them out.",
+                f"selects dead letters, but the status is {status}: leave one of them out.",
             )
     return JobFilter(
         topic=limits.check_topic(request.topic) if request.topic else None,
@@ -68,7 +68,7 @@ def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> 
 
 
 def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
-    """How many further attempts a redrive grants."""
+    """Return the number of attempts that a retry adds."""
     if not request.HasField("attempts"):
         return limits.DEFAULT_MAX_ATTEMPTS
     return limits.check_max_attempts(request.attempts, "attempts")

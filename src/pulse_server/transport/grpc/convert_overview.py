@@ -1,4 +1,4 @@
-"""The overview's nouns as the wire's messages."""
+"""The overview, from the domain to messages."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def minute_view(minute: MinuteReport) -> pb.MinuteView:
     )
 
 
-def latency(told: Latency) -> pb.Latency:
-    return pb.Latency(count=told.count, p50_seconds=told.p50, p95_seconds=told.p95, p99_seconds=told.p99)
+def latency(spread: Latency) -> pb.Latency:
+    return pb.Latency(
+        count=spread.count, p50_seconds=spread.p50, p95_seconds=spread.p95, p99_seconds=spread.p99
+    )
 
 
 def worker_view(report: WorkerReport) -> pb.WorkerView:
@@ -122,5 +124,5 @@ def _rates(rates: Rates) -> pb.Rates:
 
 
 def _quick_timestamp(moment: datetime) -> Timestamp:
-    # A busy queue tells thousands of them a second: this takes a tenth of what FromDatetime takes.
+    # A busy queue sends thousands of them a second. FromDatetime takes ten times as long.
     return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)

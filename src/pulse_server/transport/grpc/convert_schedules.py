@@ -1,4 +1,4 @@
-"""Between the wire's schedules and the domain's."""
+"""Schedules, between messages and the domain. Requests are checked here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.P
 
 
 def definition(request: pb.CreateScheduleRequest) -> Definition:
-    """The schedule that is asked for, or InvalidArgument naming the field."""
+    """Return the requested schedule. Raises InvalidArgument, which names the field."""
     return Definition(
         name=limits.check_name(request.name),
         timetable=timetable(request, request.time_zone),
@@ -62,7 +62,7 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
         case "at":
             return Once(limits.check_run_at(convert_times.moment(request.at, "at"), "at"))
         case "every":
-            # As it is stored, so that the same request is the same definition again.
+            # Rounded as it is stored, so that the same request gives the same definition.
             return Every(convert_times.duration(request.every, "every") // _MILLISECOND * _MILLISECOND)
         case "cron":
             return cron(request.cron, time_zone)

@@ -14,7 +14,7 @@ def moment(timestamp: Timestamp, field: str) -> datetime:
     try:
         return timestamp.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise InvalidArgument(field, "is not a moment that a calendar knows.") from None
+        raise InvalidArgument(field, "is not a valid timestamp.") from None
 
 
 def duration(span: Duration, field: str) -> timedelta:

@@ -22,7 +22,7 @@ def topics(names: Iterable[str]) -> frozenset[str]:
 
 
 def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
-    """Reads the claims of one worker. Each needs its attempt: only the original contract may leave it out."""
+    """Return a reader of the claims of one worker. Only the original contract may leave out the attempt."""
     worker_id = limits.check_worker_id(worker_id)
 
     def read(claim: pb.Claim) -> Claim:
@@ -43,7 +43,7 @@ def report(request: pb.ReportResultRequest) -> Report:
 def reports(
     request: pb.ReportResultsRequest, known: Container[str], refused: Callable[[InvalidArgument], pb.Refusal]
 ) -> Callable[[pb.Result], Report | pb.Refusal]:
-    """Reads the results of one request, of one worker. Ids that are known are not checked again."""
+    """Return a reader of the results of one request. Known ids are not checked again."""
     worker_id = limits.check_worker_id(request.worker_id)
 
     def read(result: pb.Result) -> Report | pb.Refusal:
@@ -54,7 +54,7 @@ def reports(
             claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
             return Report(claim, True) if result.success else _failure(claim, result)
         except InvalidArgument as error:
-            return refused(error)  # not the error itself: its traceback has the frame that keeps it
+            return refused(error)  # not the error itself: its traceback holds this frame
 
     return read
 
@@ -94,7 +94,7 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
 
 
 def add_assignments(message: pb.StreamJobsResponse, jobs: Iterable[ClaimedJob]) -> None:
-    add = message.assignments.add  # made in place: a list of messages would be copied into the field
+    add = message.assignments.add  # built in place: a list of messages would be copied
     for job in jobs:
         add(**_assignment_fields(job))
 
@@ -108,7 +108,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         "attempt": attempt,
         "max_attempts": max_attempts,
     }
-    # Rare ones: each field that is set costs its while, even where it is set to nothing.
+    # Rare fields: setting one takes time, even to its default.
     if priority:
         fields["priority"] = priority
     if metadata:

@@ -1,4 +1,4 @@
-"""gRPC's own health protocol, and reflection: what load balancers and tools ask of any server."""
+"""gRPC's health protocol and reflection, for load balancers and tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from pulse_server.transport.grpc.boundary import SERVICE, forgotten_if_aborted, require_readable
+from pulse_server.transport.grpc.boundary import SERVICE, freed_if_aborted, require_readable
 from pulse_server.transport.grpc.parsing import Parser
 
 HEALTH = "grpc.health.v1.Health"
@@ -20,15 +20,15 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Health:
-    """Says SERVING while the server is ready. Whoever watches hears of each change.
+    """Reports SERVING while the server is ready. Watchers receive each change.
 
-    Unlike the library's own, it lets its watchers go when the server does: a stream that stays open would
-    hold up each shutdown until the drain's time is over.
+    Unlike the library's implementation it ends the streams of watchers at a shutdown: an open stream would
+    delay the shutdown until the drain times out.
     """
 
     def __init__(self) -> None:
         self._is_serving = False
-        self._is_over = False
+        self._has_ended = False
         self._changed = asyncio.Event()
 
     def set(self, is_serving: bool) -> None:
@@ -36,8 +36,8 @@ class Health:
         self._wake_watchers()
 
     def end(self) -> None:
-        """Tell the watchers for the last time."""
-        self._is_over = True
+        """Send NOT_SERVING to the watchers and end their streams."""
+        self._has_ended = True
         self._is_serving = False
         self._wake_watchers()
 
@@ -47,7 +47,7 @@ class Health:
         return grpc.method_handlers_generic_handler(
             HEALTH,
             {
-                "Check": grpc.unary_unary_rpc_method_handler(forgotten_if_aborted(self._check), read, write),
+                "Check": grpc.unary_unary_rpc_method_handler(freed_if_aborted(self._check), read, write),
                 "Watch": grpc.unary_stream_rpc_method_handler(self._watch, read, write),
             },
         )
@@ -64,14 +64,14 @@ class Health:
         self, request: health_pb2.HealthCheckRequest, context: _Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         await require_readable(request, context)
-        told = None
+        sent = None
         while True:
             changed = self._changed
             status = self._status(request.service)
-            if status != told:
+            if status != sent:
                 yield status
-                told = status
-            if self._is_over:
+                sent = status
+            if self._has_ended:
                 return
             await changed.wait()
 
@@ -89,7 +89,7 @@ class Health:
 
 
 def add_reflection(server: grpc.aio.Server) -> None:
-    """Let tools such as grpcurl read the contract from the server."""
+    """Add reflection, from which tools such as grpcurl read the contract."""
     library = reflection.aio.ReflectionServicer((SERVICE, HEALTH, reflection.SERVICE_NAME))
 
     async def readable(requests: AsyncIterator[Any], context: _Context) -> AsyncIterator[Any]:

@@ -1,12 +1,12 @@
-"""Admits requests before their bytes are read, so that what callers send together stays bounded. ADR-0038
+"""Admits requests before their bytes are read, so that the bytes of all callers are bounded. ADR-0038
 
-gRPC takes in a message of up to MAX_MESSAGE_BYTES once it was asked for, and says nothing of its size before
-it is there. What is known is how the last message of the method was, on the same connection:
+gRPC reads a message of up to MAX_MESSAGE_BYTES as a whole, and does not report its size before. What is known
+is the size of the last message of the same method on the same connection:
 
-* small, as nearly always: the next is read at once. One that does not arrive within a moment is slow: it gets
-  a slot among the large ones, or goes on for as long as the slow ones together take little memory.
-* large: the next is read once there is a slot, which it has until it is answered.
-* a connection that is new: few of them are read at a time.
+* small, the usual case: the next is read at once. If it does not arrive within a moment it is slow: it takes
+  a slot for large requests, or continues while all slow requests together use little memory.
+* large: the next is read once there is a slot for it, which it keeps until it is answered.
+* none, on a new connection: few of these are read at a time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pulse_server.transport.grpc.quotas import Quota
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_TOO_SLOW = "The request did not arrive in time, and others wait to be read. Try again."
-_MANY_LARGE = "The server takes in as many large requests as it can. Try again in a moment."
+_TOO_SLOW = "The request did not arrive in time, and others are waiting. Try again."
+_MANY_LARGE = "The server is reading as many large requests as it can. Try again in a moment."
 
 
 class _NotInTime(Exception):
-    pass
+    """The request did not arrive in time."""
 
 
 class Intake:
-    """The requests that are being read, and the large ones that are being answered."""
+    """The requests that are being read, and the large requests that are being answered."""
 
     def __init__(self) -> None:
         self.new = Quota(tuning.NEW_REQUESTS)
@@ -43,14 +43,15 @@ class Intake:
         self.large = Quota(tuning.LARGE_REQUESTS)
         self.slow = SlowRequests()
         self._parked = 0
-        # The methods of which the last message on a connection was large.
+        # By connection: the methods whose last message was large.
         self._connections: dict[str, set[str]] = {}
 
     @asynccontextmanager
     async def request(self, context: Context, caller: str, method: str) -> AsyncIterator[list[bytes]]:
-        """The request's bytes, in a list that is to be emptied once they were parsed. The block answers it.
+        """Yield the bytes of the request in a list, which the block empties once it has parsed them.
 
-        ResourceExhausted if it cannot be taken in now, or does not arrive.
+        The request keeps its slot while the block runs. Raises ResourceExhausted if it is not admitted, or
+        does not arrive.
         """
         connection = context.peer()
         reading = Reading(self, self._quota_of(connection, method), caller)
@@ -60,7 +61,7 @@ class Intake:
             is_large = len(data) > tuning.LARGE_REQUEST_BYTES
             self._remember(connection, method, is_large=is_large)
             if is_large:
-                await self._wait_among_the_large(reading)
+                await self._wait_for_large_slot(reading)
             else:
                 reading.leave()
             box = [data]
@@ -72,15 +73,15 @@ class Intake:
         finally:
             reading.leave()
 
-    async def _wait_among_the_large(self, reading: Reading) -> None:
-        """Have a request answered as a large one that was not known to be one. It is in memory already."""
+    async def _wait_for_large_slot(self, reading: Reading) -> None:
+        """Take a slot for a request that turned out to be large. It is already in memory."""
         if reading.move_to_large():
             return
         if self._parked >= tuning.LARGE_REQUESTS_PARKED:
             raise ResourceExhausted(_MANY_LARGE)
         self._parked += 1
         try:
-            await reading.wait_among_the_large()
+            await reading.wait_for_large_slot()
         finally:
             self._parked -= 1
 
@@ -103,33 +104,33 @@ class Intake:
 
 
 class Reading:
-    """One request that is being read, and the slot that it has."""
+    """A request that is being read, and its slot."""
 
     def __init__(self, intake: Intake, quota: Quota, caller: str) -> None:
         self.quota = quota
         self._intake = intake
         self._caller = caller
         self._has_slot = True
-        self._looks = 0
+        self._checks = 0
 
     async def read(self, context: Context) -> bytes:
-        """The request. _NotInTime if it was not waited for any longer."""
+        """Return the request. Raises _NotInTime if it did not arrive in time."""
         loop = asyncio.get_running_loop()
-        self._next_look = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._look, loop)
+        self._next_check = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._check, loop)
         try:
             async with asyncio.timeout(tuning.REQUEST_PATIENCE.total_seconds()) as self._patience:
                 data = await context.read()
         except TimeoutError:
             raise _NotInTime from None
         finally:
-            self._next_look.cancel()
+            self._next_check.cancel()
             self._intake.slow.discard(self)
         if data is grpc.aio.EOF:
             raise NoRequest
         return data  # type: ignore[no-any-return]
 
     def move_to_large(self) -> bool:
-        """Take a slot among the large ones instead of the one that it has. False if there is none."""
+        """Exchange the slot for one of the large requests. Returns False if none is free."""
         large = self._intake.large
         if self.quota is not large:
             if not large.try_enter(self._caller):
@@ -138,7 +139,7 @@ class Reading:
             self.quota, self._has_slot = large, True
         return True
 
-    async def wait_among_the_large(self) -> None:
+    async def wait_for_large_slot(self) -> None:
         self.leave()
         await self._intake.large.enter(self._caller)
         self.quota, self._has_slot = self._intake.large, True
@@ -148,25 +149,25 @@ class Reading:
             self._has_slot = False
             self.quota.leave(self._caller)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """It takes long; and not because this loop was late, once it was looked at several times."""
-        self._looks += 1
-        if self._looks >= tuning.REQUEST_SLOW_LOOKS:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Check a request that has not arrived. Several checks, so that a late event loop does not count."""
+        self._checks += 1
+        if self._checks >= tuning.REQUEST_SLOW_LOOKS:
             self._intake.slow.add(self)
             if self.move_to_large():
-                is_over = self._looks >= tuning.REQUEST_FAIR_LOOKS and self.quota.is_wanted
+                is_over = self._checks >= tuning.REQUEST_FAIR_LOOKS and self.quota.is_wanted
             elif self.quota is self._intake.new:
                 is_over = self.quota.is_wanted
             else:
-                is_over = self._intake.slow.take_much
+                is_over = self._intake.slow.use_much_memory
             if is_over:
                 self._patience.reschedule(loop.time())
                 return
-        self._next_look = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._look, loop)
+        self._next_check = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._check, loop)
 
 
 class SlowRequests:
-    """The requests that take long to arrive, and how much memory was taken since the first of them came."""
+    """The slow requests, and the memory allocated since the first of them was slow."""
 
     def __init__(self) -> None:
         self._readings: set[Reading] = set()
@@ -181,8 +182,8 @@ class SlowRequests:
         self._readings.discard(reading)
 
     @property
-    def take_much(self) -> bool:
-        """Whether they may be what takes the memory. Where that cannot be measured, many of them do."""
+    def use_much_memory(self) -> bool:
+        """Whether they may use much memory. Where memory cannot be measured, their number decides."""
         now = resident_bytes()
         if not now:
             return len(self._readings) > tuning.LARGE_REQUESTS

@@ -32,7 +32,7 @@ class JobRpcs:
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
         good: list[NewJob] = []
-        # Not the errors themselves: their tracebacks have this frame, and each would keep the other.
+        # Not the errors themselves: their tracebacks hold this frame, which would be a reference cycle.
         refused: list[pb.SubmitResult | None] = []
         submitted: list[Submitted | PulseError] = []
         size = entries = 0
@@ -40,7 +40,7 @@ class JobRpcs:
         for wire_job in request.jobs:
             if entries >= tuning.TURN_ENTRIES:
                 entries = 0
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # serve other calls
             entries += 1
             try:
                 job = convert_jobs.new_job(wire_job)
@@ -50,7 +50,7 @@ class JobRpcs:
                 good.append(job)
                 refused.append(None)
                 ids_are_kept = ids_are_kept and job.id == wire_job.job_id
-                # A part at a time: the request itself stays in memory until it is answered.
+                # In parts: the request itself stays in memory until it is answered.
                 size += len(job.payload)
                 if job.metadata:
                     entries += len(job.metadata)
@@ -63,7 +63,7 @@ class JobRpcs:
         rest = iter(submitted)
         return pb.SubmitJobsResponse(
             results=await each_in_turns(
-                lambda one: _result(next(rest)) if one is None else one, refused, tuning.TURN_ENTRIES
+                lambda result: _result(next(rest)) if result is None else result, refused, tuning.TURN_ENTRIES
             )
         )
 

@@ -1,4 +1,4 @@
-"""Lines: streams of numbered requests, each answered as the unary call would be. ADR-0031"""
+"""Lines: streams of numbered requests, each answered like a unary call. ADR-0031"""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pulse_server import tuning
 from pulse_server.allocation import give_back_freed, resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
-from pulse_server.transport.grpc.boundary import Behaviour, Failure, Malformed, judged
-from pulse_server.transport.grpc.held import HeldBytes
+from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, returning_failures
 from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
+from pulse_server.transport.grpc.pending_bytes import PendingBytes
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class Lines:
-    """The lines that are open. They never end by themselves, so a server that drains has to end them.
+    """The open lines. They never end by themselves: a server that drains has to end them.
 
-    A line waits for its next message all the time, and gRPC does not say how much of one is there: thousands
-    of lines that are silent cost little, and twenty with a message that never ends 640 MiB. So the memory of
-    the process is looked at while lines are open. Once it is short they end, which frees what was half sent.
+    A line always waits for its next message, and gRPC does not report how much of a message has arrived.
+    Thousands of silent lines cost little; twenty with a message that never ends cost 640 MiB. So the memory
+    of the process is checked while lines are open. When it is short they end, which frees partial messages.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -41,20 +41,20 @@ class Lines:
         self._connections: Counter[str] = Counter()
         self._is_ending = False
         self._memory = LineMemory()
-        self._next_look: asyncio.TimerHandle | None = None
+        self._next_check: asyncio.TimerHandle | None = None
 
-    def carrying(self, method: str, behaviour: Behaviour, answer: Callable[..., Any]) -> Behaviour:
-        """A line whose every message is a call of the method, counted as one, and answered with `answer`."""
-        call = judged(method, behaviour, self._metrics)
-        held = HeldBytes(tuning.LINES_BYTES)
+    def carrying(self, method: str, behavior: Behavior, answer: Callable[..., Any]) -> Behavior:
+        """Return the handler of a line. Each message is a call of the method, answered with `answer`."""
+        call = returning_failures(method, behavior, self._metrics)
+        pending = PendingBytes(tuning.LINES_BYTES)
 
         async def serve(_requests: Any, context: Context) -> None:
             with self._of_connection(context.peer()):
-                line = _Line(call, answer, context, held)
+                line = _Line(call, answer, context, pending)
                 if not self._open:
-                    self._memory.look(resident_bytes(), open_lines=0)
+                    self._memory.update(resident_bytes(), open_lines=0)
                 self._open.add(line)
-                self._look_soon()
+                self._check_memory_soon()
                 try:
                     if not self._is_ending:
                         await line.serve()
@@ -65,9 +65,9 @@ class Lines:
 
     @contextmanager
     def _of_connection(self, connection: str) -> Iterator[None]:
-        """Count the line to its connection. ResourceExhausted if that has too many, or memory is short."""
+        """Count the line of the connection. ResourceExhausted if it has too many, or memory is short."""
         if self._memory.is_short:
-            raise ResourceExhausted("The server is short of memory and opens no lines. Call without one.")
+            raise ResourceExhausted("The server is short of memory and opens no lines. Use the unary call.")
         if self._connections[connection] >= tuning.CONNECTION_LINES:
             raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
         self._connections[connection] += 1
@@ -78,17 +78,17 @@ class Lines:
             if not self._connections[connection]:
                 del self._connections[connection]
 
-    def _look_soon(self) -> None:
-        if self._next_look is None:
+    def _check_memory_soon(self) -> None:
+        if self._next_check is None:
             loop = asyncio.get_running_loop()
             pause = tuning.LINES_SHORT_LOOK if self._memory.is_short else tuning.LINES_LOOK
-            self._next_look = loop.call_later(pause.total_seconds(), self._look, loop)
+            self._next_check = loop.call_later(pause.total_seconds(), self._check_memory, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._next_look = None
+    def _check_memory(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next_check = None
         resident = resident_bytes()
         was_short = self._memory.is_short
-        self._memory.look(resident, open_lines=len(self._open))
+        self._memory.update(resident, open_lines=len(self._open))
         if self._memory.is_short:
             if not was_short:
                 log.warning(
@@ -98,10 +98,10 @@ class Lines:
                 line.end()
             loop.run_in_executor(None, give_back_freed)
         if self._open or self._memory.is_short:
-            self._look_soon()
+            self._check_memory_soon()
 
     def end(self) -> None:
-        """Read nothing more. Each line ends once what it had read is answered; new ones end at once."""
+        """Stop reading. Each line ends once all requests it has read are answered; new lines end at once."""
         self._is_ending = True
         for line in self._open:
             line.end()
@@ -109,14 +109,14 @@ class Lines:
 
 class _Line:
     def __init__(
-        self, call: Behaviour, answer: Callable[..., Any], context: Context, held_in_all: HeldBytes
+        self, call: Behavior, answer: Callable[..., Any], context: Context, pending_in_all: PendingBytes
     ) -> None:
         self._call = call
-        self._held = HeldBytes(tuning.LINE_BYTES)
-        self._held_in_all = held_in_all
+        self._pending = PendingBytes(tuning.LINE_BYTES)
+        self._pending_in_all = pending_in_all
         self._answer = answer
         self._context = context
-        # Taken by a message before it is read, and given back once its answer has left. Who sends without
+        # Acquired before a message is read, released once its answer has left. A caller that sends without
         # reading the answers fills its own buffers, not ours.
         self._room = asyncio.Semaphore(tuning.LINE_MESSAGES)
         self._answers: deque[Any] = deque()
@@ -125,7 +125,7 @@ class _Line:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Answer every message, until the caller has no more, or the line is ended."""
+        """Answer every message until the caller is done or the line is ended."""
         self._reading = asyncio.create_task(self._read())
         try:
             await asyncio.wait({self._reading})
@@ -134,38 +134,38 @@ class _Line:
             if not self._reading.cancelled():
                 self._reading.result()
         finally:
-            # Nothing may write any more once gRPC has been told that the line is over.
+            # Nothing may write once this method has returned: for gRPC the line is over.
             left = {self._reading, *self._under_way}
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
 
     def end(self) -> None:
-        """Read nothing more. What was sent and not read is lost, as it is when a connection breaks."""
+        """Stop reading. Unread messages are lost, as when a connection breaks."""
         if self._reading is not None:
             self._reading.cancel()
 
     async def _read(self) -> None:
         while True:
             await self._room.acquire()
-            await self._held.room()
-            await self._held_in_all.room()
+            await self._pending.wait_below_limit()
+            await self._pending_in_all.wait_below_limit()
             read = await self._context.read()
             if read is grpc.aio.EOF:
                 return
             message, size = read
             if isinstance(message, Unreadable):
-                raise Malformed(message)  # without its number nobody could tell what the answer is to
-            self._held.add(size)
-            self._held_in_all.add(size)
+                raise Malformed(message)  # its number is unknown, so it cannot be answered
+            self._pending.add(size)
+            self._pending_in_all.add(size)
             task = asyncio.create_task(self._handle(message))
             self._under_way.add(task)
             task.add_done_callback(partial(self._is_done, size))
 
     def _is_done(self, size: int, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        self._held.remove(size)
-        self._held_in_all.remove(size)
+        self._pending.remove(size)
+        self._pending_in_all.remove(size)
 
     async def _handle(self, message: Any) -> None:
         outcome = await self._call(message.request, self._context)
@@ -178,13 +178,13 @@ class _Line:
             await self._write()
 
     async def _write(self) -> None:
-        """Send the answers that are there, and those that come meanwhile: gRPC takes one at a time."""
+        """Send all answers, also those added meanwhile: gRPC accepts one write at a time."""
         self._is_writing = True
         try:
             while self._answers:
                 await self._context.write(self._answers.popleft())
                 self._room.release()
         except (grpc.aio.InternalError, grpc.aio.UsageError):
-            self.end()  # the caller has left
+            self.end()  # the caller has disconnected
         finally:
             self._is_writing = False

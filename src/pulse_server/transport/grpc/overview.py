@@ -22,7 +22,7 @@ from pulse_server.service.topics import Topics, TopicsPage, TopicsSample, busies
 from pulse_server.telemetry.metrics import OTHER_TOPICS
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import convert_overview, convert_times
-from pulse_server.transport.grpc.answers import Answers
+from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import calling_user
 from pulse_server.turns import each_in_turns
 from pulse_server.watchers import Watchers
@@ -37,7 +37,7 @@ class OverviewRpcs:
         servers: Servers,
         watchers: Watchers,
         gate: Gate,
-        answers: Answers,
+        responses: Responses,
     ) -> None:
         self._topics = topics
         self._minutes = minutes
@@ -45,7 +45,7 @@ class OverviewRpcs:
         self._servers = servers
         self._watchers = watchers
         self._gate = gate
-        self._answers = answers
+        self._responses = responses
 
     async def list_topics(self, request: pb.ListTopicsRequest, _context: Any) -> pb.ListTopicsResponse:
         limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
@@ -131,30 +131,31 @@ class OverviewRpcs:
     async def watch_jobs(
         self, request: pb.WatchJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """Tell what happens until the watcher leaves, or the server stops."""
+        """Stream transitions until the watcher disconnects or the server stops."""
         _check_watched("topics", len(request.topics))
         _check_watched("job_ids", len(request.job_ids))
         topics = [limits.check_topic(topic) for topic in request.topics]
         job_ids = [parse_id(job_id, "job_ids") for job_id in request.job_ids]
         caller = calling_user() or peer_address(context.peer())
         with self._watchers.watching(topics, job_ids) as watcher:
-            await context.write(pb.WatchJobsResponse())  # from here on nothing is missed unsaid
+            # From here on the watcher is notified of missed transitions.
+            await context.write(pb.WatchJobsResponse())
             async for transitions, missed in watcher.batches():
-                data = _news(transitions, missed)
-                if not self._answers.has_room(caller, data):
-                    data = _news((), missed + len(transitions))
-                await self._answers.send(data, caller, context)
+                data = _watch_message(transitions, missed)
+                if not self._responses.has_room(caller, data):
+                    data = _watch_message((), missed + len(transitions))
+                await self._responses.send(data, caller, context)
 
 
-def _news(transitions: Sequence[Transition], missed: int) -> bytes:
-    """The message as bytes: a watcher that does not read keeps no more than these."""
+def _watch_message(transitions: Sequence[Transition], missed: int) -> bytes:
+    """Return the message as bytes: for a watcher that does not read, only these stay in memory."""
     return pb.WatchJobsResponse(
         transitions=[convert_overview.transition(change) for change in transitions], missed=missed
     ).SerializeToString()
 
 
 def _topic(name: str) -> str:
-    # What ListTopics names may be asked for, and it names those together that are too many to tell apart.
+    # All names that ListTopics returns are valid, also the one for the topics beyond its limit.
     return name if name in (ALL_TOPICS, OTHER_TOPICS) else limits.check_topic(name)
 
 

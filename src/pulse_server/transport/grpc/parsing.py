@@ -1,7 +1,7 @@
-"""Where the bytes of a request become a message: large ones in turns, and none with millions of entries.
+"""Parses requests: large ones in turns of the event loop, and none with millions of entries.
 
-An entry of a list takes two bytes on the wire and a hundred in memory: 32 MiB of empty jobs were 1.9 GB, and
-two seconds of the event loop.
+An entry of a list takes two bytes on the wire and a hundred in memory: 32 MiB of empty jobs would take 1.9 GB
+and block the event loop for two seconds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError, Message
 from pulse_server import tuning
 from pulse_server.domain import limits
 
-# The longest list of the contract, and the other fields around it.
+# The longest list of the contract, and other fields.
 _MOST_FIELDS = limits.MAX_CLAIMS_PER_HEARTBEAT + 5_000
 
 
 class Unreadable(NamedTuple):
-    """Stands for a request that is not a message of its type."""
+    """A request that is not a valid message of its type."""
 
     meant: str
     contract: str
@@ -40,14 +40,14 @@ class _TooManyFields(Exception):
 
 
 class Parser:
-    """Reads requests of one type. Never raises: what cannot be read is answered by the handler."""
+    """Parses requests of one type. Never raises: it returns Unreadable, which the handler refuses."""
 
     def __init__(self, message_type: type[Message]) -> None:
         self._type = message_type
         described = message_type.DESCRIPTOR
         self._unreadable = Unreadable(described.name, described.file.name.rpartition("/")[2])
 
-    # An exception in here would be answered as INTERNAL, though the fault is the caller's.
+    # gRPC would answer an exception with INTERNAL, though the request is invalid.
     def __call__(self, data: bytes) -> Message | Unreadable:
         try:
             if len(data) > tuning.PARSE_TURN_BYTES:
@@ -59,7 +59,7 @@ class Parser:
             return self._unreadable._replace(has_too_many_fields=True)
 
     async def in_turns(self, box: list[bytes]) -> Message | Unreadable:
-        """The message of the bytes in the box, which are let go. Others are served while it is read."""
+        """Parse the bytes in the box, and remove them. Other calls are served in between."""
         data = box.pop()
         if len(data) <= tuning.PARSE_TURN_BYTES:
             return self(data)
@@ -76,13 +76,13 @@ class Parser:
 
 
 class _Walk:
-    """Goes over a message field by field, without making anything of them."""
+    """Walks over the fields of a message without building objects."""
 
     def __init__(self) -> None:
         self._left = _MOST_FIELDS
 
     def pieces(self, described: Any, data: bytes) -> Iterator[tuple[int, int]]:
-        """Where to cut: each piece has whole fields, of about a turn's worth of bytes."""
+        """Yield the bounds of pieces that consist of whole fields and can be parsed in one turn."""
         begin = 0
         for field in self._fields(data, 0, len(data)):
             if field.end - begin > tuning.PARSE_TURN_BYTES:
@@ -92,7 +92,7 @@ class _Walk:
         yield begin, len(data)
 
     def count(self, described: Any, data: bytes, begin: int, end: int) -> None:
-        """_TooManyFields for a message, or a large one within it, that has more than any of ours."""
+        """Raise _TooManyFields if the message and its large parts have more fields than any valid one."""
         for field in self._fields(data, begin, end):
             self._count_within(described, data, field)
 
@@ -111,7 +111,7 @@ class _Walk:
             start = at
             key, at = _varint(data, at)
             value = at
-            match key & 7:  # by the kind of its value
+            match key & 7:  # the wire type
                 case 0:
                     _, at = _varint(data, at)
                 case 1:
@@ -125,7 +125,7 @@ class _Walk:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends."""
+    """Return the number at the position, and the position after it."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -134,7 +134,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if shift > 63:
-            raise ValueError("not a number of the wire")
+            raise ValueError("not a varint")
         at += 1
         byte = data[at]
     return number | byte << shift, at + 1

@@ -1,4 +1,4 @@
-"""Which role may call which method. What is not in the table, nobody may call."""
+"""Which role may call which method. A method that is not in the table is denied to all roles."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pulse_server.access.users import Role
 from pulse_server.transport.grpc.boundary import SERVICE
 
-# Orchestrators ask whether the server is alive, and have no user. The answer tells nothing else.
+# Orchestrators check the health of the server without a user. The response contains nothing else.
 PUBLIC = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
 
-# An admin may call all of it. Handlers submit more work and applications declare their schedules when they
-# start, so workers and producers may do that; an operator submits by hand.
+# An admin may call every method. Handlers submit further jobs, and applications declare their schedules when
+# they start: workers and producers may do both. Operators submit by hand.
 _TABLE = """
                       operator  producer  worker  viewer
 
@@ -78,11 +78,11 @@ def _rows() -> Iterator[tuple[str, frozenset[Role]]]:
 
 ROLES_THAT_MAY: dict[str, frozenset[Role]] = {
     **dict(_rows()),
-    # Tells the contract, which is no secret; still only to users.
+    # Returns the contract, which is not secret, but only to users.
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": frozenset(Role),
 }
 
 
 def may_call(role: Role, method: str) -> bool:
-    """Whether a user of this role may call the method, which is a full one: /package.Service/Method."""
+    """Whether a user of this role may call the method, given as /package.Service/Method."""
     return role in ROLES_THAT_MAY.get(method, ())

@@ -1,4 +1,4 @@
-"""Slots for requests that are being read: so many in all, so many for one caller, and a bounded line."""
+"""Slots for requests, bounded in total and per caller, with a bounded queue."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import timedelta
 from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
 
-_BUSY = "The server has as many requests under way as it can take in. Try again in a moment."
+_BUSY = "The server is reading as many requests as it can. Try again in a moment."
 
 
 class Quota:
-    """A caller that has its share waits for itself and not before the others."""
+    """Slots. A caller that has its share of them does not delay others in the queue."""
 
     def __init__(self, most: int, *, turn: timedelta = tuning.REQUEST_TURN, busy: str = _BUSY) -> None:
         self._most = most
@@ -22,15 +22,15 @@ class Quota:
         self._most_per_caller = max(1, most * 2 // 3)
         self._taken: Counter[str] = Counter()
         self._count = 0
-        self._line: dict[asyncio.Future[None], str] = {}
+        self._queue: dict[asyncio.Future[None], str] = {}
 
     @property
     def is_wanted(self) -> bool:
         """Whether a request waits for a slot."""
-        return bool(self._line)
+        return bool(self._queue)
 
     def try_enter(self, caller: str) -> bool:
-        """Take a slot if there is one that no other request waits for."""
+        """Take a slot if one is free for the caller."""
         if self._count >= self._most or self._taken[caller] >= self._most_per_caller:
             return False
         self._count += 1
@@ -38,47 +38,47 @@ class Quota:
         return True
 
     async def enter(self, caller: str) -> None:
-        """Take a slot, when there is one. ResourceExhausted if the line is too long, or takes too long."""
-        if not self._line and self.try_enter(caller):
+        """Wait for a slot and take it. Raises ResourceExhausted if the queue is full or the wait too long."""
+        if not self._queue and self.try_enter(caller):
             return
-        if self._is_line_full(caller):
+        if self._is_queue_full(caller):
             raise ResourceExhausted(self._busy)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line[turn] = caller
-        self._call_next()
+        self._queue[turn] = caller
+        self._grant_next()
         try:
             async with asyncio.timeout(self._turn):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.leave(caller)  # its turn came at this very moment
+                self.leave(caller)  # it got the slot at the same moment
             if isinstance(error, TimeoutError):
                 raise ResourceExhausted(self._busy) from None
             raise
         finally:
-            self._line.pop(turn, None)
+            self._queue.pop(turn, None)
 
-    def _is_line_full(self, caller: str) -> bool:
-        """Whether nothing more may wait. One caller has half of the line at the most."""
-        if len(self._line) * 2 < tuning.REQUESTS_IN_LINE:
+    def _is_queue_full(self, caller: str) -> bool:
+        """Whether the request may not wait. One caller may have half of the queue."""
+        if len(self._queue) * 2 < tuning.REQUESTS_IN_LINE:
             return False
-        of_caller = sum(waiting == caller for waiting in self._line.values())
-        return len(self._line) >= tuning.REQUESTS_IN_LINE or of_caller * 2 >= tuning.REQUESTS_IN_LINE
+        of_caller = sum(waiting == caller for waiting in self._queue.values())
+        return len(self._queue) >= tuning.REQUESTS_IN_LINE or of_caller * 2 >= tuning.REQUESTS_IN_LINE
 
     def leave(self, caller: str) -> None:
-        """Give the slot to the next in line."""
+        """Free the slot for the next in the queue."""
         self._count -= 1
         self._taken[caller] -= 1
         if not self._taken[caller]:
             del self._taken[caller]
-        self._call_next()
+        self._grant_next()
 
-    def _call_next(self) -> None:
-        if not self._line or self._count >= self._most:
+    def _grant_next(self) -> None:
+        if not self._queue or self._count >= self._most:
             return
-        for turn, caller in list(self._line.items()):
+        for turn, caller in list(self._queue.items()):
             if not turn.done() and self.try_enter(caller):
-                del self._line[turn]
+                del self._queue[turn]
                 turn.set_result(None)
                 if self._count >= self._most:
                     return

@@ -19,7 +19,7 @@ from pulse_server.transport.grpc.permissions import may_call
 from pulse_server.transport.grpc.whole_lists import View, whole_list
 from pulse_server.turns import each_in_turns
 
-ListOfJobs: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
+JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresRequest
 
 
 class ScheduleRpcs:
@@ -35,7 +35,7 @@ class ScheduleRpcs:
         schedule = await self._schedules.create(
             convert_schedules.definition(request),
             replace_existing=request.replace,
-            # A role that may change every schedule may also replace it.
+            # A role that may update any schedule may also replace it.
             declarer=Declarer(caller.user or None, may_call(caller.role, f"/{SERVICE}/UpdateSchedule")),
         )
         return pb.CreateScheduleResponse(
@@ -52,7 +52,7 @@ class ScheduleRpcs:
     async def list_schedules(
         self, request: pb.ListSchedulesRequest, _context: Any
     ) -> pb.ListSchedulesResponse:
-        if _is_for_all(request):
+        if _wants_whole_list(request):
             everything = await whole_list(
                 lambda token: self._schedules.page(limit=limits.MAX_PAGE_SIZE, token=token),
                 convert_schedules.schedule_view,
@@ -116,7 +116,7 @@ class ScheduleRpcs:
     async def list_schedule_jobs(
         self, request: pb.ListScheduleJobsRequest, _context: Any
     ) -> pb.ListScheduleJobsResponse:
-        if _is_for_all(request):
+        if _wants_whole_list(request):
             return pb.ListScheduleJobsResponse(jobs=await self._all_jobs(request, convert_jobs.job_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleJobsResponse(
@@ -126,18 +126,18 @@ class ScheduleRpcs:
     async def list_schedule_fires(
         self, request: pb.ListScheduleFiresRequest, _context: Any
     ) -> pb.ListScheduleFiresResponse:
-        if _is_for_all(request):
+        if _wants_whole_list(request):
             return pb.ListScheduleFiresResponse(fires=await self._all_jobs(request, _fire_view))
         page = await self._page_of_jobs(request, request.page_token)
         return pb.ListScheduleFiresResponse(
             fires=await each_in_turns(_fire_view, page.entries), next_page_token=page.next_token
         )
 
-    async def _all_jobs(self, request: ListOfJobs, view: Callable[[Job], View]) -> list[View]:
+    async def _all_jobs(self, request: JobListRequest, view: Callable[[Job], View]) -> list[View]:
         return await whole_list(lambda token: self._page_of_jobs(request, token), view)
 
-    async def _page_of_jobs(self, request: ListOfJobs, token: str) -> Page[Job]:
-        """The jobs that the schedule made, newest first. They outlive it."""
+    async def _page_of_jobs(self, request: JobListRequest, token: str) -> Page[Job]:
+        """Return the jobs of the schedule, newest first. They outlive it."""
         return await self._jobs.list(
             JobFilter(schedule_id=_id(request)), limit=_page_size(request), offset=0, token=token
         )
@@ -153,10 +153,10 @@ def _id(request: Any) -> str:
     return parse_id(request.schedule_id, "schedule_id")
 
 
-def _is_for_all(request: ListOfJobs | pb.ListSchedulesRequest) -> bool:
-    # A caller of the original contract sends no limit and does not ask for a second page.
+def _wants_whole_list(request: JobListRequest | pb.ListSchedulesRequest) -> bool:
+    # A caller of the original contract sends neither limit nor page token.
     return not request.limit and not request.page_token
 
 
-def _page_size(request: ListOfJobs | pb.ListSchedulesRequest) -> int:
+def _page_size(request: JobListRequest | pb.ListSchedulesRequest) -> int:
     return limits.check_page_size(request.limit, default=limits.MAX_PAGE_SIZE)

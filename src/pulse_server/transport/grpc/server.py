@@ -1,4 +1,4 @@
-"""Puts the handlers on a port."""
+"""The gRPC server: its options, its table of methods, and the port that it listens on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pulse_server.transport.addresses import PortInUse
 from pulse_server.transport.grpc.access import AccessRpcs
 from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.change_log import ChangeLog
+from pulse_server.transport.grpc.costly_calls import CostlyCalls, searches, searches_or_skips
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.questions import Questions, searches, searches_or_skips
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
@@ -28,22 +28,22 @@ from pulse_server.transport.tls import Certificates
 
 def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
     return (
-        # Two servers on one port split the callers between them: that is for the processes of one supervisor.
-        # By itself it would go unnoticed, so the second must fail instead.
+        # Servers that share a port split its callers. Only processes of one supervisor may do so; any other
+        # server has to fail.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.max_receive_message_length", tuning.MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", tuning.MAX_MESSAGE_BYTES),
-        # Between the first and the second gRPC would refuse at random.
+        # Equal, because between the two gRPC refuses at random.
         ("grpc.max_metadata_size", tuning.MAX_HEADER_BYTES),
         ("grpc.absolute_max_metadata_size", tuning.MAX_HEADER_BYTES),
-        # Of a request that waits to be read 64 KiB are taken in, and not as much as the network would carry.
+        # Buffer 64 KiB of a request that is not read yet, instead of what the network could carry.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
-        # Who connects and says nothing must not keep a file descriptor.
+        # A silent connection must not keep a file descriptor.
         ("grpc.server_handshake_timeout_ms", _milliseconds(tuning.HANDSHAKE_TIMEOUT)),
         ("grpc.max_connection_idle_ms", _milliseconds(tuning.CONNECTION_IDLE)),
-        # A worker full of long jobs hears nothing for minutes, and pings to notice a dead server. By default
-        # gRPC takes that for an attack and hangs up.
+        # A worker with long jobs receives nothing for minutes, and pings to detect a dead server. By default
+        # gRPC takes these pings for an attack and closes the connection.
         ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(tuning.PING_INTERVAL)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", _milliseconds(tuning.KEEPALIVE_INTERVAL)),
@@ -73,8 +73,8 @@ def grpc_server(
     reflection: bool = False,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
-    searching = Questions(tuning.COSTLY_SEARCHES)
-    computing = Questions(tuning.COSTLY_COMPUTATIONS)
+    searching = CostlyCalls(tuning.COSTLY_SEARCHES)
+    computing = CostlyCalls(tuning.COSTLY_COMPUTATIONS)
     server.add_generic_rpc_handlers(
         (
             handlers(
@@ -83,17 +83,17 @@ def grpc_server(
                     "SubmitJobs": jobs.submit_jobs,
                     "StreamSubmits": lines.carrying("SubmitJobs", jobs.submit_jobs, pb.StreamSubmitsResponse),
                     "GetJob": jobs.get_job,
-                    "ListJobs": searching.costly(jobs.list_jobs, searches_or_skips),
+                    "ListJobs": searching.limited(jobs.list_jobs, searches_or_skips),
                     "FindJobs": jobs.find_jobs,
                     "CancelJob": jobs.cancel_job,
                     "RetryJob": jobs.retry_job,
                     "PrioritizeJob": jobs.prioritize_job,
                     "DeleteJob": jobs.delete_job,
-                    "CountJobs": searching.costly(selections.count_jobs),
-                    "CancelJobs": searching.costly(selections.cancel_jobs, searches),
-                    "RetryJobs": searching.costly(selections.retry_jobs, searches),
-                    "PrioritizeJobs": searching.costly(selections.prioritize_jobs, searches),
-                    "DeleteJobs": searching.costly(selections.delete_jobs, searches),
+                    "CountJobs": searching.limited(selections.count_jobs),
+                    "CancelJobs": searching.limited(selections.cancel_jobs, searches),
+                    "RetryJobs": searching.limited(selections.retry_jobs, searches),
+                    "PrioritizeJobs": searching.limited(selections.prioritize_jobs, searches),
+                    "DeleteJobs": searching.limited(selections.delete_jobs, searches),
                     "StreamJobs": work.stream_jobs,
                     "ReportResult": work.report_result,
                     "ReportResults": work.report_results,
@@ -113,7 +113,7 @@ def grpc_server(
                     "ResumeSchedule": schedules.resume_schedule,
                     "FireSchedule": schedules.fire_schedule,
                     "DeleteSchedule": schedules.delete_schedule,
-                    "PreviewSchedule": computing.costly(schedules.preview_schedule),
+                    "PreviewSchedule": computing.limited(schedules.preview_schedule),
                     "GetSchedulerStatus": schedules.get_scheduler_status,
                     "PauseDispatch": dispatch.pause_dispatch,
                     "ResumeDispatch": dispatch.resume_dispatch,
@@ -121,8 +121,8 @@ def grpc_server(
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,
-                    "GetStatistics": computing.costly(overview.get_statistics),
-                    "ListDeadLetterGroups": searching.costly(overview.list_dead_letter_groups),
+                    "GetStatistics": computing.limited(overview.get_statistics),
+                    "ListDeadLetterGroups": searching.limited(overview.list_dead_letter_groups),
                     "WatchJobs": overview.watch_jobs,
                     "WhoAmI": access.who_am_i,
                 },
@@ -139,9 +139,9 @@ def grpc_server(
 
 
 def listen(server: grpc.aio.Server, address: str, certificates: Certificates | None = None) -> int:
-    """Bind the address and return the port, which differs from the one asked for if that was 0.
+    """Bind the address. Returns the port, which the system chooses if the address has port 0.
 
-    With certificates the port speaks TLS, and nothing else.
+    With certificates the port accepts TLS only.
     """
     try:
         if certificates is None:

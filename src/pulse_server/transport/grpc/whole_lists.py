@@ -1,4 +1,4 @@
-"""Lists for callers of the original contract, which know neither limit nor page token."""
+"""Whole lists, for callers of the original contract, which has neither limit nor page token."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pulse_server.turns import in_turns
 Entry = TypeVar("Entry")
 View = TypeVar("View", bound=Message)
 
-# Of each entry of a repeated field: its number, and its length.
+# The number and the length before each entry of a repeated field.
 _FRAME_BYTES = 6
 
 
 async def whole_list(
     read_page: Callable[[str], Awaitable[Page[Entry]]], view: Callable[[Entry], View]
 ) -> list[View]:
-    """Read page after page. Raises ResourceExhausted for more than one answer can carry.
+    """Read all pages. Raises ResourceExhausted if they do not fit in one response.
 
-    A part of the list would look like all of it to a caller that knows no page token. Memory is bounded by
-    one answer and one page.
+    A caller that knows no page token would take a part of the list for the whole. Memory is bounded by one
+    response and one page.
     """
     views: list[View] = []
     size, token = 0, ""

@@ -64,7 +64,7 @@ class WorkRpcs:
     async def stream_jobs(
         self, request: pb.StreamJobsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> None:
-        """Feed the worker until it leaves, the server drains, or the transport breaks."""
+        """Stream jobs to the worker until it disconnects, the server drains, or the transport breaks."""
         capacity = limits.check_capacity(request.capacity)
         limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
         session = Session(
@@ -87,7 +87,7 @@ class WorkRpcs:
         )
         try:
             self._hub.connect(session, held)
-            if session.speaks_batches:  # a worker that was welcomed has its place in the hub
+            if session.speaks_batches:  # after the welcome the worker is registered in the hub
                 await self._write(context, self._welcome())
             async for delivery in session.deliveries():
                 for message in _messages(session, delivery):
@@ -95,7 +95,7 @@ class WorkRpcs:
         except TimeoutError:
             log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
             raise Unavailable(
-                "The stream was ended, because nobody read it. What had not been taken went to other workers."
+                "The stream was ended, because the worker did not read it. Unread jobs went to other workers."
             ) from None
         finally:
             self._hub.disconnect(session)
@@ -106,7 +106,7 @@ class WorkRpcs:
     async def _write(
         self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse
     ) -> None:
-        """Hand the message over. TimeoutError if the worker takes nothing for so long that others should."""
+        """Write the message. Raises TimeoutError if the worker does not read for so long."""
         async with asyncio.timeout(self._write_timeout):
             await context.write(message)
 
@@ -132,25 +132,25 @@ class WorkRpcs:
         read_result = convert_work.reports(request, self._roster.held_jobs, refusal)
         read = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
         good = [report for report in read if isinstance(report, Report)]
-        # The worker is done with them, whatever becomes of the reports: the next jobs can be claimed while
-        # these are being committed.
+        # The worker has finished them, whether or not the reports are accepted: the next jobs can be claimed
+        # while these are being committed.
         if request.capacity:
             self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
         if request.run_seconds:
             self._roster.set_pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
         self._roster.answered(request.worker_id, [report.claim for report in good])
         answers = await self._reports.report(good)
-        if len(good) == len(read) and not any(answers):  # all were taken, as nearly always
+        if len(good) == len(read) and not any(answers):  # the usual case: all were accepted
             return pb.ReportResultsResponse()
         rest = iter(answers)
 
-        def judged(one: Report | pb.Refusal) -> pb.Refusal | None:
+        def refusal_or_none(one: Report | pb.Refusal) -> pb.Refusal | None:
             if isinstance(one, pb.Refusal):
                 return one
             return refusal(error) if (error := next(rest)) is not None else None
 
         return pb.ReportResultsResponse(
-            refused=_refused(await each_in_turns(judged, read, tuning.TURN_ENTRIES))
+            refused=_refused(await each_in_turns(refusal_or_none, read, tuning.TURN_ENTRIES))
         )
 
     @binds_worker_id
@@ -169,14 +169,13 @@ class WorkRpcs:
             convert_work.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES
         )
         remaining = context.time_remaining()
-        patience = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
+        timeout_seconds = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout_seconds):
                 lost, unknown = await self._leases.extend(claims)
         except TimeoutError:
-            # No beat has failed: how long to wait is the caller's choice, and the statement goes on. But the
-            # worker has to hear it from us: of a server that says nothing it must assume the worst, and gives
-            # up its jobs when their leases end.
+            # The heartbeat has not failed: the caller sets the timeout, and the statement continues. But the
+            # worker needs an answer: if a server does not answer it gives up its jobs when their leases end.
             raise Unavailable("The database has not answered the heartbeat yet. Try again.") from None
         self._roster.settle(lost)
         return pb.HeartbeatsResponse(
@@ -209,9 +208,9 @@ class WorkRpcs:
         )
 
     async def _own_holder(self, job_id: str) -> str:
-        """Who holds or finished the job, for a caller of the original contract, which names no worker.
+        """Return the holder or finisher of the job, for the original contract, which has no worker id.
 
-        A holder of another user looks like none: the report is refused as one of a lost claim.
+        A job that a worker of another user holds is refused like a lost claim.
         """
         holder = await self._reports.holder(job_id)
         return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)

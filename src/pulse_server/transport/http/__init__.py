@@ -1,1 +1,1 @@
-"""The HTTP port: /healthz, /readyz and /metrics, and nothing else."""
+"""The HTTP port: /healthz, /readyz and /metrics."""

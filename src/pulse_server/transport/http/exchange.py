@@ -1,4 +1,4 @@
-"""One request and one answer of HTTP/1.1, as far as a probe or a scraper needs it."""
+"""Requests and answers of HTTP/1.1, as far as probes and scrapers need them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METHODS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The names of headers are in lower case. `peer` is the caller's address, without a port."""
+    """A request. Header names are in lower case; `peer` is the client's address without the port."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """The request cannot be answered as it is; `answer` tells why."""
+    """The request is refused with `answer`."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status.phrase)
@@ -59,9 +59,9 @@ class Refused(Exception):
 
 
 async def read_request(reader: asyncio.StreamReader, peer: str) -> Request | None:
-    """The request, once its headers are complete; None if the caller hung up. Raises Refused.
+    """Read a request up to the end of its headers. Returns None if the client disconnected. Raises Refused.
 
-    The reader's limit bounds it; a body, which none of these requests has, stays unread.
+    The reader's limit bounds the size. A body is not read: none of the pages takes one.
     """
     try:
         text = await reader.readuntil(_END_OF_HEADERS)
@@ -90,11 +90,11 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         name = name.lower()
-        # A name with a blank in it, or before it, is one that a proxy in front may have read in another way.
+        # A proxy may interpret a header name with white space differently.
         if not colon or not name or any(character.isspace() for character in name):
             raise Refused(Answer.sentence(HTTPStatus.BAD_REQUEST, "A header of the request cannot be read."))
         if name == "authorization" and name in headers:
-            # Which one counts would depend on who reads it.
+            # Which of them counts would depend on the reader.
             raise Refused(
                 Answer.sentence(HTTPStatus.BAD_REQUEST, "The request has more than one Authorization.")
             )

@@ -1,4 +1,4 @@
-"""Lets only known users read a page."""
+"""Requires a login for a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHALLENGE = 'Basic realm="pulse", charset="UTF-8"'
 
 
 def behind_login(page: Page, authenticator: Authenticator) -> Page:
-    """The page for any user, whatever its role; for everybody else the way in."""
+    """Return the page for users of any role. Other clients get a login challenge."""
 
     async def guarded(request: Request) -> Answer:
         try:
@@ -21,7 +21,7 @@ def behind_login(page: Page, authenticator: Authenticator) -> Page:
         except Unauthenticated:
             return Answer.sentence(
                 HTTPStatus.UNAUTHORIZED,
-                "This page wants a user of this server and its password, by HTTP Basic.",
+                "This page requires the user and password of a user of this server, by HTTP Basic.",
                 WWW_Authenticate=_CHALLENGE,
             )
         except TooManyLogins as error:

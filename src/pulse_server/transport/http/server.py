@@ -1,4 +1,4 @@
-"""Serves pages over HTTP/1.1: one request per connection, everything bounded in size, number and time."""
+"""Serves pages over HTTP/1.1: one request per connection, bounded in size, number and time."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ VARIABLE = "PULSE_HTTP_ADDR"
 Page = Callable[[Request], Awaitable[Answer]]
 
 _UNIX = "unix:"
-# How much of a refused request is read and thrown away: a connection that is closed on unread bytes may take
-# the answer down with it.
+# How much of a refused request is read and discarded: closing a connection with unread bytes may discard the
+# answer.
 _LINGER_BYTES = 64 * 1024
 _LINGER_SECONDS = 1.0
 
@@ -39,14 +39,14 @@ class HttpServer:
         self._pages = pages
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
-        # Those of them that are waited for: the request has not come, or the caller has its answer already.
+        # The connections that wait for the client: for its request, or for it to close after the answer.
         self._idle: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._socket_file: Path | None = None
 
     async def start(self, address: str, tls: ssl.SSLContext | None = None) -> str:
-        """Listen on `host:port` or `unix:/path`. Returns the address, with the port that was really taken.
+        """Listen on `host:port` or `unix:/path`. Returns the address with the actual port.
 
-        Raises PortInUse if the address cannot be had.
+        Raises PortInUse if the address is not available.
         """
         if address.startswith(_UNIX):
             self._socket_file = await self._listen_on_file(address)
@@ -54,7 +54,7 @@ class HttpServer:
         return await self._listen_on_port(address, tls)
 
     async def stop(self) -> None:
-        """Stop listening, and cut whoever is still connected."""
+        """Stop listening, and close all connections."""
         for server in self._servers:
             server.close()
         connections = tuple(self._connections)
@@ -83,7 +83,7 @@ class HttpServer:
 
     async def _listen_on_file(self, address: str) -> Path:
         path = Path(address.removeprefix(_UNIX))
-        with suppress(OSError):  # nobody listens there: what lies there is of a server that is gone
+        with suppress(OSError):  # no server listens there: the file is left over
             _, writer = await asyncio.open_unix_connection(path)
             writer.close()
             raise PortInUse(address, VARIABLE)
@@ -100,19 +100,19 @@ class HttpServer:
         task = _this_task()
         self._connections.add(task)
         try:
-            await self._converse(reader, writer)
+            await self._handle(reader, writer)
         except (OSError, TimeoutError, ssl.SSLError):
-            pass  # the caller is gone, or does not take its answer
+            pass  # the client has disconnected, or does not read the answer
         finally:
             self._connections.discard(task)
             writer.transport.abort()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request: Request | None = None
         is_read = False
         try:
             async with asyncio.timeout(HTTP_REQUEST_TIMEOUT.total_seconds()):
-                self._make_room()
+                self._close_idle()
                 with self._idling(writer):
                     request = await read_request(reader, _peer(writer))
             if request is None:
@@ -129,14 +129,14 @@ class HttpServer:
             await writer.drain()
             if not is_read:
                 with self._idling(writer):
-                    await _let_finish(reader, writer)
+                    await _drain_request(reader, writer)
             writer.close()
             await writer.wait_closed()
 
-    def _make_room(self) -> None:
-        """Cut whoever has been idle for the longest, if there are too many. Refused if nobody is idle.
+    def _close_idle(self) -> None:
+        """Close the longest idle connection if there are too many. Raises Refused if none is idle.
 
-        A few connections that say nothing would keep the probes out, and have the server restarted for it.
+        Otherwise a few silent connections would keep the probes out, and the server would be restarted.
         """
         if len(self._connections) <= HTTP_CONNECTIONS:
             return
@@ -176,11 +176,11 @@ class HttpServer:
             log.exception("page_failed", extra={"path": request.path})
             return Answer.sentence(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                "The server met an error of its own; its log has the details.",
+                "Internal error. The log of the server has the details.",
             )
 
 
-async def _let_finish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _drain_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     if writer.can_write_eof():
         writer.write_eof()
     with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Lets in who may come in: one interceptor in front of every method, which denies by default. ADR-0019"""
+"""Authenticates callers and checks permissions: an interceptor that denies by default. ADR-0019"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pulse_server.access.directory import Directory
 from pulse_server.access.users import User
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
 from pulse_server.transport.addresses import peer_address
+from pulse_server.transport.grpc.admission import AdmissionInterceptor, as_stream_handler
 from pulse_server.transport.grpc.boundary import abort
-from pulse_server.transport.grpc.entrance import Entrance, taking_a_stream
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
-from pulse_server.transport.grpc.worker_ids import note_caller
+from pulse_server.transport.grpc.worker_ids import set_calling_user
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,18 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 
-class Doorkeeper(grpc.aio.ServerInterceptor):
-    """A caller is known before anything of its request is read: one that is refused has not made the server
-    take in a body. A call with credentials that were checked before goes straight to the entrance."""
+class AuthenticationInterceptor(grpc.aio.ServerInterceptor):
+    """Authenticates a caller before its request is read: a refused caller cannot make the server read a body.
 
-    def __init__(self, authenticator: Authenticator, directory: Directory, entrance: Entrance) -> None:
+    A call with credentials that were checked before goes straight to admission.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator, directory: Directory, admission: AdmissionInterceptor
+    ) -> None:
         self._authenticator = authenticator
         self._directory = directory
-        self._entrance = entrance
+        self._admission = admission
         self._streams: set[_Stream] = set()
         directory.on_change(self._end_streams)
 
@@ -47,20 +51,20 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method = details.method
         if method in PUBLIC:
-            return handler and taking_a_stream(handler, partial(self._entrance.answer_anybody, handler))
+            return handler and as_stream_handler(handler, partial(self._admission.serve_anonymous, handler))
         try:
             authorization = _authorization(details)
             user = self._authenticator.recognize(authorization)
             if user is not None:
                 _require_permission(user, method, handler)
-                note_caller(user.name)
+                set_calling_user(user.name)
         except PulseError as error:
-            return taking_a_stream(None, partial(self._refuse, method, error))
+            return as_stream_handler(None, partial(self._refuse, method, error))
         if handler is None and user is not None:
             return None  # gRPC answers UNIMPLEMENTED
         if handler is not None and user is not None and _is_unary(handler):
-            return self._entrance.admitting(handler, method, user.name)
-        return taking_a_stream(handler, partial(self._call, handler, method, authorization))
+            return self._admission.admitted(handler, method, user.name)
+        return as_stream_handler(handler, partial(self._call, handler, method, authorization))
 
     async def _call(
         self, handler: Handler | None, method: str, authorization: str | None, requests: Any, context: Context
@@ -68,13 +72,13 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         try:
             user = await self._authenticator.authenticate(authorization, peer_address(context.peer()))
             _require_permission(user, method, handler)
-            note_caller(user.name)
+            set_calling_user(user.name)
         except PulseError as error:
             await self._refuse(method, error, requests, context)
         if handler is None:
             await abort(context, grpc.StatusCode.UNIMPLEMENTED, f"This server has no method {method}.")
         elif _is_unary(handler):
-            await self._entrance.serve(handler, method, user.name, requests, context)
+            await self._admission.serve(handler, method, user.name, requests, context)
         else:
             await self._serve_until_revoked(_Stream(user, method), handler, requests, context)
 
@@ -82,14 +86,14 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         self, stream: _Stream, handler: Handler, requests: Any, context: Context
     ) -> None:
         work = asyncio.create_task(
-            self._entrance.serve(handler, stream.method, stream.user.name, requests, context)
+            self._admission.serve(handler, stream.method, stream.user.name, requests, context)
         )
         try:
             with self._entered(stream):
                 ends: set[asyncio.Future[Any]] = {work, stream.revoked}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                # The handler cleans up first: what it has not delivered goes back before the caller hears.
+                # The handler cleans up first: undelivered jobs are released before the caller is notified.
                 await _cancel(work)
                 if work.cancelled():
                     await self._refuse(stream.method, stream.revoked.result(), requests, context)
@@ -100,24 +104,24 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
     @contextmanager
     def _entered(self, stream: _Stream) -> Iterator[None]:
         self._streams.add(stream)
-        self._end_if_revoked(stream)  # the users may have changed since this one was let in
+        self._end_if_revoked(stream)  # the users may have changed since this one was authenticated
         try:
             yield
         finally:
             self._streams.discard(stream)
 
     def _end_streams(self) -> None:
-        """The users have changed: end the streams of those who would not be let in as they were."""
+        """End the streams of users that were removed, or lost their password or permission."""
         for stream in list(self._streams):
             self._end_if_revoked(stream)
 
     def _end_if_revoked(self, stream: _Stream) -> None:
-        error = self._objection(stream)
+        error = self._revocation(stream)
         if error is not None and not stream.revoked.done():
             log.info("stream_revoked", extra={"user": stream.user.name, "method": stream.method})
             stream.revoked.set_result(error)
 
-    def _objection(self, stream: _Stream) -> PulseError | None:
+    def _revocation(self, stream: _Stream) -> PulseError | None:
         user = self._directory.find(stream.user.name)
         if user is None or user.secret != stream.user.secret:
             return Unauthenticated(WRONG)
@@ -126,11 +130,11 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         return None
 
     async def _refuse(self, method: str, error: PulseError, _requests: Any, context: Context) -> NoReturn:
-        await self._entrance.refuse(method, error, context)
+        await self._admission.refuse(method, error, context)
 
 
 class _Stream:
-    """A stream that is open, and the future that ends it."""
+    """An open stream, and the future that ends it."""
 
     def __init__(self, user: User, method: str) -> None:
         self.user = user
@@ -141,7 +145,7 @@ class _Stream:
 def _authorization(details: grpc.HandlerCallDetails) -> str | None:
     found = [value for key, value in details.invocation_metadata or () if key == "authorization"]
     if len(found) > 1:
-        raise Unauthenticated(MALFORMED)  # which one counts would depend on who reads it
+        raise Unauthenticated(MALFORMED)  # which of them counts would depend on the reader
     return str(found[0]) if found else None
 
 
@@ -163,6 +167,6 @@ def _is_unary(handler: Handler) -> bool:
 
 
 async def _cancel(work: asyncio.Task[None]) -> None:
-    """End the task and wait until it has cleaned up."""
+    """Cancel the task and wait until it has cleaned up."""
     work.cancel()
     await asyncio.wait({work})

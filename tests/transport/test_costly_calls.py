@@ -1,4 +1,4 @@
-"""Questions that cost much: off the event loop, a few at a time, and refused with a sentence beyond that."""
+"""Costly calls run beside the event loop, few at a time; further calls are refused with a sentence."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ SEARCH = pb.ListJobsRequest(error_contains="boom")
 
 
 def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
-    """The threads in which the function runs."""
+    """Return the threads in which the function runs."""
     threads: list[int] = []
     function = getattr(module, name)
 
@@ -32,7 +32,7 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[
     return threads
 
 
-async def test_fires_of_a_rare_cron_are_looked_for_beside_the_event_loop(
+async def test_fires_of_a_rare_cron_are_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = threads_of(monkeypatch, schedules, "upcoming")
@@ -43,7 +43,7 @@ async def test_fires_of_a_rare_cron_are_looked_for_beside_the_event_loop(
     assert threads != [threading.get_ident()]
 
 
-async def test_day_of_statistics_is_put_together_beside_the_event_loop(
+async def test_day_of_statistics_is_computed_beside_the_event_loop(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = threads_of(monkeypatch, convert_overview, "statistics")
@@ -57,7 +57,7 @@ async def test_day_of_statistics_is_put_together_beside_the_event_loop(
 async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "QUESTION_TURN", 0.1 * SECOND)
+    monkeypatch.setattr(tuning, "COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server:
         async with held_up(server.table):
             searches = [asyncio.ensure_future(server.stub.ListJobs(SEARCH)) for _ in range(10)]
@@ -68,15 +68,15 @@ async def test_searches_beyond_the_bound_are_refused_with_a_sentence(
                 assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
                 assert "Try again" in (error.details() or "")
             await server.stub.GetSchedulerStatus(pb.GetSchedulerStatusRequest())  # over the same connections
-        assert len(refused) == 8, "two of one caller are under way"
+        assert len(refused) == 8, "two of one caller are in progress"
         await asyncio.gather(*searches, return_exceptions=True)
         await server.stub.ListJobs(SEARCH)
 
 
-async def test_search_that_was_given_up_keeps_its_turn_until_the_database_is_done(
+async def test_abandoned_search_keeps_its_slot_until_the_database_is_done(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "QUESTION_TURN", 0.1 * SECOND)
+    monkeypatch.setattr(tuning, "COSTLY_CALL_TURN", 0.1 * SECOND)
     async with server_under_test(database_dsn) as server, held_up(server.table):
         for _ in range(2):
             with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):
@@ -88,14 +88,14 @@ async def test_search_that_was_given_up_keeps_its_turn_until_the_database_is_don
 
 @asynccontextmanager
 async def held_up(table: JobsTable) -> AsyncIterator[None]:
-    """No statement gets past the table while the block lasts."""
+    """Block all statements on the table while the block runs."""
     async with table.connection.transaction():
         await table.connection.execute("LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE")
         yield
 
 
 async def first_ended(calls: list[Any], count: int) -> list[Any]:
-    """The first calls that end, however they do."""
+    """Return the first calls that end, with a result or an error."""
     async with asyncio.timeout(10):
         pending = set(calls)
         while len(calls) - len(pending) < count:

@@ -1,7 +1,7 @@
-"""Where requests come in: each is admitted, read and parsed, and only then its handler is called.
+"""Admits, reads and parses each request, and then calls its handler. ADR-0038
 
-gRPC reads the request of a unary handler before it calls it. A handler that takes a stream is called first,
-so every handler is made one; on the wire there is no difference.
+gRPC reads the request of a unary handler before it calls the handler; a stream handler is called first. So
+each handler is registered as a stream handler. The wire format is the same.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pulse_server import tuning
 from pulse_server.domain.errors import PulseError, ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
-from pulse_server.transport.grpc.answers import Answers, serialized_or_bytes
-from pulse_server.transport.grpc.boundary import abort, forgotten_if_aborted, status_of
+from pulse_server.transport.grpc.anonymous import AnonymousRequests, AnonymousStreams
+from pulse_server.transport.grpc.boundary import abort, freed_if_aborted, status_of
 from pulse_server.transport.grpc.budgets import Budget
 from pulse_server.transport.grpc.intake import Intake
 from pulse_server.transport.grpc.parsing import Parser
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
-from pulse_server.transport.grpc.strangers import StrangersRequests, StrangersStreams
+from pulse_server.transport.grpc.responses import Responses, serialized_or_bytes
 
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
-_MANY_CALLS = "Too many calls are under way. End some, or try again in a moment."
+_MANY_CALLS = "Too many calls are in progress. End some, or try again in a moment."
 
 
-class Entrance(grpc.aio.ServerInterceptor):
-    """By itself the interceptor of a server without users; with users the doorkeeper stands before it."""
+class AdmissionInterceptor(grpc.aio.ServerInterceptor):
+    """The interceptor of a server without users. With users, AuthenticationInterceptor calls it."""
 
-    def __init__(self, metrics: Metrics, answers: Answers | None = None) -> None:
+    def __init__(self, metrics: Metrics, responses: Responses | None = None) -> None:
         self._metrics = metrics
-        self._answers = answers or Answers()
+        self._responses = responses or Responses()
         self._intake = Intake()
         self._calls = Budget(tuning.CALLS_BYTES, of_one=tuning.CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
-        self._strangers = StrangersRequests()
-        self._strangers_streams = StrangersStreams()
+        self._anonymous_requests = AnonymousRequests()
+        self._anonymous_streams = AnonymousStreams()
 
     async def intercept_service(
         self,
@@ -51,17 +51,17 @@ class Entrance(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         if details.method in PUBLIC:
-            return taking_a_stream(handler, partial(self.answer_anybody, handler))
-        return self.admitting(handler, details.method, None)
+            return as_stream_handler(handler, partial(self.serve_anonymous, handler))
+        return self.admitted(handler, details.method, None)
 
-    def admitting(self, handler: Handler, method: str, user: str | None) -> Handler:
-        """The handler, called once its request was admitted and read."""
-        return taking_a_stream(handler, partial(self.serve, handler, method, user))
+    def admitted(self, handler: Handler, method: str, user: str | None) -> Handler:
+        """Return the handler, which is called once its request was admitted and read."""
+        return as_stream_handler(handler, partial(self.serve, handler, method, user))
 
     async def serve(
         self, handler: Handler, method: str, user: str | None, requests: Any, context: Context
     ) -> None:
-        """Answer a call of the user, or else of its address."""
+        """Serve a call. It counts for the user, or else for its address."""
         caller = user or peer_address(context.peer())
         try:
             with self._calls.taken(caller, tuning.CALL_BYTES):
@@ -73,44 +73,46 @@ class Entrance(grpc.aio.ServerInterceptor):
         self, handler: Handler, method: str, caller: str, requests: Any, context: Context
     ) -> None:
         if handler.request_streaming:
-            await self._answers.respond(handler, requests, caller, context)
+            await self._responses.respond(handler, requests, caller, context)
             return
         async with self._intake.request(context, caller, method) as box:
-            # What a stream asks for stays in memory for as long as it lasts, taken apart and as a message.
+            # The request of a stream stays in memory as long as the stream, parsed and as a message.
             kept = len(box[0]) * tuning.REQUEST_COPIES if handler.response_streaming else 0
             request = await _parsed(handler, box)
             if not handler.response_streaming:
-                await self._answers.respond(handler, request, caller, context)
+                await self._responses.respond(handler, request, caller, context)
         if handler.response_streaming:
             with self._calls.taken(caller, kept):
-                await self._answers.respond(handler, request, caller, context)
+                await self._responses.respond(handler, request, caller, context)
 
-    async def answer_anybody(self, handler: Handler, _requests: Any, context: Context) -> None:
-        """Answer a call of a caller of whom nothing is known."""
-        request = await _parsed(handler, [await self._strangers.read(context)])
+    async def serve_anonymous(self, handler: Handler, _requests: Any, context: Context) -> None:
+        """Serve a call without authentication."""
+        request = await _parsed(handler, [await self._anonymous_requests.read(context)])
         address = peer_address(context.peer())
         if not handler.response_streaming:
-            await self._answers.respond(handler, request, address, context)
+            await self._responses.respond(handler, request, address, context)
             return
         try:
-            with self._strangers_streams.entered(address):
-                await self._answers.respond(handler, request, address, context)
+            with self._anonymous_streams.counted(address):
+                await self._responses.respond(handler, request, address, context)
         except ResourceExhausted as error:
             await abort(context, status_of(error), str(error))
 
     async def refuse(self, method: str, error: PulseError, context: Context) -> NoReturn:
         code = status_of(error)
-        # Anybody can make up methods; each as a label of its own would fill the memory.
+        # Callers can invent method names. A label for each would fill the memory.
         name = method.rpartition("/")[2] if method in ROLES_THAT_MAY else "(other)"
         self._metrics.rpcs.add(name, code.name)
         await abort(context, code, str(error))
 
 
-def taking_a_stream(handler: Handler | None, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Handler:
-    """A handler that takes its requests as they come, or one request as the bytes that it has."""
+def as_stream_handler(
+    handler: Handler | None, behavior: Callable[[Any, Context], Awaitable[None]]
+) -> Handler:
+    """Return a stream handler that calls the behavior. A single request reaches it as bytes."""
     takes_messages = handler is not None and handler.request_streaming
     return grpc.stream_stream_rpc_method_handler(
-        forgotten_if_aborted(behaviour),
+        freed_if_aborted(behavior),
         request_deserializer=handler.request_deserializer if handler and takes_messages else None,
         response_serializer=handler.response_serializer and serialized_or_bytes(handler.response_serializer)
         if handler
@@ -119,6 +121,6 @@ def taking_a_stream(handler: Handler | None, behaviour: Callable[[Any, Context],
 
 
 async def _parsed(handler: Handler, box: list[bytes]) -> Any:
-    """The message of the bytes, which are let go."""
+    """Parse the bytes in the box, and remove them from it."""
     parse: Any = handler.request_deserializer
     return await parse.in_turns(box) if isinstance(parse, Parser) else parse(box.pop())

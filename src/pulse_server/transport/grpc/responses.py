@@ -1,7 +1,7 @@
-"""Sends answers. Those that their callers have not taken yet are bounded in bytes. ADR-0038
+"""Sends responses. Responses that callers have not read yet are bounded in bytes. ADR-0038
 
-gRPC keeps an answer until its caller takes it, however long that is: a connection that reads nothing could
-have a thousand of them wait. So what is given to gRPC is counted until it has left.
+gRPC keeps a response until its caller reads it. A connection that reads nothing could make it keep a
+thousand of them. Each response is therefore counted from the write until it has left.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 _UNREAD = (
-    "The answer was not sent, because too many answers before it wait to be read. Read them, and ask again."
+    "The answer was not sent, because too many earlier answers have not been read. Read them and try again."
 )
 
 
-class Answers:
-    """The answers that wait to be taken, of all callers."""
+class Responses:
+    """The unread responses of all callers."""
 
     def __init__(self) -> None:
         self._unread = Budget(tuning.UNREAD_BYTES, of_one=tuning.UNREAD_BYTES_OF_ONE_CALLER, refusal=_UNREAD)
@@ -34,7 +34,7 @@ class Answers:
         return len(data) <= tuning.SMALL_ANSWER_BYTES or self._unread.has_room(caller, len(data))
 
     async def send(self, data: bytes, caller: str, context: Context) -> None:
-        """Return once the answer has left. ResourceExhausted if there is no room for it; a small one has."""
+        """Return once the response has left. ResourceExhausted for a large one if too many are unread."""
         if len(data) <= tuning.SMALL_ANSWER_BYTES:
             await context.write(data)
             return
@@ -42,22 +42,22 @@ class Answers:
             await context.write(data)
 
     async def respond(self, handler: Handler, requests: Any, caller: str, context: Context) -> None:
-        """Call the behaviour with its request, or its requests, and send what it answers."""
-        behaviour: Any = (
+        """Call the handler with its request or requests, and send its response."""
+        behavior: Any = (
             handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         )
-        if inspect.isasyncgenfunction(behaviour):
-            async for response in behaviour(requests, context):
+        if inspect.isasyncgenfunction(behavior):
+            async for response in behavior(requests, context):
                 await context.write(response)
             return
-        response = await behaviour(requests, context)
+        response = await behavior(requests, context)
         if not handler.response_streaming:
             serialize: Any = handler.response_serializer
             data = serialize(response)
-            del response  # or it would wait beside its bytes
+            del response  # otherwise both it and its bytes stay in memory
             await self.send(data, caller, context)
 
 
 def serialized_or_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """The serializer, for which bytes are an answer that was serialized already."""
-    return lambda answer: answer if isinstance(answer, bytes) else serialize(answer)
+    """Return the serializer, which passes bytes through: they are a serialized response."""
+    return lambda response: response if isinstance(response, bytes) else serialize(response)

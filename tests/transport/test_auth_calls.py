@@ -15,7 +15,7 @@ from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc import permissions
 from pulse_server.transport.grpc.boundary import SERVICE
 from tests.access.counted_checks import CountedChecks, count_checks, hashed
-from tests.transport.authorised import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
+from tests.transport.authorized import METHODS, PASSWORD, USERS, CallerWith, answer, basic, caller
 from tests.transport.counting_relay import counting_relay
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 from tests.transport.streaming_worker import StreamingWorker

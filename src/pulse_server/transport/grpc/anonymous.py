@@ -1,4 +1,4 @@
-"""Bounds what callers take of whom nothing is known: their requests that are read, and their streams."""
+"""Bounds the requests and streams of anonymous callers, which use the health service. ADR-0019"""
 
 from __future__ import annotations
 
@@ -8,36 +8,48 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import grpc
 
-from pulse_server import tuning
 from pulse_server.clock import awake_or_not
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import abort
 
+# Requests read at a time: 128 MiB at the worst, if each has the largest size. And the time for one to arrive;
+# it has a few bytes.
+ANONYMOUS_REQUESTS = 4
+ANONYMOUS_REQUEST_TIMEOUT = timedelta(seconds=1)
+# Streams of Health.Watch, 24 kB each: in total, and from one address.
+ANONYMOUS_STREAMS = 1000
+ANONYMOUS_STREAMS_PER_ADDRESS = 100
+# Refusals within this time are logged once.
+REFUSALS_LOG_INTERVAL = timedelta(minutes=1)
+
 log = logging.getLogger(__name__)
 
-_TOO_MANY = "Too many streams without a user are open here. Ask with Check, or try again later."
-_TOO_SLOW = "The request did not arrive in time. It has a few bytes; send them at once."
+_TOO_MANY = "Too many streams without a user are open. Use Check, or try again later."
+_TOO_SLOW = "The request did not arrive in time. Send it at once."
 
 
-class StrangersRequests:
-    """gRPC takes in a message of up to MAX_MESSAGE_BYTES before it can be judged, and one that does not end
-    for as long as its caller likes. So too many at once, or one that takes too long, are not waited for.
+class AnonymousRequests:
+    """Reads requests, few at a time and each within a time limit.
+
+    gRPC reads up to MAX_MESSAGE_BYTES before a request can be checked, and waits without limit for one that
+    does not end.
     """
 
     def __init__(self) -> None:
         self._reading: dict[asyncio.Task[Any], None] = {}
 
     async def read(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """The request of a call that takes a stream. Aborts the call if it does not come."""
+        """Return the request of the call. Aborts the call if it does not arrive."""
         reading: asyncio.Task[Any] = asyncio.ensure_future(context.read())
         self._reading[reading] = None
-        self._make_room()
+        self._cancel_oldest()
         try:
-            await asyncio.wait({reading}, timeout=tuning.STRANGER_PATIENCE.total_seconds())
+            await asyncio.wait({reading}, timeout=ANONYMOUS_REQUEST_TIMEOUT.total_seconds())
         finally:
             self._reading.pop(reading, None)
             reading.cancel()
@@ -48,16 +60,16 @@ class StrangersRequests:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "The call ended without a request.")
         return request
 
-    def _make_room(self) -> None:
-        # The oldest goes: whoever is well has been read by the time that so many others have come.
-        if len(self._reading) > tuning.STRANGERS_READ:
+    def _cancel_oldest(self) -> None:
+        # A healthy caller has sent its request by the time that so many others have arrived.
+        if len(self._reading) > ANONYMOUS_REQUESTS:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
             oldest.cancel()
 
 
-class StrangersStreams:
-    """The streams of callers of whom nothing is known: so many in all, and from one address."""
+class AnonymousStreams:
+    """The open streams, bounded in total and per address."""
 
     def __init__(self, clock: Callable[[], float] = awake_or_not) -> None:
         self._clock = clock
@@ -65,12 +77,9 @@ class StrangersStreams:
         self._logged_at = -math.inf
 
     @contextmanager
-    def entered(self, address: str) -> Iterator[None]:
-        """Count a stream for as long as the block lasts. ResourceExhausted if there are too many."""
-        if (
-            self._open.total() >= tuning.STRANGER_STREAMS
-            or self._open[address] >= tuning.STRANGER_STREAMS_PER_ADDRESS
-        ):
+    def counted(self, address: str) -> Iterator[None]:
+        """Count a stream while the block runs. Raises ResourceExhausted if there are too many."""
+        if self._open.total() >= ANONYMOUS_STREAMS or self._open[address] >= ANONYMOUS_STREAMS_PER_ADDRESS:
             self._log(address)
             raise ResourceExhausted(_TOO_MANY)
         self._open[address] += 1
@@ -83,7 +92,7 @@ class StrangersStreams:
 
     def _log(self, address: str) -> None:
         now = self._clock()
-        if now - self._logged_at >= tuning.STRANGERS_LOGGED.total_seconds():
+        if now - self._logged_at >= REFUSALS_LOG_INTERVAL.total_seconds():
             log.warning(
                 "streams_without_user_refused",
                 extra={"address": address, "open": self._open.total(), "of_address": self._open[address]},

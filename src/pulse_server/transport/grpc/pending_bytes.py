@@ -1,18 +1,18 @@
-"""Bytes that were read and are not answered yet. Nothing more is read while they are too many. ADR-0038"""
+"""Bounds the bytes of requests that were read and not answered yet. ADR-0038"""
 
 from __future__ import annotations
 
 import asyncio
 
 
-class HeldBytes:
+class PendingBytes:
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    async def room(self) -> None:
-        """Return once there is room for more, of whatever size it is."""
+    async def wait_below_limit(self) -> None:
+        """Return once the pending bytes are below the limit. The next request may be of any size."""
         while self._count >= self._most:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(turn)
