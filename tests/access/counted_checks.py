@@ -1,4 +1,4 @@
-"""bcrypt as the server sees it, with every check counted, and held back for as long as a test likes."""
+"""bcrypt for the server under test: counts every check, and delays checks for as long as a test wants."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ def hashed(password: str, cost: int = 4) -> str:
 
 
 class CountedChecks:
-    """The hashes that were checked against, in order."""
+    """The hashes of the checks, in order."""
 
     def __init__(self) -> None:
         self.hashes: list[str] = []
@@ -41,7 +41,7 @@ class CountedChecks:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """No check ends within the block."""
+        """Let no check end while the block runs."""
         self._gate.clear()
         try:
             yield
@@ -49,7 +49,7 @@ class CountedChecks:
             self._gate.set()
 
     async def wait_for(self, count: int) -> None:
-        """Return once that many checks have begun."""
+        """Return once `count` checks have begun."""
         await asyncio.to_thread(self._wait_for, count)
 
     def _wait_for(self, count: int) -> None:

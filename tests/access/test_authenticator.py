@@ -1,4 +1,4 @@
-"""Who a caller is: what is checked, what is remembered, what is held back, and what is said."""
+"""Authentication of callers: checks, cached results, throttling, and the answers."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ class House:
         return await self.authenticator.authenticate(shown(user, password), peer)
 
     async def fails(self, user: str, password: str, peer: str = PEER) -> str:
-        """Which error a login ends with."""
+        """Return the error of the login."""
         with pytest.raises((Unauthenticated, TooManyLogins, Unavailable)) as caught:
             await self.login(user, password, peer)
         return type(caught.value).__name__
@@ -59,8 +59,8 @@ async def test_right_credentials_are_the_users(house: House) -> None:
     assert await house.login("cid", "three") == CID
 
 
-@pytest.mark.parametrize("user", ["ann", "cid", "nobody", "", "ANN"])
-async def test_wrong_password_and_unknown_user_are_told_alike_and_cost_alike(
+@pytest.mark.parametrize("user", ["ann", "cid", "unknown", "", "ANN"])
+async def test_wrong_password_and_unknown_user_get_the_same_answer_at_the_same_cost(
     house: House, checks: CountedChecks, user: str
 ) -> None:
     with pytest.raises(Unauthenticated) as caught:
@@ -135,7 +135,7 @@ async def test_caller_who_hangs_up_does_not_take_the_answer_from_the_others(
     assert checks.count == 1
 
 
-async def test_failure_that_nobody_waits_for_any_more_is_no_error_of_the_loop(
+async def test_failure_of_an_abandoned_login_is_no_error_of_the_loop(
     house: House, checks: CountedChecks, caplog: pytest.LogCaptureFixture
 ) -> None:
     with checks.held_back():
@@ -205,10 +205,10 @@ async def test_busy_answer_does_not_count_against_the_caller(
     monkeypatch.setattr("pulse_server.access.passwords.PASSWORD_LINE", 0)
     with checks.held_back():
         logins = [
-            asyncio.create_task(house.fails("nobody", "x", f"10.0.1.{n}")) for n in range(PASSWORD_THREADS)
+            asyncio.create_task(house.fails("unknown", "x", f"10.0.1.{n}")) for n in range(PASSWORD_THREADS)
         ]
         # The same password from everywhere would be one check.
-        logins[1:] = [asyncio.create_task(house.fails("nobody", f"x{n}")) for n in range(1, len(logins))]
+        logins[1:] = [asyncio.create_task(house.fails("unknown", f"x{n}")) for n in range(1, len(logins))]
         await checks.wait_for(PASSWORD_THREADS)
         for _ in range(50):
             assert await house.fails("ann", "one", "10.0.0.2") == "Unavailable"
@@ -242,7 +242,7 @@ async def test_changed_role_holds_at_once_without_another_check(house: House, ch
     assert checks.count == 1
 
 
-async def test_check_that_was_under_way_when_the_user_was_removed_lets_nobody_in(
+async def test_check_that_was_in_progress_when_the_user_was_removed_fails(
     house: House, checks: CountedChecks
 ) -> None:
     with checks.held_back():
@@ -253,7 +253,7 @@ async def test_check_that_was_under_way_when_the_user_was_removed_lets_nobody_in
     assert house.authenticator.recognize(shown("ann", "one")) is None
 
 
-async def test_check_that_was_under_way_when_the_password_changed_is_made_again(
+async def test_check_that_was_in_progress_when_the_password_changed_is_repeated(
     house: House, checks: CountedChecks
 ) -> None:
     changed = User("ann", hashed("one"))
@@ -270,9 +270,9 @@ async def test_refused_login_is_logged_without_what_may_be_a_password(
 ) -> None:
     await house.fails("ann", "tweety-4711")
     await house.fails("tweety-4711", "tweety-4711")
-    told = [vars(record) for record in caplog.records if record.message == "login_refused"]
-    assert [(entry["user"], entry["peer"]) for entry in told] == [("ann", PEER), (None, PEER)]
-    assert "tweety" not in str(told)
+    events = [vars(record) for record in caplog.records if record.message == "login_refused"]
+    assert [(entry["user"], entry["peer"]) for entry in events] == [("ann", PEER), (None, PEER)]
+    assert "tweety" not in str(events)
 
 
 def test_costs_that_differ_are_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:

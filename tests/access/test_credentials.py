@@ -1,4 +1,4 @@
-"""The Authorization header: what is read from it, and what is not."""
+"""The Authorization header: which forms are accepted, and which refused."""
 
 import base64
 

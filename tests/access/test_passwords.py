@@ -1,4 +1,4 @@
-"""Passwords: right ones match, and the work done tells nothing about who exists."""
+"""Passwords: right ones match, and the time of a check does not depend on whether the user exists."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ async def test_hash_itself_is_no_password() -> None:
 
 
 @pytest.mark.parametrize("cost", [0, 4])
-async def test_nobody_matches_no_password(cost: int) -> None:
+async def test_unknown_user_matches_no_password(cost: int) -> None:
     for password in (b"", b"x", b"." * 53):
         assert not await Passwords().match(None, password, cost)
 
@@ -35,7 +35,7 @@ async def test_nobody_matches_no_password(cost: int) -> None:
 async def test_password_that_bcrypt_would_read_otherwise_is_wrong_without_a_check(
     checks: CountedChecks,
 ) -> None:
-    """It repeats what stands before a NUL, and stops after 72 bytes."""
+    """bcrypt repeats the text before a NUL, and ignores everything after 72 bytes."""
     user = User("bob", hashed("abc"))
     assert not await Passwords().match(user, b"abc\0abc", 4)
     assert not await Passwords().match(user, b"a" * 73, 4)

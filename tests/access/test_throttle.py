@@ -1,4 +1,4 @@
-"""How often a caller may be wrong."""
+"""The throttle of failed logins."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def throttle(clock: Seconds) -> Throttle:
 
 
 def taken(throttle: Throttle, peer: str, users: list[str]) -> int:
-    """How many of these checks were granted."""
+    """Return how many of these checks were granted."""
     return sum(throttle.take(peer, user) == 0 for user in users)
 
 
@@ -99,8 +99,8 @@ def test_one_caller_is_an_ipv4_address_or_a_64_of_ipv6(peer: str, network: str) 
 
 
 @pytest.mark.parametrize(
-    ("peer", "told"),
+    ("peer", "expected"),
     [("::ffff:192.0.2.7", "192.0.2.7"), ("192.0.2.7", "192.0.2.7"), ("2001:db8::7", "2001:db8::7"), ("", "")],
 )
-def test_ipv4_is_told_as_such_whatever_socket_took_it(peer: str, told: str) -> None:
-    assert plain_address(peer) == told
+def test_ipv4_is_plain_on_either_kind_of_socket(peer: str, expected: str) -> None:
+    assert plain_address(peer) == expected

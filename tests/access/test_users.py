@@ -1,4 +1,4 @@
-"""The list of users: what it means, and what is said when it is wrong. Never a secret."""
+"""The list of users: its format, and refusals that never quote a secret."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def test_each_role_can_be_given(role: Role) -> None:
     assert parse_users(f"ann:one:{role}", "USERS") == (User("ann", "one", role),)
 
 
-def test_bcrypt_hash_is_recognised_with_its_cost_and_may_have_a_role() -> None:
+def test_bcrypt_hash_is_recognized_with_its_cost_and_may_have_a_role() -> None:
     (user,) = parse_users(f"ann:{HASH}:viewer", "USERS")
     assert (user.has_hash, user.bcrypt_cost, user.role) == (True, 4, Role.VIEWER)
     (plain,) = parse_users("ann:one", "USERS")
@@ -71,7 +71,7 @@ def test_what_begins_like_a_hash_has_to_be_a_whole_one(secret: str) -> None:
     assert sentence.startswith("USERS, entry 1: the password begins with $2 but is not a whole bcrypt hash.")
 
 
-def test_colon_in_a_plain_password_is_told_apart_from_a_role() -> None:
+def test_colon_in_a_plain_password_is_not_taken_for_a_role() -> None:
     sentence = refused("ann:se:cret")
     assert "is not a role (admin, operator, producer, worker, viewer)" in sentence
     assert "has to be given as a bcrypt hash" in sentence
@@ -112,7 +112,7 @@ def test_line_of_the_file_is_named_by_its_number(tmp_path: Path) -> None:
 
 def test_file_without_users_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "users"
-    file.write_text("# nobody\n")
+    file.write_text("# no user\n")
     with pytest.raises(BadUsers, match="FILE names no user, so every caller would be refused"):
         read_users_file(file, "FILE")
 

@@ -1,4 +1,4 @@
-"""The file of users while the server runs."""
+"""The file of users is reloaded while the server runs."""
 
 import os
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def access(file: Path) -> Access:
 
 
 async def settled(access: Access) -> None:
-    """Look as often as it takes to see a change and to see that it has stopped."""
+    """Check the file until a change is seen and has settled."""
     assert access.users_file is not None
     for _ in range(2):
         await access.users_file.look()
@@ -40,7 +40,7 @@ def write(file: Path, text: str) -> None:
 
 
 def write_unnoticed(file: Path, text: str) -> None:
-    """Write as many bytes as there were, and leave the time as it was."""
+    """Write the same number of bytes, and keep the time."""
     before = file.stat()
     file.write_text(text)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -51,7 +51,7 @@ def remove(file: Path) -> None:
 
 
 def replaced(file: Path, text: str) -> None:
-    """Put another file in its place, as `mv` and orchestrators do."""
+    """Replace the file by another, as `mv` and orchestrators do."""
     other = file.with_suffix(".new")
     other.write_text(text)
     other.replace(file)
@@ -81,7 +81,7 @@ async def test_file_that_was_written_in_place_holds(access: Access, file: Path) 
 
 
 async def test_link_that_points_elsewhere_holds(tmp_path: Path) -> None:
-    """That is how Kubernetes changes a mounted secret."""
+    """Kubernetes updates a mounted secret like this."""
     (tmp_path / "old").write_text("ann:one\n")
     (tmp_path / "new").write_text("bob:one\n")
     link = tmp_path / "users"
@@ -120,8 +120,8 @@ async def test_file_that_looks_the_same_is_not_read_until_asked(access: Access, 
     assert names(access) == ["ann", "cid"]
 
 
-@pytest.mark.parametrize("text", ["", "# nobody\n", "ann\n", "ann:tweety:chief\n", "ann:$2b$tweety\n"])
-async def test_broken_file_keeps_the_users_and_is_told_once(
+@pytest.mark.parametrize("text", ["", "# no user\n", "ann\n", "ann:tweety:chief\n", "ann:$2b$tweety\n"])
+async def test_broken_file_keeps_the_users_and_is_logged_once(
     access: Access, file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     replaced(file, text)
@@ -129,10 +129,10 @@ async def test_broken_file_keeps_the_users_and_is_told_once(
         access.read_again()
         await settled(access)
     assert names(access) == ["ann", "bob"]
-    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert told.message == "users_file_is_bad"
-    assert "PULSE_AUTH_USERS_FILE" in vars(told)["reason"]
-    assert "tweety" not in str(vars(told))
+    (event,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert event.message == "users_file_is_bad"
+    assert "PULSE_AUTH_USERS_FILE" in vars(event)["reason"]
+    assert "tweety" not in str(vars(event))
 
 
 async def test_file_that_vanishes_keeps_the_users_until_it_is_back(
@@ -159,9 +159,9 @@ async def test_change_is_logged_by_name_without_secrets(
     caplog.set_level("INFO")
     replaced(file, "ann:tweety\ncid:tweety\n")
     await settled(access)
-    (told,) = [vars(record) for record in caplog.records if record.message == "users_changed"]
-    assert (told["added"], told["removed"], told["changed"]) == (["cid"], ["bob"], ["ann"])
-    assert "tweety" not in str(told)
+    (event,) = [vars(record) for record in caplog.records if record.message == "users_changed"]
+    assert (event["added"], event["removed"], event["changed"]) == (["cid"], ["bob"], ["ann"])
+    assert "tweety" not in str(event)
 
 
 def test_users_of_the_environment_are_not_read_again(caplog: pytest.LogCaptureFixture) -> None:

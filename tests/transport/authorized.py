@@ -1,4 +1,4 @@
-"""Callers with a user and a password, and the users that the tests of the door know."""
+"""Callers with credentials, and the users of the tests."""
 
 import base64
 from functools import partial
@@ -18,12 +18,12 @@ METHODS = pb.DESCRIPTOR.services_by_name["PulseService"].methods
 
 
 def basic(user: str, password: str = PASSWORD) -> tuple[tuple[str, str], ...]:
-    """The metadata that carries the credentials."""
+    """Return the metadata with the credentials."""
     return (("authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"),)
 
 
 class CallerWith:
-    """A stub all of whose calls carry this metadata."""
+    """A stub that sends this metadata with every call."""
 
     def __init__(self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> None:
         self._stub = PulseServiceStub(channel)
@@ -47,7 +47,7 @@ async def answer(caller: Any, method: str, request: Any = None) -> tuple[grpc.St
     call = getattr(caller, method)() if described.client_streaming else getattr(caller, method)(request)
     try:
         if described.client_streaming:
-            # Nothing is written: gRPC would tell a write that met the refusal instead of the refusal.
+            # Nothing is written: gRPC would report the failed write instead of the refusal.
             await call.done_writing()
         if described.server_streaming:
             message = await call.read()

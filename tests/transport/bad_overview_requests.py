@@ -1,4 +1,4 @@
-"""Bad requests about many jobs at once: a name, the request, what the answer names, and its status."""
+"""Bad requests about many jobs at once: a name, the request, the text in the refusal, and its status."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -10,7 +10,7 @@ from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, ser
 
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
-    """A server whose promoter is quick, so that a retry is due when its time has come."""
+    """A server with a fast promoter, so that retries are promoted promptly."""
     monkeypatch.setattr(tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A relay in front of a server that counts what the server takes in. It holds next to nothing itself."""
+"""A relay before a server that counts the bytes that the server reads. It buffers almost nothing."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ _CHUNK = 16 * 1024
 class CountingRelay:
     address: str = ""
     forwarded: int = 0
-    """Bytes that went from callers to the server."""
+    """The bytes sent from callers to the server."""
 
     async def copy_counted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

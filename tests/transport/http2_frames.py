@@ -1,4 +1,4 @@
-"""HTTP/2 as it is on the wire, for what no client would send."""
+"""HTTP/2 frames, for requests that no client library sends."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
 
 
 def opening() -> bytes:
-    """What a client says first."""
+    """Return the connection preface of a client."""
     return PREFACE + frame(SETTINGS, 0, 0)
 
 
 def usual_headers(path: bytes) -> list[Header]:
-    """The headers that a call needs."""
+    """Return the headers of a call."""
     return [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -36,19 +36,19 @@ def usual_headers(path: bytes) -> list[Header]:
 
 
 def header_block(headers: Iterable[Header]) -> bytes:
-    """The headers as they are: nothing is indexed, nothing compressed."""
+    """Encode the headers without index and compression."""
     return b"".join(b"\0" + _counted(name) + _counted(value) for name, value in headers)
 
 
 def message(data: bytes = b"") -> bytes:
-    """A message of gRPC: whether it is compressed, its length, its bytes."""
+    """Return a gRPC message: the compression flag, the length and the bytes."""
     return b"\0" + len(data).to_bytes(4, "big") + data
 
 
 def call_of(
     stream: int, path: bytes, body: bytes | None = None, headers: Iterable[Header] | None = None
 ) -> bytes:
-    """A call whose one message is empty, or whose body is this."""
+    """Return a call with one empty message, or with this body."""
     block = header_block(usual_headers(path) if headers is None else headers)
     return frame(HEADERS, END_HEADERS, stream, block) + frame(
         DATA, END_STREAM, stream, message() if body is None else body
@@ -56,7 +56,7 @@ def call_of(
 
 
 async def next_frame(reader: asyncio.StreamReader) -> tuple[int, int, int, bytes]:
-    """Kind, flags, stream and body of the frame that comes next. IncompleteReadError at the end."""
+    """Return kind, flags, stream and body of the next frame. IncompleteReadError at the end."""
     head = await reader.readexactly(9)
     body = await reader.readexactly(int.from_bytes(head[:3], "big"))
     return head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF, body

@@ -1,4 +1,4 @@
-"""The rows behind the calls: what a test compares before and after, and what it waits for."""
+"""The rows in the database, for tests to compare and to wait for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.01
 
 
 class ConnectionOnDemand:
-    """Connects with the first question: most tests of a server never look into its database."""
+    """Connects at the first query: most tests of a server never read its database."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -64,7 +64,7 @@ class JobsTable:
         return int(await self.connection.fetchval(f"SELECT count(*) FROM pulse.jobs WHERE {condition}"))
 
     async def everything(self) -> list[str]:
-        """Every row of every table as text: equal before and after means that nothing was changed."""
+        """Return every row of every table as text, to test that nothing changed."""
         tables = ("jobs", "schedules", "dispatch_control", "paused_topics")
         rows = [
             row
@@ -85,7 +85,7 @@ class JobsTable:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def wait_for_count(self, count: int, condition: str) -> None:
-        """Return once exactly that many rows meet the condition."""
+        """Return once exactly `count` rows meet the condition."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while True:
                 if await self.count(condition) == count:

@@ -1,4 +1,4 @@
-"""The first wire contract, and nothing else, as a client generated from it would know it."""
+"""The first wire contract, as a client that was generated from it knows it."""
 
 from typing import Any
 
@@ -108,7 +108,7 @@ def _contract() -> descriptor_pb2.FileDescriptorProto:
 
 
 def type_of(kind: str) -> tuple[int, str]:
-    """The wire type of a field, and the message it holds if it holds one."""
+    """Return the wire type of a field, and its message type, if any."""
     field = descriptor_pb2.FieldDescriptorProto
     if kind in MESSAGES:
         return field.TYPE_MESSAGE, f".pulse.v1.{kind}"
@@ -132,13 +132,13 @@ CLASSES = _classes()
 
 
 class OriginalClient:
-    """Speaks the first contract only."""
+    """A client of the first contract."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
 
     async def call(self, method: str, **fields: Any) -> Any:
-        """One unary call. Returns its response, as the first contract knows it."""
+        """Make a unary call. Returns its response, as the first contract defines it."""
         assert method in UNARY
         return await self._multicallable(self._channel.unary_unary, method)(
             CLASSES[f"{method}Request"](**fields), timeout=10

@@ -1,4 +1,4 @@
-"""A real server in the test's own process, on a database of its own, with everything a test asks of it."""
+"""A real server in the process of the test, on its own database, with shortcuts for tests."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ SECOND = timedelta(seconds=1)
 
 
 def settings_of_test(**overrides: Any) -> Settings:
-    """A free port; a tick so long that only a wake-up can explain a delivery; a short drain."""
+    """Settings with a free port, a long tick, so that only a wake-up can deliver a job, and a short drain."""
     chosen: dict[str, Any] = {
         "grpc_address": "127.0.0.1:0",
         "database_url": None,
@@ -45,7 +45,7 @@ class ServerUnderTest:
         return str((await self.stub.SubmitJob(request)).job_id)
 
     async def submit_many(self, count: int, topic: str = "mail", **fields: Any) -> list[str]:
-        """Submit that many jobs in one call. Returns their ids, in order."""
+        """Submit `count` jobs in one call. Returns their ids, in order."""
         request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic=topic, **fields)] * count)
         return [result.job_id for result in (await self.stub.SubmitJobs(request)).results]
 
@@ -69,7 +69,7 @@ class ServerUnderTest:
 
 
 async def believe_in_an_open_gate(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the server hear nothing more of the pause switch: it goes on as if nobody had turned it."""
+    """Stop updates of the pause switch: the server continues as if it had not changed."""
     monkeypatch.setattr(server.app.gate, "_repo", InMemoryDispatchRepo())
     server.app.gate.loop.nudge()
     await server.app.gate.loop.wait_for_ticks(1)  # the look that may have been under way is over
@@ -77,7 +77,7 @@ async def believe_in_an_open_gate(server: ServerUnderTest, monkeypatch: pytest.M
 
 @asynccontextmanager
 async def server_under_test(dsn: str, **settings: Any) -> AsyncIterator[ServerUnderTest]:
-    """Run a server on the database for the length of the block."""
+    """Run a server on the database while the block runs."""
     async with (
         running_app(settings_of_test(**settings), dsn) as (app, address),
         grpc.aio.insecure_channel(address) as channel,

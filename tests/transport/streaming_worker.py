@@ -1,4 +1,4 @@
-"""A worker made of bare calls: it reads its stream when the test says so, and reports what the test says."""
+"""A worker made of plain calls: the test controls when it reads its stream and what it reports."""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _PATIENCE_SECONDS = 10
 
 
 class StreamingWorker:
-    """One stream, open for the length of a block. Entering the block returns once the server welcomed it."""
+    """One stream, open while the block runs. The block starts once the server has sent the welcome."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class StreamingWorker:
         self.leave()
 
     def leave(self) -> None:
-        """Break the stream, as a worker that dies does."""
+        """Break the stream, as the crash of a worker does."""
         self._call.cancel()
 
     async def message(self) -> pb.StreamJobsResponse:
-        """The next message, whatever it carries."""
+        """Return the next message of any kind."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             message = await self._call.read()
         assert message is not grpc.aio.EOF, f"the stream ended: {await self._call.code()}"
@@ -57,7 +57,7 @@ class StreamingWorker:
         return read
 
     async def take(self, count: int) -> list[pb.JobAssignment]:
-        """The next jobs, in the order of their arrival; what else came with them is for the next call."""
+        """Return the next jobs, in order of arrival; further jobs are left for the next call."""
         while len(self._unread) < count:
             self._unread.extend((await self.message()).assignments)
         taken, self._unread = self._unread[:count], self._unread[count:]
@@ -68,7 +68,7 @@ class StreamingWorker:
         return job
 
     async def stops(self) -> list[pb.Claim]:
-        """The next claims that the stream asks to stop."""
+        """Return the next claims that the server stops."""
         while True:
             message = await self.message()
             self._unread.extend(message.assignments)
@@ -76,7 +76,7 @@ class StreamingWorker:
                 return list(message.stop)
 
     async def end(self) -> list[pb.StreamJobsResponse]:
-        """Read to the end of the stream, which the server ends in order. Returns what still came."""
+        """Read to the end of the stream, which must be OK. Returns the remaining jobs."""
         messages = []
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while (message := await self._call.read()) is not grpc.aio.EOF:
@@ -85,7 +85,7 @@ class StreamingWorker:
         return messages
 
     async def complete(self, *jobs: pb.JobAssignment, capacity: int = 0) -> None:
-        """Report success, and that all of it was taken."""
+        """Report success, and assert that no report was refused."""
         results = [pb.Result(job_id=job.job_id, attempt=job.attempt, success=True) for job in jobs]
         request = pb.ReportResultsRequest(worker_id=self.worker_id, results=results, capacity=capacity)
         assert not (await self._stub.ReportResults(request)).refused
@@ -103,7 +103,7 @@ class StreamingWorker:
         )
 
     async def beat(self, *jobs: pb.JobAssignment) -> list[pb.Claim]:
-        """Beat the jobs. Returns the claims that are lost."""
+        """Send heartbeats for the jobs. Returns the lost claims."""
         request = pb.HeartbeatsRequest(worker_id=self.worker_id, claims=[claim_of(job) for job in jobs])
         return list((await self._stub.Heartbeats(request)).stop)
 

@@ -1,4 +1,4 @@
-"""Who is let in and who is not, at every method, over real gRPC."""
+"""Which callers every method accepts and refuses, over real gRPC."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def guarded(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> CountedChecks:
-    """Counts checks, and lets no time pass for the throttle."""
+    """Counts checks; the clock of the throttle stands still."""
     monkeypatch.setattr("pulse_server.access.throttle.LOGIN_INTERVAL", timedelta(days=1))
     return count_checks(monkeypatch)
 
@@ -72,18 +72,18 @@ async def test_matrix_of_credentials(database_dsn: str, users: tuple[User, ...],
         assert await ends((*basic("admin"), *basic("admin"))) == (UNAUTHENTICATED, malformed)
         assert await ends(basic("admin", "wrong")) == (UNAUTHENTICATED, WRONG)
         assert await ends(basic("admin", "")) == (UNAUTHENTICATED, WRONG)
-        assert await ends(basic("nobody")) == (UNAUTHENTICATED, WRONG)
+        assert await ends(basic("unknown")) == (UNAUTHENTICATED, WRONG)
         for _ in range(2):  # checked, then remembered
             assert await ends(basic("admin")) == (OK, "")
 
 
-async def test_open_server_has_no_doorkeeper(server: ServerUnderTest) -> None:
+async def test_open_server_needs_no_user(server: ServerUnderTest) -> None:
     assert server.app.access is None
     assert await answer(server.stub, "GetDispatchStatus") == (OK, "")
 
 
 async def test_first_call_of_a_user_works_like_any_other(guarded: ServerUnderTest) -> None:
-    """It goes another way than the later ones, which the caller must not notice: also when it is refused."""
+    """Its code path differs from that of later calls. The caller must not notice, not even when refused."""
     payload = b"x" * 100_000
     first = caller(guarded.channel, "producer")
     job_id = (await first.SubmitJob(pb.SubmitJobRequest(topic="mail", payload=payload))).job_id
@@ -109,7 +109,7 @@ async def test_call_that_ends_without_a_request_is_answered(guarded: ServerUnder
     assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_method_that_does_not_exist_is_told_to_users_only(guarded: ServerUnderTest) -> None:
+async def test_unknown_method_is_reported_to_users_only(guarded: ServerUnderTest) -> None:
     call = guarded.channel.unary_unary(f"/{SERVICE}/DropTables")
     for metadata, code in (
         ((), UNAUTHENTICATED),
@@ -184,7 +184,7 @@ async def test_flood_of_bad_logins_is_hashed_a_few_times_and_leaves_users_alone(
 
 
 async def test_body_of_a_refused_call_is_not_taken_in(guarded: ServerUnderTest) -> None:
-    """gRPC reads the whole message before it calls a unary handler. Who is refused must not get so far."""
+    """gRPC reads the whole message before it calls a unary handler. A refused call must not get so far."""
     body = pb.SubmitJobRequest(topic="mail", payload=b"x" * (tuning.MAX_MESSAGE_BYTES - 1000))
     refused = (
         (basic("viewer", "wrong"), UNAUTHENTICATED),
@@ -205,7 +205,7 @@ async def _sent_until_answered(
     metadata: tuple[tuple[str, str], ...],
     code: grpc.StatusCode,
 ) -> int:
-    """How many bytes the server took off the wire for this call."""
+    """Return how many bytes the server read for this call."""
     async with (
         counting_relay(server.address) as relay,
         grpc.aio.insecure_channel(relay.address) as channel,

@@ -1,4 +1,4 @@
-"""The table of roles and methods: complete, and what the server goes by."""
+"""The table of roles and methods is complete, and the server enforces it."""
 
 import grpc
 import pytest
@@ -16,7 +16,7 @@ REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 
 
 def names(role: Role) -> set[str]:
-    """The methods of the service that a user of this role may call."""
+    """Return the methods that a user of this role may call."""
     return {method.name for method in METHODS if may_call(role, f"/{SERVICE}/{method.name}")}
 
 
@@ -110,7 +110,7 @@ def test_operator_may_do_everything_but_a_workers_calls() -> None:
     }
 
 
-async def test_server_goes_by_the_table_for_every_method_and_role(database_dsn: str) -> None:
+async def test_server_enforces_the_table_for_every_method_and_role(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         for role in Role:
             user = caller(server.channel, role.value)

@@ -33,8 +33,8 @@ async def test_hangup_has_the_file_of_users_read_again(database_dsn: str, tmp_pa
         assert await code(server, "ann") is grpc.StatusCode.OK
         write(file, f"bob:{PASSWORD}\n")
         server.signal(signal.SIGHUP)
-        told = await server.wait_for("users_changed")
-        assert (told["added"], told["removed"]) == (["bob"], ["ann"])
+        event = await server.wait_for("users_changed")
+        assert (event["added"], event["removed"]) == (["bob"], ["ann"])
         assert await code(server, "ann") is grpc.StatusCode.UNAUTHENTICATED
         assert await code(server, "bob") is grpc.StatusCode.OK
         server.signal()
@@ -50,12 +50,16 @@ async def test_hangup_does_nothing_to_users_of_the_environment(database_dsn: str
 
 @pytest.mark.parametrize("kind", ["plain", "hashed"])
 async def test_no_secret_reaches_a_log_or_an_answer(database_dsn: str, tmp_path: Path, kind: str) -> None:
-    """Every way to get in and to be refused, and a file that breaks, with everything logged."""
+    """Every kind of login and refusal, and a broken file, with everything logged."""
     file = tmp_path / "users"
     secret = PASSWORD if kind == "plain" else hashed(PASSWORD)
     write(file, f"ann:{secret}\nbob:{secret}:viewer\n")
     headers = [
-        *(basic(user, password)[0][1] for user in ("ann", "nobody") for password in (PASSWORD, f"{CANARY}!")),
+        *(
+            basic(user, password)[0][1]
+            for user in ("ann", "unknown")
+            for password in (PASSWORD, f"{CANARY}!")
+        ),
         *(basic(CANARY, CANARY)[0][1], f"Basic {CANARY}", f"Bearer {CANARY}", CANARY),
         f"Basic {base64.b64encode(CANARY.encode()).decode()}",
         *(basic("ann", f"{CANARY}-{number}")[0][1] for number in range(8)),

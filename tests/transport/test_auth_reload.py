@@ -31,7 +31,7 @@ class Guarded:
         return StreamingWorker(caller(self.server.channel, user), f"{user}-1", topics=[user], **request)
 
     async def users(self, *entries: str) -> None:
-        """Write the file and return once the server goes by it."""
+        """Write the file and return once the server uses it."""
         self.write(*entries)
         access = self.server.app.access
         assert access is not None
@@ -77,7 +77,7 @@ async def test_stream_of_a_removed_user_ends_and_the_others_stay(guarded: Guarde
 
 
 async def test_undelivered_jobs_of_a_removed_user_go_back_with_their_attempt(guarded: Guarded) -> None:
-    """Forty megabytes fit into no buffer: the worker does not read, and what it has waits in the server."""
+    """Forty megabytes fit into no buffer: the worker does not read, so its jobs wait in the server."""
     async with guarded.worker("ann", capacity=40) as ann:
         for _ in range(2):
             await guarded.submit("ann", count=20, size=1_000_000)
@@ -123,7 +123,7 @@ async def test_broken_file_leaves_everything_as_it_was(guarded: Guarded) -> None
 
 
 async def test_change_is_noticed_without_a_signal(guarded: Guarded) -> None:
-    """The loop looks by itself; this test only keeps it from sleeping in between."""
+    """The loop checks the file by itself; this test only shortens its sleep."""
     access = guarded.server.app.access
     assert access is not None
     assert access.users_file is not None

@@ -48,7 +48,7 @@ async def server(module_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def jobs(server: ServerUnderTest) -> dict[str, pb.JobAssignment]:
-    """One job in each status. The running one is held by w1, whose stream is gone."""
+    """One job in each status. The running one is held by w1, whose stream has ended."""
     await server.submit_many(5)
     async with server.worker(capacity=5) as worker:
         assignments = await worker.take(5)
@@ -137,7 +137,7 @@ def broken_bytes(message: Descriptor) -> Iterable[tuple[str, bytes]]:
 
 
 def not_utf8(message: Descriptor, path: str = "") -> Iterator[tuple[str, bytes]]:
-    """Each string of the message, however deep, with bytes that are no UTF-8."""
+    """Yield each string of the message, at any depth, with bytes that are not UTF-8."""
     for field in message.fields:
         name = f"{path}{field.name}"
         if field.type == FieldDescriptor.TYPE_STRING:
@@ -170,7 +170,7 @@ async def test_bytes_that_are_not_a_message_are_an_invalid_argument(
 
 
 async def test_priority_beyond_int32_keeps_to_its_low_bits_as_protobuf_says(server: ServerUnderTest) -> None:
-    """The bits that do not fit never reach the server's code; a client library refuses such a number."""
+    """protobuf drops the excess bits before the server sees them; client libraries refuse such a number."""
     call: Any = server.channel.unary_unary("/pulse.v1.PulseService/SubmitJob")
     answer = pb.SubmitJobResponse.FromString(await call(b"\x0a\x04mail\x18\x87\x80\x80\x80\x80\x01"))
     assert (await server.get(answer.job_id)).priority == 7

@@ -20,7 +20,7 @@ WATCH = health_pb2.HealthCheckRequest()
 
 
 @pytest.mark.parametrize("says", [b"", b"PRI * HTTP/2.0\r\n"], ids=["nothing", "the beginning"])
-async def test_connection_that_says_nothing_is_closed(
+async def test_silent_connection_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
     monkeypatch.setattr(tuning, "HANDSHAKE_TIMEOUT", 0.3 * SECOND)
@@ -80,7 +80,7 @@ async def test_server_may_have_as_many_open_files_as_the_system_allows(database_
 
 
 def open_files(server: Pulsed) -> list[str]:
-    """How many files the process may have open, and how many it could be allowed."""
+    """Return the soft and the hard limit of open files of the process."""
     limits = Path(f"/proc/{server.process.pid}/limits").read_text()
     (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
     return line.split()[3:5]

@@ -1,4 +1,4 @@
-"""Who changed what, and why: one event for each call that changes something, and for no other."""
+"""The change log: one event for each call that changes something, and for no other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def guarded(database_dsn: str, caplog: pytest.LogCaptureFixture) -> AsyncI
 
 
 def changes(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The events so far, without what every line of a log has."""
+    """Return the events so far, without the standard fields of a log record."""
     return [
         {key: value for key, value in vars(record).items() if key in FIELDS}
         for record in caplog.records
@@ -45,7 +45,7 @@ def changes(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     ]
 
 
-def test_whatever_is_neither_read_nor_done_all_day_is_a_change() -> None:
+def test_method_that_is_neither_a_read_nor_frequent_is_a_change() -> None:
     assert {method.name for method in METHODS if is_change(method.name)} == {
         "CancelJob",
         "RetryJob",
@@ -180,7 +180,7 @@ async def test_long_texts_are_cut(guarded: ServerUnderTest, caplog: pytest.LogCa
     assert len(str(cancel)) < 2000
 
 
-async def test_caller_that_leaves_is_recorded(
+async def test_caller_that_disconnects_is_recorded(
     guarded: ServerUnderTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its change may have been committed."""

@@ -1,4 +1,4 @@
-"""A message that grows a thousandfold when it is unpacked: refused, and never unpacked as a whole."""
+"""A message that grows a thousandfold when decompressed is refused, and never decompressed as a whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUBMIT = b"/pulse.v1.PulseService/SubmitJob"
 
 
 def bomb() -> bytes:
-    """Zeros, as a message of gRPC that says that it is compressed."""
+    """Return zeros as a compressed gRPC message."""
     packing = zlib.compressobj(9, zlib.DEFLATED, -15)
     megabyte = packing.compress(bytes(MEGABYTE)) + packing.flush(zlib.Z_FULL_FLUSH)  # stands by itself
     ending = b"\x03\x00" + bytes(8)
@@ -48,7 +48,7 @@ def peak_megabytes() -> int:
 
 
 async def send(address: str, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes:
-    """Send a call as fast as the server takes it. Returns the headers that end it."""
+    """Send a call as fast as the server reads. Returns its trailers."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(opening() + frame(HEADERS, END_HEADERS, 1, header_block(headers)))
@@ -89,7 +89,7 @@ async def send(address: str, headers: list[tuple[bytes, bytes]], body: bytes) ->
     ],
     ids=["without a password", "health", "of a user"],
 )
-async def test_bomb_is_refused_without_being_unpacked(
+async def test_bomb_is_refused_without_being_decompressed(
     database_dsn: str, path: bytes, authorization: str | None, statuses: tuple[bytes, ...]
 ) -> None:
     headers = [*usual_headers(path), (b"grpc-encoding", b"gzip")]

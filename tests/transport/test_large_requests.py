@@ -1,4 +1,4 @@
-"""Requests that are large, or that would be once they are parsed: others are served, and memory stays."""
+"""Requests that are large on the wire or once parsed: other calls are served, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BOMB = 4 * MIB
 
 
 def empty_entries(message_type: type[Message], field: str) -> bytes:
-    """A message whose list has as many entries as fit: two bytes each."""
+    """Return a message with as many list entries as fit: two bytes each."""
     number = message_type.DESCRIPTOR.fields_by_name[field].number
     return bytes([number << 3 | 2, 0]) * (BOMB // 2)
 
 
 def one_job_with_metadata() -> bytes:
-    """A message with one job, which has hundreds of thousands of metadata entries."""
+    """Return a message with one job that has hundreds of thousands of metadata entries."""
     number = pb.SubmitJobRequest.DESCRIPTOR.fields_by_name["metadata"].number
     entry = bytes([number << 3 | 2, 3, 10, 1])
     job = b"".join(entry + bytes([65 + count % 26]) for count in range(BOMB // 5))

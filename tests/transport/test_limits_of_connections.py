@@ -1,4 +1,4 @@
-"""What one connection may take of the server, tried over real sockets."""
+"""The limits of one connection, over real sockets."""
 
 import asyncio
 from typing import Any
@@ -122,7 +122,7 @@ async def test_calls_beyond_the_bound_of_a_connection_wait_for_others_to_end(
 
 @pytest.fixture
 def short_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker has half a second to take a message. Leases are 30 s: none lapses in these tests."""
+    """A worker has half a second to read a message. Leases are 30 s: none expires in these tests."""
     monkeypatch.setattr(tuning, "STREAM_WRITE_SHARE", 1 / 60)
 
 
@@ -174,7 +174,7 @@ async def read_to_the_end(worker: StreamingWorker) -> None:
 
 
 async def answer_on(stream: int, reader: asyncio.StreamReader) -> bytes:
-    """The first message that comes on the stream."""
+    """Return the first message of the stream."""
     while True:
         kind, _, of_stream, body = await next_frame(reader)
         if kind == DATA and of_stream == stream:
@@ -197,7 +197,9 @@ async def test_path_that_names_no_method_does_not_end_the_server(
         await PulseServiceStub(channel).GetDispatchStatus(pb.GetDispatchStatusRequest())
 
 
-async def test_worker_that_hears_nothing_may_ping(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_that_receives_nothing_may_ping(
+    database_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tuning, "PING_INTERVAL", 0.05 * SECOND)
     pings = (
         *ALONE,

@@ -1,4 +1,4 @@
-"""Which memory of the process counts as that of lines."""
+"""Which memory of the process counts as memory of lines."""
 
 from __future__ import annotations
 

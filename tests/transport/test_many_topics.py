@@ -1,4 +1,4 @@
-"""Topics and workers by the thousand: pages, bounded answers, and an event loop that serves others."""
+"""Thousands of topics and workers: pages, bounded answers, and other calls served in between."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_busiest_topics_come_first(crowded: ServerUnderTest) -> None:
     assert (len(found.topics), found.total, found.next_page_token) == (3, MANY, "")
 
 
-async def test_topics_are_told_by_their_names(crowded: ServerUnderTest) -> None:
+async def test_topics_are_listed_by_name(crowded: ServerUnderTest) -> None:
     request = pb.ListTopicsRequest(topics=["topic-00002", "without-jobs"])
     found = await crowded.stub.ListTopics(request)
 

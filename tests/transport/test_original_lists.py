@@ -1,4 +1,4 @@
-"""Lists in the words of the first contract, which has neither a limit nor pages: all of it, or a refusal."""
+"""Lists of the first contract, which has neither limit nor pages: the whole list, or a refusal."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def client(server: ServerUnderTest) -> OriginalClient:
 
 
 async def fill(server: ServerUnderTest, *, count: int = MANY, metadata: str | None = None) -> None:
-    """Store schedules, and jobs that one of them made."""
+    """Store schedules, and jobs of one of them."""
     await server.table.connection.execute(
         """
         INSERT INTO pulse.schedules
@@ -61,7 +61,7 @@ async def test_old_caller_gets_the_whole_list(server: ServerUnderTest, client: O
 async def test_list_that_no_client_could_receive_is_refused_in_a_sentence(
     server: ServerUnderTest, client: OriginalClient
 ) -> None:
-    """A part of it would look like all of it."""
+    """The caller would take a part for the whole."""
     await fill(server, count=400, metadata=f'{{"k": "{"x" * 12_000}"}}')
 
     for method in ("ListSchedules", "ListScheduleJobs"):

@@ -1,4 +1,4 @@
-"""Schedules and the pause switch in the words of the first contract."""
+"""Schedules and the pause switch over the first contract."""
 
 from typing import Any
 
@@ -59,14 +59,14 @@ async def test_cron_of_an_old_producer_comes_back_as_it_was_sent(client: Origina
 
 
 async def test_two_schedules_alike_are_two(client: OriginalClient) -> None:
-    """The first contract knows no names."""
+    """The first contract has no names."""
     for _ in range(2):
         await client.call("CreateSchedule", topic="mail", cron="@daily")
 
     assert len((await client.call("ListSchedules")).schedules) == 2
 
 
-async def test_fire_is_a_job_that_an_old_worker_runs_and_both_lists_tell(
+async def test_fire_is_a_job_that_an_old_worker_runs_and_both_lists_contain(
     server: ServerUnderTest, client: OriginalClient
 ) -> None:
     made = await client.call("CreateSchedule", topic="mail", payload=b"hello", at=PAST)
@@ -97,8 +97,8 @@ async def test_interval_keeps_its_unit(server: ServerUnderTest, client: Original
 async def test_dispatch_is_paused_asked_and_resumed(server: ServerUnderTest, client: OriginalClient) -> None:
     assert not (await client.call("GetDispatchStatus")).paused
     await client.call("PauseDispatch", reason="maintenance")
-    told = await client.call("GetDispatchStatus")
-    assert (told.paused, told.reason, told.HasField("paused_at")) == (True, "maintenance", True)
+    dispatch = await client.call("GetDispatchStatus")
+    assert (dispatch.paused, dispatch.reason, dispatch.HasField("paused_at")) == (True, "maintenance", True)
 
     job_id = (await client.call("SubmitJob", topic="mail")).job_id
     stream = client.stream(topics=["mail"], worker_id="old")
@@ -107,6 +107,6 @@ async def test_dispatch_is_paused_asked_and_resumed(server: ServerUnderTest, cli
     assert (await stream.read()).assignment.job_id == job_id
     assert (await server.table.row(job_id))["started_at"] > resumed_at
 
-    told = await client.call("GetDispatchStatus")
-    assert (told.paused, told.reason, told.HasField("paused_at")) == (False, "", False)
+    dispatch = await client.call("GetDispatchStatus")
+    assert (dispatch.paused, dispatch.reason, dispatch.HasField("paused_at")) == (False, "", False)
     stream.cancel()

@@ -114,7 +114,7 @@ async def test_repeated_success_is_taken_as_the_first(client: OriginalClient) ->
     stream.cancel()
 
 
-async def test_report_for_a_job_that_nobody_runs_is_refused(client: OriginalClient) -> None:
+async def test_report_for_a_job_that_no_worker_runs_is_refused(client: OriginalClient) -> None:
     job_id = (await client.call("SubmitJob", topic="mail")).job_id
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.call("ReportResult", job_id=job_id, success=True)
@@ -131,7 +131,7 @@ async def test_heartbeat_of_another_worker_says_stop(client: OriginalClient) -> 
     stream.cancel()
 
 
-async def test_cancelled_job_stops_with_the_next_heartbeat_and_makes_room(
+async def test_canceled_job_stops_with_the_next_heartbeat_and_makes_room(
     server: ServerUnderTest, client: OriginalClient
 ) -> None:
     job_id = (await client.call("SubmitJob", topic="mail")).job_id

@@ -1,4 +1,4 @@
-"""Three servers, workers on each, a stream of submits: a pause holds them all, a resume lets all go."""
+"""Three servers, workers on each, a stream of submits: a pause stops all of them, a resume starts all."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ CLAIMS_UNDER_WAY = """
 
 
 class Crew:
-    """Workers that report each job as it comes, but for the few that they hold back until they are told."""
+    """Workers that report each job at once, except for a few that they keep until `finish`."""
 
     def __init__(self) -> None:
         self.held: list[tuple[StreamingWorker, pb.JobAssignment]] = []
@@ -68,7 +68,7 @@ async def background(*work: Any) -> AsyncIterator[list["asyncio.Task[None]"]]:
 
 
 async def last_claim_is_over(server: ServerUnderTest) -> datetime:
-    """Return the database's time once every claim that began before now is through."""
+    """Return the time of the database once every claim that began before now has ended."""
     connection = server.table.connection
     now = await connection.fetchval("SELECT clock_timestamp()")
 

@@ -1,4 +1,4 @@
-"""Slots for requests: so many in all and for one caller, and a line that is bounded in length and time."""
+"""Slots for requests: bounded in total and per caller, with a queue that is bounded in length and time."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Of a call that was refused nothing stays in memory, however large it was and however many follow."""
+"""A refused call leaves nothing in memory, whatever its size and number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT_BY_A_REFUSAL = {"AbortError", "InvalidArgument", "Unauthenticated", "JobNot
 
 
 async def called(channel: grpc.aio.Channel, path: str, request: Message, metadata: Any = ()) -> Any:
-    """The status, or the answer as bytes. In this process only the server makes messages out of bytes."""
+    """Return the status, or the answer as bytes: in this process only the server parses messages."""
     call: Any = channel.unary_unary(path)
     try:
         return await call(request.SerializeToString(), metadata=metadata)
@@ -90,7 +90,7 @@ async def guarded(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
         yield server
 
 
-@pytest.mark.parametrize("metadata", [(), basic("admin", "wrong")], ids=["nobody", "wrong password"])
+@pytest.mark.parametrize("metadata", [(), basic("admin", "wrong")], ids=["no user", "wrong password"])
 async def test_caller_who_is_not_let_in_is_forgotten_at_once(guarded: ServerUnderTest, metadata: Any) -> None:
     with left_over() as types:
         for _ in range(3):

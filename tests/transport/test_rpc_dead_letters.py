@@ -7,7 +7,7 @@ from tests.transport.test_rpc_many_jobs import add_dead_letters, retry_all
 
 
 async def fail_all(server: ServerUnderTest, *errors: str, topic: str = "mail") -> None:
-    """Have a job die of each of the errors, in order."""
+    """Dead-letter one job with each of the errors, in order."""
     await server.submit_many(len(errors), topic, max_attempts=1)
     async with server.worker(topics=[topic], capacity=len(errors)) as worker:
         jobs = await worker.take(len(errors))
@@ -24,7 +24,7 @@ async def groups(server: ServerUnderTest, **request: object) -> list[pb.DeadLett
     return list((await server.stub.ListDeadLetterGroups(asked)).groups)
 
 
-async def test_jobs_that_died_alike_are_one_group(server: ServerUnderTest) -> None:
+async def test_dead_letters_with_the_same_error_are_one_group(server: ServerUnderTest) -> None:
     await fail_all(server, "KeyError: 'a'", "OSError: no route", "KeyError: 'b'\n\n  File 'x', line 3")
 
     newest, other = await groups(server)
@@ -51,7 +51,7 @@ async def test_group_is_listed_counted_retried_and_deleted_by_its_id(server: Ser
     assert await server.table.count("status = 'PENDING' AND error_group = ''") == await server.table.count()
 
 
-async def test_dead_letters_from_before_there_were_groups_can_be_told_and_retried(
+async def test_dead_letters_from_before_there_were_groups_are_listed_and_retried(
     server: ServerUnderTest,
 ) -> None:
     await add_dead_letters(server, 3)
@@ -73,7 +73,7 @@ async def test_groups_past_the_limit_are_counted(server: ServerUnderTest) -> Non
     assert response.HasField("counted_at")
 
 
-async def test_only_dead_letters_tell_a_group(server: ServerUnderTest) -> None:
+async def test_only_dead_letters_have_a_group(server: ServerUnderTest) -> None:
     job_id = await server.submit()
     assert (await server.get(job_id)).error_group == ""
 
@@ -95,7 +95,7 @@ async def test_jobs_are_found_by_their_metadata(server: ServerUnderTest) -> None
     assert await listed(customer="7") == set(ours)
     assert len(await listed(plan="gold")) == 5
     assert await listed(customer="7", plan="silver") == set()
-    cancelled = await server.stub.CancelJobs(
+    answer = await server.stub.CancelJobs(
         pb.CancelJobsRequest(filter=pb.JobFilter(metadata={"customer": "8"}))
     )
-    assert cancelled.canceled == 3
+    assert answer.canceled == 3

@@ -1,4 +1,4 @@
-"""PauseDispatch, ResumeDispatch and GetDispatchStatus: only claiming is held back."""
+"""PauseDispatch, ResumeDispatch and GetDispatchStatus: only claims stop."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -40,17 +40,17 @@ async def test_server_is_open_until_it_is_paused(server: ServerUnderTest) -> Non
     assert await status(server) == pb.GetDispatchStatusResponse()
 
 
-async def test_pause_tells_who_paused_until_it_is_resumed(database_dsn: str) -> None:
+async def test_pause_shows_the_user_until_it_is_resumed(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         admin, operator = caller(server.channel, "admin"), caller(server.channel, "operator")
         await admin.PauseDispatch(pb.PauseDispatchRequest(reason="maintenance"))
         await operator.PauseDispatch(pb.PauseDispatchRequest(topic="mail"))
-        told = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
-        assert (told.paused_by, [topic.paused_by for topic in told.topics]) == ("admin", ["operator"])
+        dispatch = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        assert (dispatch.paused_by, [topic.paused_by for topic in dispatch.topics]) == ("admin", ["operator"])
 
         await operator.PauseDispatch(pb.PauseDispatchRequest(reason="longer"))
-        told = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
-        assert (told.reason, told.paused_by) == ("longer", "operator"), "whoever gave the reason"
+        dispatch = await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())
+        assert (dispatch.reason, dispatch.paused_by) == ("longer", "operator"), "the user who gave the reason"
 
         await admin.ResumeDispatch(pb.ResumeDispatchRequest())
         assert (await operator.GetDispatchStatus(pb.GetDispatchStatusRequest())).paused_by == ""
@@ -131,17 +131,17 @@ async def test_paused_topic_is_held_and_the_others_are_let_through(server: Serve
             task.cancel()
 
 
-async def test_reason_and_since_when_are_told(server: ServerUnderTest) -> None:
+async def test_reason_and_time_of_the_pause_are_shown(server: ServerUnderTest) -> None:
     before = await database_clock(server)
     await pause(server, reason="the mail server moves")
     await pause(server, reason="quota", topic="mail")
     after = await database_clock(server)
 
-    told = await status(server)
+    dispatch = await status(server)
 
-    assert (told.paused, told.reason) == (True, "the mail server moves")
-    assert before <= told.paused_at.ToDatetime(tzinfo=UTC) <= after
-    (topic,) = told.topics
+    assert (dispatch.paused, dispatch.reason) == (True, "the mail server moves")
+    assert before <= dispatch.paused_at.ToDatetime(tzinfo=UTC) <= after
+    (topic,) = dispatch.topics
     assert (topic.topic, topic.reason) == ("mail", "quota")
     assert before <= topic.paused_at.ToDatetime(tzinfo=UTC) <= after
 
@@ -164,9 +164,9 @@ async def test_resume_of_one_switch_leaves_the_other(server: ServerUnderTest) ->
 
     await pause(server, topic="mail")
     await resume(server)
-    told = await status(server)
-    assert (told.paused, told.reason, told.HasField("paused_at")) == (False, "", False)
-    assert [topic.topic for topic in told.topics] == ["mail"]
+    dispatch = await status(server)
+    assert (dispatch.paused, dispatch.reason, dispatch.HasField("paused_at")) == (False, "", False)
+    assert [topic.topic for topic in dispatch.topics] == ["mail"]
 
 
 async def test_reason_is_stored_without_nul_and_cut(server: ServerUnderTest) -> None:
@@ -180,7 +180,7 @@ async def test_reason_is_stored_without_nul_and_cut(server: ServerUnderTest) -> 
 async def test_claim_sees_the_switch_though_the_replica_believes_itself_open(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The statement that claims looks for itself."""
+    """The claim statement reads the switch itself."""
     await believe_in_an_open_gate(server, monkeypatch)
     claimed: asyncio.Queue[int] = asyncio.Queue()
     claims = server.app.claims
@@ -235,8 +235,8 @@ async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_o
         reason,
     )
 
-    told = await status(server)
+    dispatch = await status(server)
 
-    assert told.ByteSize() <= tuning.PAGE_BYTES
-    assert told.topics
-    assert len(told.topics) + told.topics_left_out == 600
+    assert dispatch.ByteSize() <= tuning.PAGE_BYTES
+    assert dispatch.topics
+    assert len(dispatch.topics) + dispatch.topics_left_out == 600

@@ -13,7 +13,7 @@ from tests.transport.streaming_worker import claim_of, wire_duration
 AT_ONCE = timedelta(0)
 
 
-async def test_get_job_tells_everything_about_a_job_that_failed_first(server: ServerUnderTest) -> None:
+async def test_get_job_returns_every_field_of_a_job_that_failed_first(server: ServerUnderTest) -> None:
     job_id = await server.submit(payload=b"{}", priority=3, metadata={"a": "b"}, idempotency_key="k")
     async with server.worker() as worker:
         await worker.fail(await worker.take_one(), "first error", after=AT_ONCE)
@@ -90,7 +90,7 @@ async def test_list_without_a_limit_has_fifty_and_never_more_than_a_thousand(ser
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RETRYING"])
-async def test_cancelled_waiting_job_is_never_delivered(server: ServerUnderTest, status: str) -> None:
+async def test_canceled_waiting_job_is_never_delivered(server: ServerUnderTest, status: str) -> None:
     async with server.worker() as worker:
         if status == "PENDING":
             job_id = await server.submit(delay=wire_duration(timedelta(hours=1)))
@@ -117,13 +117,13 @@ async def test_cancel_of_a_running_job_reaches_its_worker_on_the_stream(server: 
     assert (attempt.attempt, attempt.outcome, attempt.error) == (1, "canceled", "not needed")
 
 
-async def test_heartbeats_of_a_cancelled_job_say_stop(server: ServerUnderTest) -> None:
+async def test_heartbeats_of_a_canceled_job_say_stop(server: ServerUnderTest) -> None:
     async with server.worker() as worker:
         await server.submit_many(2)
-        cancelled, kept = await worker.take(2)
-        await server.stub.CancelJob(pb.CancelJobRequest(job_id=cancelled.job_id))
-        assert await worker.beat(cancelled, kept) == [claim_of(cancelled)]
-        beat = pb.HeartbeatRequest(job_id=cancelled.job_id, worker_id="w1", attempt=1)
+        canceled, kept = await worker.take(2)
+        await server.stub.CancelJob(pb.CancelJobRequest(job_id=canceled.job_id))
+        assert await worker.beat(canceled, kept) == [claim_of(canceled)]
+        beat = pb.HeartbeatRequest(job_id=canceled.job_id, worker_id="w1", attempt=1)
         assert (await server.stub.Heartbeat(beat)).should_stop
         beat = pb.HeartbeatRequest(job_id=kept.job_id, worker_id="w1", attempt=1)
         assert not (await server.stub.Heartbeat(beat)).should_stop
@@ -137,7 +137,7 @@ async def test_cancel_of_a_running_job_makes_room_for_the_next(server: ServerUnd
         assert (await worker.take_one()).job_id != first.job_id
 
 
-async def test_report_of_a_cancelled_job_is_refused(server: ServerUnderTest) -> None:
+async def test_report_of_a_canceled_job_is_refused(server: ServerUnderTest) -> None:
     async with server.worker() as worker:
         await server.submit()
         job = await worker.take_one()
@@ -148,7 +148,7 @@ async def test_report_of_a_cancelled_job_is_refused(server: ServerUnderTest) -> 
     assert (await server.get(job.job_id)).status == "CANCELED"
 
 
-async def test_cancel_of_a_cancelled_job_changes_nothing(server: ServerUnderTest) -> None:
+async def test_cancel_of_a_canceled_job_changes_nothing(server: ServerUnderTest) -> None:
     job_id = await server.submit()
     await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id, reason="first"))
     before = await server.table.everything()
@@ -219,7 +219,7 @@ async def test_retry_of_any_other_job_is_refused(server: ServerUnderTest, status
 
 
 async def test_page_of_heavy_jobs_fits_into_what_a_default_client_receives(server: ServerUnderTest) -> None:
-    """A thousand long errors are more than the 4 MiB that gRPC receives by default."""
+    """A thousand long errors exceed the 4 MiB that gRPC receives by default."""
     await server.submit_many(1000)
     await server.table.connection.execute("UPDATE pulse.jobs SET last_error = repeat('x', 8000)")
     found: list[str] = []

@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 10
 
 
 class Line:
-    """A line made of bare reads and writes."""
+    """A line made of plain reads and writes."""
 
     def __init__(self, call: Any, message: Any) -> None:
         self.call = call
@@ -45,7 +45,7 @@ class Line:
         return answer
 
     async def end(self) -> grpc.StatusCode:
-        """Read to the end. Returns how the line ended."""
+        """Read to the end. Returns the status of the line."""
         try:
             while await self.read() is not grpc.aio.EOF:
                 pass
@@ -63,7 +63,7 @@ async def submit_line(stub: Any) -> AsyncIterator[Line]:
 
 
 class HeldSubmits:
-    """Keeps every submit from being answered until the test lets them go."""
+    """Delays the answer of every submit until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0

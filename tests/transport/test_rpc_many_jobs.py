@@ -1,4 +1,4 @@
-"""Finding, counting, cancelling and retrying many jobs, over real gRPC and Postgres."""
+"""Finding, counting, canceling and retrying many jobs, over real gRPC and Postgres."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ DEAD = pb.JobFilter(status="DEAD_LETTERED")
 
 
 async def add_dead_letters(server: ServerUnderTest, count: int, topic: str = "mail") -> None:
-    """Dead letters of two kinds, by turns, straight into the table."""
+    """Insert dead letters of two kinds, alternately, into the table."""
     await server.table.connection.execute(
         """INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts,
                                    max_attempts, ready, delivered, status, topic, payload, finished_by,
@@ -29,7 +29,7 @@ async def add_dead_letters(server: ServerUnderTest, count: int, topic: str = "ma
 
 
 async def retry_all(server: ServerUnderTest, **request: object) -> list[int]:
-    """Retry batch by batch. Returns what each changed."""
+    """Retry batch by batch. Returns the count of each."""
     steps, token = [], ""
     while True:
         response = await server.stub.RetryJobs(pb.RetryJobsRequest(page_token=token, **request))
@@ -53,7 +53,7 @@ async def test_no_more_than_ten_are_found(server: ServerUnderTest) -> None:
     assert list(found) == sorted(ids)[:10]
 
 
-async def test_count_tells_how_many_match(server: ServerUnderTest) -> None:
+async def test_count_returns_the_number_of_matches(server: ServerUnderTest) -> None:
     await add_dead_letters(server, 6)
     await add_dead_letters(server, 3, "sms")
     await server.submit_many(4)
@@ -92,7 +92,7 @@ async def test_list_takes_all_filters(server: ServerUnderTest) -> None:
     assert await listed(schedule_id=late) == 0
 
 
-async def test_retry_in_batches_brings_all_back(server: ServerUnderTest) -> None:
+async def test_retry_in_batches_retries_all(server: ServerUnderTest) -> None:
     await add_dead_letters(server, 7)
     await add_dead_letters(server, 2, "sms")
 
@@ -113,7 +113,7 @@ async def test_jobs_that_came_after_the_count_are_left_alone(server: ServerUnder
     assert await server.table.count("status = 'DEAD_LETTERED'") == 3
 
 
-async def test_who_stops_half_way_leaves_the_rest_untouched(server: ServerUnderTest) -> None:
+async def test_caller_that_stops_half_way_leaves_the_rest_unchanged(server: ServerUnderTest) -> None:
     await add_dead_letters(server, 10)
     untouched = "SELECT id, job::text FROM pulse.jobs AS job WHERE status = 'DEAD_LETTERED'"
     before = dict(await server.table.connection.fetch(untouched))
@@ -125,8 +125,8 @@ async def test_who_stops_half_way_leaves_the_rest_untouched(server: ServerUnderT
     assert rest.items() <= before.items()
 
 
-async def test_job_that_somebody_else_has_just_retried_is_passed_over(server: ServerUnderTest) -> None:
-    """A redrive holds the row while the batch has already chosen it."""
+async def test_job_that_another_caller_has_just_retried_is_skipped(server: ServerUnderTest) -> None:
+    """Another retry locks the row after the batch has selected it."""
     await add_dead_letters(server, 3)
     async with server.table.connection.transaction():
         await server.table.connection.execute(

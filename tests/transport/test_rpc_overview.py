@@ -38,7 +38,7 @@ def depths(view: pb.TopicView) -> tuple[int, ...]:
     return view.ready, view.waiting, view.running, view.dead_lettered, view.canceled
 
 
-async def test_depths_are_told_by_state(server: ServerUnderTest) -> None:
+async def test_depths_are_counted_by_state(server: ServerUnderTest) -> None:
     async with server.worker(capacity=5) as worker:
         await server.submit_many(5)
         done, again, dead, called_off, _held = await worker.take(5)
@@ -141,7 +141,7 @@ async def test_worker_that_is_gone_is_shown_for_as_long_as_it_holds_a_job(server
     assert seen["gone"].server == ""
 
 
-async def test_no_more_than_twenty_held_jobs_are_told_one_by_one(server: ServerUnderTest) -> None:
+async def test_no_more_than_twenty_held_jobs_are_listed(server: ServerUnderTest) -> None:
     async with server.worker("busy", capacity=30) as worker:
         await server.submit_many(25)
         await worker.take(25)
@@ -167,7 +167,7 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
         assert await workers(here) == []
 
 
-async def test_server_that_stops_takes_its_row_away_and_tells_its_last_counts(database_dsn: str) -> None:
+async def test_server_that_stops_deletes_its_row_and_stores_its_last_counts(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as here:
         async with server_under_test(database_dsn) as there:
             await there.app.servers.tell()
@@ -175,5 +175,5 @@ async def test_server_that_stops_takes_its_row_away_and_tells_its_last_counts(da
             assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 2
             await there.submit_many(3)
         assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 1
-        told = "SELECT sum(submitted) FROM pulse.topic_minutes WHERE topic = 'mail'"
-        assert await here.table.connection.fetchval(told) == 3
+        counted = "SELECT sum(submitted) FROM pulse.topic_minutes WHERE topic = 'mail'"
+        assert await here.table.connection.fetchval(counted) == 3

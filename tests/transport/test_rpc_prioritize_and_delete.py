@@ -11,7 +11,7 @@ from tests.transport.pulse_server_under_test import ServerUnderTest
 from tests.transport.test_rpc_many_jobs import add_dead_letters
 
 
-async def test_job_that_was_raised_is_handed_out_first(server: ServerUnderTest) -> None:
+async def test_job_with_raised_priority_is_claimed_first(server: ServerUnderTest) -> None:
     first, second, third = await server.submit_many(3)
     response = await server.stub.PrioritizeJob(pb.PrioritizeJobRequest(job_id=third, priority=9))
     await server.stub.PrioritizeJob(pb.PrioritizeJobRequest(job_id=first, priority=-(2**31)))
@@ -32,7 +32,7 @@ async def test_running_job_keeps_running_when_its_priority_changes(server: Serve
     assert (await server.get(job_id)).status == "COMPLETED"
 
 
-async def test_finished_job_is_not_prioritised(server: ServerUnderTest) -> None:
+async def test_finished_job_is_not_prioritized(server: ServerUnderTest) -> None:
     job_id = await server.submit()
     await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
 
@@ -41,7 +41,7 @@ async def test_finished_job_is_not_prioritised(server: ServerUnderTest) -> None:
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_many_are_prioritised_batch_by_batch(server: ServerUnderTest) -> None:
+async def test_many_are_prioritized_batch_by_batch(server: ServerUnderTest) -> None:
     await server.submit_many(5)
     await server.submit_many(2, "sms")
     wanted = pb.JobFilter(topic="mail")
@@ -72,7 +72,7 @@ async def test_finished_job_is_deleted_and_its_key_is_free(server: ServerUnderTe
     assert await server.submit(payload=b"b", idempotency_key="k") != job_id
 
 
-async def test_job_that_is_not_finished_has_to_be_cancelled_first(server: ServerUnderTest) -> None:
+async def test_job_that_is_not_finished_has_to_be_canceled_first(server: ServerUnderTest) -> None:
     job_id = await server.submit()
 
     with pytest.raises(grpc.aio.AioRpcError, match=r"is PENDING: .* Cancel it first\.") as refused:

@@ -32,7 +32,7 @@ async def test_fire_that_is_repeated_with_its_id_fires_once(server: ServerUnderT
 
 
 async def test_fire_under_the_id_of_another_job_is_refused(server: ServerUnderTest) -> None:
-    """An OK would tell of a job that the schedule never made."""
+    """An OK would name a job that the schedule never made."""
     made, other = await make(server), await make(server)
     for job_id in (await server.submit(), await fire(server, other.schedule_id)):
         request = pb.FireScheduleRequest(schedule_id=made.schedule_id, job_id=job_id)
@@ -79,7 +79,7 @@ async def test_dead_letter_of_a_schedule_is_listed_with_what_it_died_of(server: 
     assert listed.error_group == job.error_group != "none"
 
 
-async def test_fires_tell_when_and_what_became_of_them(server: ServerUnderTest) -> None:
+async def test_fires_have_their_time_and_status(server: ServerUnderTest) -> None:
     made = await make(server)
     done, waiting = await fire(server, made.schedule_id), await fire(server, made.schedule_id)
     async with server.worker(capacity=1) as worker:

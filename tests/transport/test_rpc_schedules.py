@@ -21,7 +21,7 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
     ("spec", "kind"),
     [({"at": FAR}, "once"), ({"every": HOURLY}, "interval"), ({"cron": "0 9 * * 1-5"}, "cron")],
 )
-async def test_schedule_of_each_kind_is_made_and_told_in_full(
+async def test_schedule_of_each_kind_is_stored_and_returned_in_full(
     server: ServerUnderTest, spec: dict[str, Any], kind: str
 ) -> None:
     made = await make(
@@ -39,12 +39,12 @@ async def test_schedule_of_each_kind_is_made_and_told_in_full(
     assert (made.kind, made.topic, made.payload, made.name) == (kind, "mail", b"{}", "a name")
     assert (made.priority, made.max_attempts, dict(made.metadata)) == (-3, 2, {"a": "ü"})
     assert (made.catch_up, made.paused, made.HasField("last_run_at")) == ("skip", False, False)
-    told = {
+    stored = {
         "at": made.at if made.HasField("at") else None,
         "every": made.every if made.HasField("every") else None,
         "cron": made.cron or None,
     }
-    assert {name: value for name, value in told.items() if value is not None} == spec
+    assert {name: value for name, value in stored.items() if value is not None} == spec
     assert made.time_zone == ("UTC" if kind == "cron" else "")
 
 
@@ -134,7 +134,7 @@ async def test_pages_meet_every_schedule_once_while_some_come_and_go(server: Ser
     assert late not in seen
 
 
-async def test_paused_schedule_is_told_and_resumed(server: ServerUnderTest) -> None:
+async def test_paused_schedule_is_shown_and_resumed(server: ServerUnderTest) -> None:
     made = await make(server)
     request = {"schedule_id": made.schedule_id}
     for _ in range(2):  # to pause what is paused is no error
@@ -167,7 +167,7 @@ async def test_deleted_schedule_is_gone_and_its_jobs_are_not(server: ServerUnder
     ],
     ids=str,
 )
-async def test_preview_tells_the_next_fires_and_stores_nothing(
+async def test_preview_returns_the_next_fires_and_stores_nothing(
     server: ServerUnderTest, spec: dict[str, Any], wanted: int, expected: int
 ) -> None:
     answer = await server.stub.PreviewSchedule(pb.PreviewScheduleRequest(count=wanted, **spec))

@@ -35,7 +35,7 @@ async def statistics(server: ServerUnderTest, topic: str = "", minutes: int = 2)
 
 
 def counts(minutes: list[pb.MinuteView]) -> list[int]:
-    """What happened in all of them: a test may run on into the next minute."""
+    """Return the sum over all minutes: a test may run into the next minute."""
     names = ("submitted", "completed", "failed", "retried", "dead_lettered", "canceled")
     return [sum(getattr(minute, name) for minute in minutes) for name in names]
 
@@ -72,13 +72,13 @@ async def test_two_servers_add_up_in_counts_and_in_percentiles(
 
 
 async def test_every_minute_is_there_and_the_running_one_is_last(server: ServerUnderTest) -> None:
-    told = (await statistics(server, minutes=0)).minutes
+    minutes = (await statistics(server, minutes=0)).minutes
 
-    moments = [minute.at.ToDatetime(UTC) for minute in told]
-    assert len(told) == 60
+    moments = [minute.at.ToDatetime(UTC) for minute in minutes]
+    assert len(minutes) == 60
     assert all(later - earlier == timedelta(minutes=1) for earlier, later in pairwise(moments))
     assert timedelta(0) <= datetime.now(UTC) - moments[-1] < timedelta(minutes=2)
-    assert all(minute.wait == minute.run == NOTHING for minute in told)
+    assert all(minute.wait == minute.run == NOTHING for minute in minutes)
     assert len((await statistics(server, minutes=1440)).minutes) == 1440
 
 
@@ -89,11 +89,11 @@ async def test_percentiles_are_those_of_what_was_measured(server: ServerUnderTes
     wait = (await statistics(server, "mail")).wait
 
     assert wait.count == 100
-    told = (wait.p50_seconds, wait.p95_seconds, wait.p99_seconds)
-    assert told == pytest.approx((0.01, 2.0, 60.0), rel=0.2)
+    percentiles = (wait.p50_seconds, wait.p95_seconds, wait.p99_seconds)
+    assert percentiles == pytest.approx((0.01, 2.0, 60.0), rel=0.2)
 
 
-async def test_topics_tell_how_long_jobs_waited_and_ran_in_the_last_whole_hour(
+async def test_topics_have_the_wait_and_run_times_of_the_last_whole_hour(
     server: ServerUnderTest,
 ) -> None:
     server.app.metrics.queue_wait.observe("mail", value=BOUNDS[30])
@@ -113,7 +113,7 @@ async def test_topics_tell_how_long_jobs_waited_and_ran_in_the_last_whole_hour(
     assert found["sms"].wait == found["sms"].run == NOTHING
 
 
-async def test_topics_that_are_too_many_to_tell_apart_may_be_asked_for(server: ServerUnderTest) -> None:
+async def test_topics_beyond_the_limit_have_statistics_together(server: ServerUnderTest) -> None:
     server.app.metrics.submitted.add(OTHER_TOPICS, by=3)
     await server.app.statistics.tell()
 
@@ -131,25 +131,27 @@ async def test_one_look_serves_all_who_ask(server: ServerUnderTest, monkeypatch:
 # --- servers
 
 
-async def test_servers_are_told_by_name_with_their_workers(
+async def test_servers_are_listed_by_name_with_their_workers(
     replicas: tuple[ServerUnderTest, ServerUnderTest],
 ) -> None:
     here, there = replicas
     for server, name in ((here, "b:1"), (there, "a:1")):
         server.app.servers._name = name
-        # As it starts, it tells under the name of before: that has to be over.
+        # At its start the server writes its row under the former name: wait for that.
         server.app.servers.loop.nudge()
         await server.app.servers.loop.wait_for_ticks(1)
     await here.table.connection.execute("TRUNCATE pulse.servers")
     async with there.worker("w1"), there.worker("w2"):
         for server in replicas:
             await server.app.servers.tell()
-        told = [list((await server.stub.ListServers(pb.ListServersRequest())).servers) for server in replicas]
+        listed = [
+            list((await server.stub.ListServers(pb.ListServersRequest())).servers) for server in replicas
+        ]
 
-    assert told[0] == told[1]
-    assert [(view.name, view.workers) for view in told[0]] == [("a:1", 2), ("b:1", 0)]
+    assert listed[0] == listed[1]
+    assert [(view.name, view.workers) for view in listed[0]] == [("a:1", 2), ("b:1", 0)]
     rows = await here.table.connection.fetch("SELECT id, started_at FROM pulse.servers ORDER BY name")
-    assert [(view.server_id, view.started_at.ToDatetime(UTC)) for view in told[0]] == [
+    assert [(view.server_id, view.started_at.ToDatetime(UTC)) for view in listed[0]] == [
         (str(server_id), started_at) for server_id, started_at in rows
     ]
 
@@ -168,14 +170,14 @@ async def test_without_schedules_nothing_is_next_and_nothing_late(server: Server
     assert await status(server) == pb.GetSchedulerStatusResponse()
 
 
-async def test_scheduler_tells_how_many_there_are_and_which_is_next(server: ServerUnderTest) -> None:
+async def test_scheduler_status_has_the_counts_and_the_next_run(server: ServerUnderTest) -> None:
     views = [(await server.stub.CreateSchedule(create(name=name))).schedule for name in "abc"]
     await server.stub.PauseSchedule(pb.PauseScheduleRequest(schedule_id=views[0].schedule_id))
 
-    told = await status(server)
+    found = await status(server)
 
-    assert (told.active, told.paused, told.late_seconds) == (2, 1, 0)
-    assert told.next_run_at == views[1].next_run_at
+    assert (found.active, found.paused, found.late_seconds) == (2, 1, 0)
+    assert found.next_run_at == views[1].next_run_at
 
 
 async def test_schedule_that_is_due_and_not_fired_makes_the_scheduler_late(server: ServerUnderTest) -> None:
@@ -186,7 +188,7 @@ async def test_schedule_that_is_due_and_not_fired_makes_the_scheduler_late(serve
         "UPDATE pulse.schedules SET next_run_at = clock_timestamp() - interval '90 s' WHERE name = 'late'"
     )
 
-    told = await status(server)
+    found = await status(server)
 
-    assert told.active == 2
-    assert 90 <= told.late_seconds < 180
+    assert found.active == 2
+    assert 90 <= found.late_seconds < 180

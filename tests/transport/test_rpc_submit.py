@@ -96,7 +96,7 @@ async def test_upper_case_id_names_the_same_job(server: ServerUnderTest) -> None
     assert (await server.get(AN_ID.upper())).job_id == AN_ID
 
 
-async def test_bad_job_of_a_batch_is_refused_and_its_neighbours_are_not(server: ServerUnderTest) -> None:
+async def test_bad_job_of_a_batch_is_refused_and_its_neighbors_are_not(server: ServerUnderTest) -> None:
     await server.submit(job_id=AN_ID, payload=b"taken")
     answer = await server.stub.SubmitJobs(
         pb.SubmitJobsRequest(
@@ -140,7 +140,7 @@ async def test_batch_larger_than_one_statement_is_answered_in_order(server: Serv
 
 
 async def test_id_of_a_fire_cannot_be_taken(server: ServerUnderTest) -> None:
-    """Those are predictable for everyone who may read schedules."""
+    """Such ids are predictable for every caller that may read schedules."""
     schedule = pb.CreateScheduleRequest(topic="mail", every=wire_duration(timedelta(hours=1)))
     made = (await server.stub.CreateSchedule(schedule)).schedule
     taken = fire_id(made.schedule_id, made.next_run_at.ToDatetime(tzinfo=UTC))

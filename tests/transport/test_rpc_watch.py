@@ -16,7 +16,7 @@ from tests.eventually import eventually
 from tests.transport.authorized import USERS, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.test_two_replicas import both_listen
-from tests.transport.watching import Watching, told_of_watchers
+from tests.transport.watching import Watching, wait_for_watcher
 
 
 async def test_life_of_a_job_is_seen_from_its_submit_to_its_end(server: ServerUnderTest) -> None:
@@ -97,7 +97,7 @@ async def test_filters_show_only_what_was_asked_for(server: ServerUnderTest) -> 
         assert [change.job_id for change in await by_id.see(1)] == [wanted]
 
 
-async def test_nothing_is_made_up_while_nobody_watches(
+async def test_transitions_are_not_built_without_a_watcher(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     announced: list[Wakeup] = []
@@ -112,7 +112,7 @@ async def test_nothing_is_made_up_while_nobody_watches(
     assert not [news for news in announced if news.transitions or news.watching]
 
 
-async def test_watcher_that_does_not_read_holds_nobody_up_and_is_told_what_it_missed(
+async def test_watcher_that_does_not_read_delays_no_other_and_gets_the_missed_count(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 10)
@@ -141,14 +141,14 @@ async def test_stop_of_the_server_ends_the_watch_in_order(database_dsn: str) -> 
             await stopping
 
 
-async def test_watching_needs_a_role_that_may_look(database_dsn: str) -> None:
+async def test_watching_needs_a_role_that_may_read(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         for role, expected in {
             "viewer": grpc.StatusCode.OK,
             "operator": grpc.StatusCode.OK,
             "worker": grpc.StatusCode.PERMISSION_DENIED,
             "producer": grpc.StatusCode.PERMISSION_DENIED,
-            "nobody": grpc.StatusCode.UNAUTHENTICATED,
+            "unknown": grpc.StatusCode.UNAUTHENTICATED,
         }.items():
             code, _ = await answer(caller(server.channel, role), "WatchJobs")
             assert code is expected, role
@@ -172,7 +172,7 @@ async def test_what_another_server_does_is_seen_in_order(
 ) -> None:
     here, there = replicas
     async with Watching(here.stub) as watching, there.worker() as worker:
-        await told_of_watchers(there)
+        await wait_for_watcher(there)
         ids = await there.submit_many(30)
         for _ in range(3):
             await worker.complete(*await worker.take(10))
@@ -187,11 +187,11 @@ async def test_what_another_server_does_is_seen_in_order(
 async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
     replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Submitted there, claimed here, reported there: what is known here is always early."""
+    """Submitted there, claimed here, reported there: the transitions of this server arrive first."""
     here, there = replicas
     monkeypatch.setattr(tuning, "WATCH_GATHERING", SECOND)  # however busy this machine is
     async with Watching(here.stub) as watching, here.worker("w1") as worker:
-        await told_of_watchers(there)
+        await wait_for_watcher(there)
         ids = []
         for _ in range(10):
             ids.append(await there.submit())
@@ -205,20 +205,22 @@ async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
         assert own == ["PENDING", "RUNNING", "COMPLETED"]
 
 
-async def test_other_server_stops_telling_when_nobody_watches_any_more(
+async def test_other_server_stops_publishing_without_a_watcher(
     replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = replicas
     monkeypatch.setattr(tuning, "WATCH_INTEREST", 0.1 * SECOND)
     async with Watching(here.stub):
-        await told_of_watchers(there)
+        await wait_for_watcher(there)
     await eventually(lambda: not there.app.watchers.is_watched)
 
 
-async def test_watcher_that_leaves_while_it_is_told_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    async def tell(_request: object, _context: object) -> None:
+async def test_watcher_that_disconnects_during_a_write_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def write(_request: object, _context: object) -> None:
         raise grpc.aio.InternalError("the message could not be handed over")
 
-    judged = boundary.judged("WatchJobs", tell, Metrics(), is_stream=True)
-    await boundary._guarded(judged)(cast("Any", None), cast("Any", None))
+    watch = boundary.returning_failures("WatchJobs", write, Metrics(), is_stream=True)
+    await boundary._aborting(watch)(cast("Any", None), cast("Any", None))
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -213,7 +213,7 @@ async def test_release_of_a_claim_that_is_gone_changes_nothing(server: ServerUnd
 async def test_what_a_worker_with_a_blocked_event_loop_was_sent_and_has_not_read_is_released(
     server: ServerUnderTest,
 ) -> None:
-    """It names all that it holds. What it has started is beaten, and what is young may be on its way."""
+    """The worker names all jobs it holds. Started ones have heartbeats, and recent ones may be in transit."""
     ids = [await server.submit() for _ in range(4)]
     async with server.worker("w1", capacity=4) as worker:
         jobs = {job.job_id: job for job in await worker.take(4)}

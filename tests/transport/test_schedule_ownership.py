@@ -15,12 +15,12 @@ from tests.transport.authorized import PASSWORD, USERS, caller
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 HOURLY = Duration(seconds=3600)
-EVERYBODY = (*USERS, User("shop", PASSWORD, Role.PRODUCER))
+ALL_USERS = (*USERS, User("shop", PASSWORD, Role.PRODUCER))
 
 
 @pytest.fixture
 async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
-    async with server_under_test(database_dsn, users=EVERYBODY) as server:
+    async with server_under_test(database_dsn, users=ALL_USERS) as server:
         yield server
 
 

@@ -1,4 +1,4 @@
-"""What StreamJobs sends, to whom, in which order, and never more of it than a worker can hold."""
+"""StreamJobs: which worker receives which jobs, in which order, and never beyond its capacity."""
 
 import asyncio
 from datetime import timedelta
@@ -11,7 +11,7 @@ from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, ser
 from tests.transport.streaming_worker import wire_duration
 
 
-async def test_welcome_tells_the_lease_and_the_heartbeat(database_dsn: str) -> None:
+async def test_welcome_has_the_lease_and_the_heartbeat_interval(database_dsn: str) -> None:
     async with (
         server_under_test(
             database_dsn, lease_ttl=9 * SECOND, heartbeat_interval=2 * SECOND, watchdog_interval=SECOND

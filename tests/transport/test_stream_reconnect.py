@@ -1,4 +1,4 @@
-"""Streams that break, come back or are replaced, and claims that belong to somebody else by now."""
+"""Streams that break, come back or are replaced, and claims that another worker holds by now."""
 
 import asyncio
 from datetime import timedelta
@@ -69,7 +69,7 @@ async def test_second_stream_of_a_worker_ends_the_first(server: ServerUnderTest)
 
 
 async def test_worker_that_vanishes_unread_gives_back_what_was_not_delivered(server: ServerUnderTest) -> None:
-    """A megabyte per job: the transport takes the first few at the most, the next ones wait in the server."""
+    """A megabyte per job: the transport buffers the first few at most, the others wait in the server."""
     await server.submit_many(20, payload=b"x" * 2**20)
     async with server.worker(capacity=20):
         await eventually(lambda: server.table.count(HELD_BY_W1))
@@ -86,8 +86,8 @@ async def test_worker_without_a_place_to_send_to_does_not_disturb_another(server
         assert [job.job_id for job in await healthy.take(5)] == ids
 
 
-async def test_words_about_a_claim_that_moved_on_leave_its_holder_alone(server: ServerUnderTest) -> None:
-    """The zombie's report, beat and release must not make the server think that the holder has room."""
+async def test_calls_about_a_lost_claim_do_not_affect_its_holder(server: ServerUnderTest) -> None:
+    """The report, heartbeat and release of the former holder must not free a slot of the current one."""
     await server.submit_many(3)
     async with server.worker("zombie", capacity=1) as zombie:
         stale = await zombie.take_one()

@@ -1,4 +1,4 @@
-"""What pulsed says about certificate files that it cannot use, before it serves."""
+"""Invalid certificate files are refused at the start, with the reason."""
 
 import logging
 import subprocess
@@ -168,7 +168,7 @@ def test_loopback_is_what_only_this_machine_can_reach(address: str, only_here: b
         ),
     ],
 )
-def test_open_doors_are_told(
+def test_open_ports_are_logged(
     environment: dict[str, str],
     fields: dict[str, str],
     warnings: list[str],
@@ -181,7 +181,7 @@ def test_open_doors_are_told(
     assert [record.message for record in caplog.records] == warnings
 
 
-async def test_pulsed_says_whether_it_speaks_tls_and_never_tells_the_key(
+async def test_pulsed_logs_whether_it_uses_tls_and_never_the_key(
     database_dsn: str, authority: Authority
 ) -> None:
     files = authority.server()

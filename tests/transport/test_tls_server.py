@@ -1,4 +1,4 @@
-"""The gRPC port with TLS: who gets a connection, and which certificate they are shown."""
+"""The gRPC port with TLS: which clients can connect, and which certificate they receive."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Authority:
+def other_authority(tmp_path: Path) -> Authority:
     return make_authority(tmp_path / "theirs")
 
 
@@ -54,7 +54,7 @@ async def test_port_with_tls_speaks_nothing_else(database_dsn: str, authority: A
 
 
 async def test_mutual_tls_lets_in_only_clients_of_its_authority(
-    database_dsn: str, authority: Authority, stranger: Authority
+    database_dsn: str, authority: Authority, other_authority: Authority
 ) -> None:
     files = authority.server(client_ca=authority.file)
     async with server_under_test(database_dsn, tls=files) as server:
@@ -62,7 +62,7 @@ async def test_mutual_tls_lets_in_only_clients_of_its_authority(
             assert await _submit(known)
         async with channel_to(server.address, authority) as nameless:
             assert await _is_refused(nameless)
-        async with channel_to(server.address, authority, stranger.client()) as foreign:
+        async with channel_to(server.address, authority, other_authority.client()) as foreign:
             assert await _is_refused(foreign)
 
 
@@ -119,7 +119,7 @@ async def test_certificate_waits_for_its_key(database_dsn: str, authority: Autho
 async def test_directory_that_is_swapped_by_a_link_is_noticed(
     database_dsn: str, authority: Authority, tmp_path: Path
 ) -> None:
-    """As Kubernetes does with secrets: the paths stay, the link in the middle points elsewhere."""
+    """As Kubernetes updates secrets: the paths stay, and a link in them changes its target."""
     for version, names in (("v1", FIRST), ("v2", SECOND)):
         (tmp_path / version).mkdir()
         Authority(tmp_path / version, authority.ca).server(*names)
@@ -134,15 +134,15 @@ async def test_directory_that_is_swapped_by_a_link_is_noticed(
 
 @pytest.mark.usefixtures("_every_handshake_looks")
 async def test_authority_of_the_clients_can_be_replaced(
-    database_dsn: str, authority: Authority, stranger: Authority, tmp_path: Path
+    database_dsn: str, authority: Authority, other_authority: Authority, tmp_path: Path
 ) -> None:
     trusted = tmp_path / "clients.pem"
     trusted.write_bytes(authority.pem)
     async with server_under_test(database_dsn, tls=authority.server(client_ca=trusted)) as server:
-        async with channel_to(server.address, authority, stranger.client()) as before:
+        async with channel_to(server.address, authority, other_authority.client()) as before:
             assert await _is_refused(before)
-        trusted.write_bytes(stranger.pem)
-        async with channel_to(server.address, authority, stranger.client()) as after:
+        trusted.write_bytes(other_authority.pem)
+        async with channel_to(server.address, authority, other_authority.client()) as after:
             assert await _submit(after)
         async with channel_to(server.address, authority, authority.client()) as former:
             assert await _is_refused(former)

@@ -1,4 +1,4 @@
-"""Workers may name many topics. What they take in memory is bounded over all of them. ADR-0038"""
+"""Workers may name many topics. Their memory is bounded over all workers. ADR-0038"""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ def a_roster() -> Roster:
 
 
 def a_session(number: int, *, set_number: int | None = None, count: int = MAX_TOPICS_PER_WORKER) -> Session:
-    """A worker with topics of its own, or with those of a set that others have."""
+    """A worker with its own topics, or with a set that others share."""
     owner = number if set_number is None else set_number
     topics = frozenset(f"{'t' * 200}-{owner}-{topic}" for topic in range(count))
     return Session(f"w{number}", topics, 10, speaks_batches=True, run_id="", backlog=Backlog(lambda: None))

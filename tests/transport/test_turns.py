@@ -1,4 +1,4 @@
-"""Long lists, whichever way they go, are converted in turns: the event loop serves others in between."""
+"""Long lists in requests and responses are converted in turns: other calls are served in between."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Call = Callable[[ServerUnderTest], Awaitable[Any]]
 
 
 class Turns:
-    """How often a function is called in each turn of the event loop."""
+    """Counts the calls of a function in each turn of the event loop."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -65,7 +65,7 @@ async def calls_by_turn(
 
 
 async def add_fires(server: ServerUnderTest) -> str:
-    """A schedule that made many jobs."""
+    """Return a schedule with many jobs."""
     request = pb.CreateScheduleRequest(name="report", topic="mail", cron="0 9 * * *")
     schedule_id = (await server.stub.CreateSchedule(request)).schedule_id
     await server.submit_many(VIEWS)

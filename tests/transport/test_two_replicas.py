@@ -1,4 +1,4 @@
-"""Two servers on one database. Their ticks are a minute apart: only a wake-up explains what is prompt."""
+"""Two servers on one database. Their ticks are a minute apart: only a wake-up can be prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection

@@ -1,4 +1,4 @@
-"""Callers are told who they are taken for."""
+"""WhoAmI returns the user, the role and the permitted methods."""
 
 from pathlib import Path
 
@@ -19,32 +19,32 @@ from tests.transport.authorized import METHODS, PASSWORD, USERS, answer, basic, 
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
 
-async def test_open_server_knows_nobody_and_lets_everybody_do_everything(server: ServerUnderTest) -> None:
-    told = await server.stub.WhoAmI(pb.WhoAmIRequest())
+async def test_open_server_permits_every_method_without_a_user(server: ServerUnderTest) -> None:
+    identity = await server.stub.WhoAmI(pb.WhoAmIRequest())
 
-    assert (told.user, told.role) == ("", "admin")
-    assert list(told.methods) == [method.name for method in METHODS]
+    assert (identity.user, identity.role) == ("", "admin")
+    assert list(identity.methods) == [method.name for method in METHODS]
 
 
-async def test_each_user_is_told_the_role_and_what_it_may_call(database_dsn: str) -> None:
+async def test_each_user_gets_its_role_and_permitted_methods(database_dsn: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         for role in Role:
             for _ in range(2):  # checked, then remembered
-                told = await caller(server.channel, role.value).WhoAmI(pb.WhoAmIRequest())
-                assert (told.user, told.role) == (role.value, role.value)
-                assert set(told.methods) == {
+                identity = await caller(server.channel, role.value).WhoAmI(pb.WhoAmIRequest())
+                assert (identity.user, identity.role) == (role.value, role.value)
+                assert set(identity.methods) == {
                     method.name for method in METHODS if may_call(role, f"/{SERVICE}/{method.name}")
                 }
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
-async def test_who_does_not_get_in_is_told_nothing(database_dsn: str, password: str) -> None:
+async def test_wrong_password_is_unauthenticated(database_dsn: str, password: str) -> None:
     async with server_under_test(database_dsn, users=USERS) as server:
         code, _ = await answer(caller(server.channel, "viewer", password), "WhoAmI")
     assert code is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_new_role_is_told_at_once(database_dsn: str, tmp_path: Path) -> None:
+async def test_new_role_is_returned_at_once(database_dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text(f"ann:{PASSWORD}:worker\n")
     async with server_under_test(database_dsn, users_file=file) as server:
@@ -60,7 +60,7 @@ async def test_new_role_is_told_at_once(database_dsn: str, tmp_path: Path) -> No
 
 
 class Context:
-    """What is left of a call whose user was removed after the doorkeeper let it in."""
+    """The context of a call whose user was removed after it was authenticated."""
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return basic("ann")
@@ -69,7 +69,7 @@ class Context:
         return "ipv4:127.0.0.1:4711"
 
 
-async def test_user_who_was_removed_meanwhile_is_nobody() -> None:
+async def test_user_who_was_removed_meanwhile_is_unauthenticated() -> None:
     directory = Directory([User("ann", PASSWORD)])
     authenticator = Authenticator(directory, Metrics())
     access = AccessRpcs(Callers(authenticator))

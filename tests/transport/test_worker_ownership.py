@@ -1,4 +1,4 @@
-"""A worker id belongs to the user that gives it: nobody else can speak for its jobs."""
+"""A worker id belongs to its user: no other user can report or release its jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 
 class Users:
-    """The stubs of both users, and a job that ann's worker w1 holds."""
+    """Return the stubs of both users, and a job that ann's worker w1 holds."""
 
     def __init__(self, server: ServerUnderTest) -> None:
         self.server = server

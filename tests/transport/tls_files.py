@@ -1,4 +1,4 @@
-"""Certificates in files, as an operator has them, and handshakes that tell which one a server shows."""
+"""Certificates in files, as an operator has them, and handshakes that return the one a server uses."""
 
 import asyncio
 import ssl
@@ -32,7 +32,7 @@ class Authority:
     def server(
         self, *names: str, client_ca: Path | None = None, not_after: datetime | None = None
     ) -> TlsFiles:
-        """Write the pair of a server, over the one that was there."""
+        """Write the pair of a server, replacing an earlier one."""
         files = TlsFiles(self.directory / "server.pem", self.directory / "server.key", client_ca)
         certificate = self.ca.issue_cert(*(names or ("localhost", "127.0.0.1")), not_after=not_after)
         files.certificate.write_bytes(chain_of(certificate))
@@ -69,7 +69,7 @@ def channel_to(
 
 
 async def names_shown(address: str, authority: Authority) -> list[str]:
-    """Connect, and return the names in the certificate that the server shows."""
+    """Connect, and return the names in the certificate of the server."""
     context = ssl.create_default_context(cadata=authority.pem.decode())
     context.check_hostname = False
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""A watcher made of bare calls: it reads when the test says so."""
+"""A watcher made of plain calls: the test controls when it reads."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 10
 
 
 class Watching:
-    """One WatchJobs, open for the length of a block. Entering the block returns once it was welcomed."""
+    """One WatchJobs, open while the block runs. The block starts with the first message."""
 
     def __init__(self, stub: Any, **request: Any) -> None:
         self._call = stub.WatchJobs(pb.WatchJobsRequest(**request))
@@ -36,7 +36,7 @@ class Watching:
         return read
 
     async def see(self, count: int) -> list[pb.Transition]:
-        """The next transitions, in the order in which they were told."""
+        """Return the next transitions, in the order in which they arrived."""
         while len(self._unread) < count:
             message = await self.message()
             self.missed += message.missed
@@ -48,7 +48,7 @@ class Watching:
         return [(change.status, change.attempt) for change in await self.see(count)]
 
     async def end(self) -> grpc.StatusCode:
-        """Read to the end of the stream. Returns how it ended."""
+        """Read to the end of the stream. Returns its status."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await self._call.read() is not grpc.aio.EOF:
                 continue
@@ -56,6 +56,6 @@ class Watching:
         return code
 
 
-async def told_of_watchers(server: ServerUnderTest) -> None:
-    """Return once the server knows that somebody watches."""
+async def wait_for_watcher(server: ServerUnderTest) -> None:
+    """Return once the server knows of a watcher."""
     await eventually(lambda: server.app.watchers.is_watched)
