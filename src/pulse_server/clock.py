@@ -6,10 +6,10 @@ import time
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
-    def awake_or_not() -> float:
+    def lease_clock() -> float:
         """Seconds that never run backwards and continue while the machine sleeps, as leases do."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
     # Stops while the machine sleeps, which a server's machine does not do.
-    awake_or_not = time.monotonic
+    lease_clock = time.monotonic

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import contextmanager
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain.transitions import Transition, in_order
 from pulse_server.loops import Loop
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
@@ -78,7 +78,7 @@ class Watchers:
     @property
     def is_watched(self) -> bool:
         """Whether there is a watcher, here or at another server."""
-        return bool(self._watchers) or awake_or_not() < self._others_watch_until
+        return bool(self._watchers) or lease_clock() < self._others_watch_until
 
     def publish(self, changes: Callable[[], Collection[Transition]]) -> None:
         """Publish to watchers on all servers. `changes` is not evaluated when there are none."""
@@ -89,7 +89,7 @@ class Watchers:
             return
         for watcher in self._watchers:
             watcher.offer(transitions)
-        if awake_or_not() < self._others_watch_until:
+        if lease_clock() < self._others_watch_until:
             self._line.announce(Wakeup(transitions=tuple(transitions)))
 
     @contextmanager
@@ -116,7 +116,7 @@ class Watchers:
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.watching:
-            self._others_watch_until = awake_or_not() + tuning.WATCH_INTEREST.total_seconds()
+            self._others_watch_until = lease_clock() + tuning.WATCH_INTEREST.total_seconds()
         if wakeup.transitions or wakeup.missed:
             for watcher in self._watchers:
                 watcher.offer(wakeup.transitions, wakeup.missed)

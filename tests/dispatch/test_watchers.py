@@ -23,7 +23,7 @@ from tests.fakes.wakeups import FakeWakeupLine
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     clock = Seconds()
-    monkeypatch.setattr(module, "awake_or_not", clock)
+    monkeypatch.setattr(module, "lease_clock", clock)
     monkeypatch.setattr(tuning, "WATCH_GATHERING", timedelta(0))
     return clock
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.groups import Group, best_first, find_slots, reserved, slots_for
@@ -91,7 +91,7 @@ class Hub:
         found = self._idle_slots(jobs)
         if found is None or len({job.id for job in jobs}) < len(jobs):
             return None  # of two jobs with one id it would not be known which one has the taker
-        claimed_at = awake_or_not()
+        claimed_at = lease_clock()
         slots = [slot for slot in found if slot is not None]
         takers = [None if slot is None else Taker(slot.worker_id, slot.speaks_batches) for slot in found]
         with reserved(slots):
@@ -195,7 +195,7 @@ class Hub:
         topics = self._open_topics(group)
         self._demand.clear_work(topics)
         group.is_claiming = True
-        claimed_at = awake_or_not()
+        claimed_at = lease_clock()
         wanted = slots_for(slots)
         try:
             with self._lanes.step(lane), reserved(slots):

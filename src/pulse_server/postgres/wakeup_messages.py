@@ -12,7 +12,7 @@ from typing import Any
 
 from pulse import failpoints
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
@@ -48,9 +48,7 @@ class Outbox:
     or by a bound become `claims_unknown`.
     """
 
-    def __init__(
-        self, lease: timedelta = tuning.LEASE_TTL, clock: Callable[[], float] = awake_or_not
-    ) -> None:
+    def __init__(self, lease: timedelta = tuning.LEASE_TTL, clock: Callable[[], float] = lease_clock) -> None:
         self._lease_seconds = lease.total_seconds()
         self._clock = clock
         self._ended: dict[Claim, float] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain import limits
 from pulse_server.domain.dead_letters import DeadLetterGroup, DeadLetterGroups
 from pulse_server.repos.dead_letters import DeadLetterRepo
@@ -26,7 +26,7 @@ class DeadLettersSample:
 
 
 class DeadLetters:
-    def __init__(self, repo: DeadLetterRepo, *, clock: Callable[[], float] = awake_or_not) -> None:
+    def __init__(self, repo: DeadLetterRepo, *, clock: Callable[[], float] = lease_clock) -> None:
         self._repo = repo
         self._samples = Samples(self._count, tuning.DEAD_LETTER_COUNTS_REMEMBERED, clock)
 

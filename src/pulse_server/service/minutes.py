@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain.latencies import Latency, added_up, latency
 from pulse_server.domain.overview import Counts, Minute
 from pulse_server.repos.overview import OverviewRepo
@@ -33,7 +33,7 @@ class Span:
 
 
 class Minutes:
-    def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = awake_or_not) -> None:
+    def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = lease_clock) -> None:
         self._repo = repo
         self._samples = Samples(self._read, tuning.SPANS_REMEMBERED, clock)
 

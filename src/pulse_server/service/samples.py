@@ -8,7 +8,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 
 Question = TypeVar("Question")
 Value = TypeVar("Value")
@@ -21,7 +21,7 @@ class Sample(Generic[Value]):
     def __init__(
         self,
         take: Callable[[], Awaitable[Value]],
-        clock: Callable[[], float] = awake_or_not,
+        clock: Callable[[], float] = lease_clock,
         *,
         to_its_end: bool = False,
     ) -> None:
@@ -81,7 +81,7 @@ class Samples(Generic[Question, Value]):
         self,
         take: Callable[[Question], Awaitable[Value]],
         most: int,
-        clock: Callable[[], float] = awake_or_not,
+        clock: Callable[[], float] = lease_clock,
     ) -> None:
         self._take = take
         self._most = most

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain import limits
 from pulse_server.domain.latencies import latency
 from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, TopicRates
@@ -51,7 +51,7 @@ class TopicsPage:
 
 
 class Topics:
-    def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = awake_or_not) -> None:
+    def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = lease_clock) -> None:
         self._repo = repo
         self._sample = Sample(self._count, clock, to_its_end=True)
 

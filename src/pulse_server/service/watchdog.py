@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
@@ -32,7 +32,7 @@ class Watchdog:
         *,
         interval: timedelta,
         lease_ttl: timedelta,
-        clock: Callable[[], float] = awake_or_not,
+        clock: Callable[[], float] = lease_clock,
     ) -> None:
         self._repo = repo
         self._publisher = publisher

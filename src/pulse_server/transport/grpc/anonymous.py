@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import abort
 
@@ -71,7 +71,7 @@ class AnonymousRequests:
 class AnonymousStreams:
     """The open streams, bounded in total and per address."""
 
-    def __init__(self, clock: Callable[[], float] = awake_or_not) -> None:
+    def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
         self._clock = clock
         self._open: Counter[str] = Counter()
         self._logged_at = -math.inf

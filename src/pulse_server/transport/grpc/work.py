@@ -14,7 +14,7 @@ import grpc
 from pulse import failpoints
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
-from pulse_server.clock import awake_or_not
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
@@ -111,7 +111,7 @@ class WorkRpcs:
             await context.write(message)
 
     def _welcome(self) -> pb.StreamJobsResponse:
-        return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=awake_or_not())
+        return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=lease_clock())
 
     @binds_worker_id
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
@@ -182,7 +182,7 @@ class WorkRpcs:
             stop=[convert_work.wire_claim(claim) for claim in lost],
             unknown=[convert_work.wire_claim(claim) for claim in unknown],
             paused=self._gate.paused(request.starting),
-            clock_seconds=awake_or_not(),
+            clock_seconds=lease_clock(),
             clock_id=self._clock_id,
         )
 
