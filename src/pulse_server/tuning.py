@@ -238,23 +238,6 @@ KEEPALIVE_TIMEOUT = timedelta(seconds=10)
 CONNECTION_IDLE = timedelta(minutes=15)
 # Calls at once on one connection; a client that has more lets them wait, on its own side.
 CONNECTION_STREAMS = 1000
-# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
-# under way; who sends a job in each can still have that many share a commit.
-LINE_MESSAGES = 32
-# And their bytes: of one line, and of all lines of submits or of reports. The next message is read once there
-# are fewer.
-LINE_BYTES = 4 * 1024 * 1024
-LINES_BYTES = 32 * 1024 * 1024
-# The memory of the process beyond which lines end, and none is opened. All else stays below it, but for many
-# large requests at once. It is looked at this often while lines are open, 15 µs each, and while it is short.
-# Memory that the process has without any line, for so many looks, is not theirs: lines may take so much more.
-LINES_MEMORY = 320 * 1024 * 1024
-LINES_SPARE_MEMORY = 192 * 1024 * 1024
-LINES_LOOKS_UNTIL_FREED = 10
-LINES_LOOK = timedelta(milliseconds=50)
-LINES_SHORT_LOOK = timedelta(milliseconds=500)
-# Lines of one connection; the SDK has one for each kind and client.
-CONNECTION_LINES = 16
 # A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
 # leased already, and has to go to another worker before the lease is over. A worker that reads the message
 # after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).

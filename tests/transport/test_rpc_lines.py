@@ -11,7 +11,6 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
-from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.jobs import NewJob
 from pulse_server.service.submissions import Submissions
@@ -177,7 +176,7 @@ async def test_slow_message_does_not_hold_up_the_next(
 async def test_line_reads_no_more_than_it_may_have_under_way(
     server: ServerUnderTest, held: HeldSubmits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "LINE_MESSAGES", 3)
+    monkeypatch.setattr("pulse_server.transport.grpc.lines.LINE_MESSAGES", 3)
     async with submit_line(server.stub) as line:
         for number in range(8):
             await line.send(number, submits())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pulse_server import tuning
+# The memory of the process beyond which lines end, and none is opened. All else stays below it, but for many
+# large requests at once.
+LINES_MEMORY = 320 * 1024 * 1024
+# Memory that the process has without any line, for so many looks, is not theirs: lines may take so much more.
+LINES_SPARE_MEMORY = 192 * 1024 * 1024
+LINES_LOOKS_UNTIL_FREED = 10
 
 
 class LineMemory:
@@ -15,15 +20,15 @@ class LineMemory:
 
     def __init__(self) -> None:
         self.is_short = False
-        self._limit = tuning.LINES_MEMORY
+        self._limit = LINES_MEMORY
         self._is_known = False
         self._looks_without_lines = 0
 
     def update(self, resident: int, *, open_lines: int) -> None:
         """Record the memory of the process and the number of open lines."""
-        self._limit = max(tuning.LINES_MEMORY, min(self._limit, resident + tuning.LINES_SPARE_MEMORY))
+        self._limit = max(LINES_MEMORY, min(self._limit, resident + LINES_SPARE_MEMORY))
         self._looks_without_lines = 0 if open_lines else self._looks_without_lines + 1
-        if not self._is_known or self._looks_without_lines >= tuning.LINES_LOOKS_UNTIL_FREED:
-            self._limit = max(tuning.LINES_MEMORY, resident + tuning.LINES_SPARE_MEMORY)
+        if not self._is_known or self._looks_without_lines >= LINES_LOOKS_UNTIL_FREED:
+            self._limit = max(LINES_MEMORY, resident + LINES_SPARE_MEMORY)
         self._is_known = True
         self.is_short = resident > self._limit

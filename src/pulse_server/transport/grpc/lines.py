@@ -7,13 +7,13 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import grpc
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.allocation import give_back_freed, resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
@@ -21,6 +21,19 @@ from pulse_server.transport.grpc.boundary import Behavior, Failure, Malformed, r
 from pulse_server.transport.grpc.line_memory import LineMemory
 from pulse_server.transport.grpc.parsing import Unreadable
 from pulse_server.transport.grpc.pending_bytes import PendingBytes
+
+# Messages of one line that wait for their answers; the next is read once an answer has left. The SDK has few
+# under way; a client that sends one job in each can still have that many share a commit.
+LINE_MESSAGES = 32
+# And their bytes: of one line, and of all lines of submits or of reports. The next message is read once there
+# are fewer.
+LINE_BYTES = 4 * 1024 * 1024
+LINES_BYTES = 32 * 1024 * 1024
+# How often the memory is checked while lines are open, 15 µs each, and while it is short.
+LINES_LOOK = timedelta(milliseconds=50)
+LINES_SHORT_LOOK = timedelta(milliseconds=500)
+# Lines of one connection; the SDK has one for each kind and client.
+CONNECTION_LINES = 16
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -46,7 +59,7 @@ class Lines:
     def carrying(self, method: str, behavior: Behavior, answer: Callable[..., Any]) -> Behavior:
         """Return the handler of a line. Each message is a call of the method, answered with `answer`."""
         call = returning_failures(method, behavior, self._metrics)
-        pending = PendingBytes(tuning.LINES_BYTES)
+        pending = PendingBytes(LINES_BYTES)
 
         async def serve(_requests: Any, context: Context) -> None:
             with self._of_connection(context.peer()):
@@ -68,7 +81,7 @@ class Lines:
         """Count the line of the connection. ResourceExhausted if it has too many, or memory is short."""
         if self._memory.is_short:
             raise ResourceExhausted("The server is short of memory and opens no lines. Use the unary call.")
-        if self._connections[connection] >= tuning.CONNECTION_LINES:
+        if self._connections[connection] >= CONNECTION_LINES:
             raise ResourceExhausted("This connection has too many streams of submits and reports. End some.")
         self._connections[connection] += 1
         try:
@@ -81,7 +94,7 @@ class Lines:
     def _check_memory_soon(self) -> None:
         if self._next_check is None:
             loop = asyncio.get_running_loop()
-            pause = tuning.LINES_SHORT_LOOK if self._memory.is_short else tuning.LINES_LOOK
+            pause = LINES_SHORT_LOOK if self._memory.is_short else LINES_LOOK
             self._next_check = loop.call_later(pause.total_seconds(), self._check_memory, loop)
 
     def _check_memory(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,13 +125,13 @@ class _Line:
         self, call: Behavior, answer: Callable[..., Any], context: Context, pending_in_all: PendingBytes
     ) -> None:
         self._call = call
-        self._pending = PendingBytes(tuning.LINE_BYTES)
+        self._pending = PendingBytes(LINE_BYTES)
         self._pending_in_all = pending_in_all
         self._answer = answer
         self._context = context
         # Acquired before a message is read, released once its answer has left. A caller that sends without
         # reading the answers fills its own buffers, not ours.
-        self._room = asyncio.Semaphore(tuning.LINE_MESSAGES)
+        self._room = asyncio.Semaphore(LINE_MESSAGES)
         self._answers: deque[Any] = deque()
         self._is_writing = False
         self._reading: asyncio.Task[None] | None = None
