@@ -6,6 +6,7 @@ usage: python3 dev.py COMMAND
   demo [--seconds N]    watch jobs run, fail, retry and survive a killed worker; with a dashboard
   test                  run every check: ruff, mypy, import-linter, the stubs, pytest
   test ARGUMENTS        run only pytest, e.g.  python3 dev.py test tests/sdk -k retry
+  test --quick [ARGS]   run pytest for the core, below 90 s: no RPCs, SDK, CLI, pages, processes or faults
   test --oldest [ARGS]  run pytest with the oldest versions that pyproject.toml allows, in .venv/oldest
   lint [--fix]          run every check but pytest; --fix first repairs what ruff can
   bench [ARGUMENTS]     run the benchmarks; bench --help names the scenarios and options
@@ -103,6 +104,8 @@ def test(arguments: list[str]) -> int:
         ensure_setup(Profile.OLDEST)
         become("-m", "pytest", *(arguments[1:] or checks.PYTEST_OPTIONS), python=OLDEST_PYTHON)
     ensure_setup(Profile.DEVELOP)
+    if arguments[:1] == ["--quick"]:
+        become("-m", "pytest", *checks.QUICK_OPTIONS, *arguments[1:])
     if arguments:
         become("-m", "pytest", *arguments)
     return checks.verdict([*checks.run_static_checks(), checks.run_pytest()])

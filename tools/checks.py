@@ -22,6 +22,10 @@ STATIC_CHECKS: dict[str, Sequence[str | Path]] = {
 # Four at a time on two cores: most tests wait for processes of their own. Worksteal starts with whole
 # quarters of the suite, so that a file's fixtures are mostly set up once, and evens out at the end.
 PYTEST_OPTIONS = ["-n", "4", "--dist", "worksteal"]
+# The folders of tests/ for `test --quick`, chosen by measurement: they start no process but Postgres and take
+# less than 90 s together on two cores. CONTRIBUTING.md lists what is left out.
+QUICK_FOLDERS = ("access", "dispatch", "domain", "postgres", "service", "telemetry", "text")
+QUICK_OPTIONS = ["-n", "2", "--dist", "worksteal", *(f"tests/{folder}" for folder in QUICK_FOLDERS)]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tools.checks import QUICK_FOLDERS
 from tools.environment import child_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,3 +65,26 @@ def test_pre_commit_fetches_nothing_and_runs_what_is_there() -> None:
     others = [hook["entry"] for hook in hooks if not hook["entry"].startswith("python3 dev.py ")]
     assert all(f"\n  {command} " in dev().stdout for command in ours)
     assert all(entry.startswith(".venv/bin/python -m ruff ") for entry in others)
+
+
+def test_contributing_lists_every_folder_of_tests_as_quick_or_left_out() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"`--quick` runs ((?:`\w+`[\s,and]*)+).*?leaves out ((?:`\w+`[\s,and]*)+)", page, re.DOTALL
+    )
+    assert found
+    quick, left_out = (re.findall(r"`(\w+)`", part) for part in found.groups())
+    assert set(quick) == set(QUICK_FOLDERS)
+    folders = {
+        path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")
+    }
+    assert sorted([*quick, *left_out]) == sorted(folders)
+
+
+def test_quick_tests_start_no_process() -> None:
+    """Postgres aside, which is that of the test run."""
+    files = [path for folder in QUICK_FOLDERS for path in (ROOT / "tests" / folder).rglob("*.py")]
+    started = [
+        path.name for path in files if re.search(r"subprocess|tests\.system\.stage", path.read_text("utf-8"))
+    ]
+    assert started == []
