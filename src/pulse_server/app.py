@@ -196,7 +196,7 @@ class App:
         with suppress(PulseError, TimeoutError):
             async with asyncio.timeout(tuning.FAREWELL_TIMEOUT.total_seconds()):
                 await self.servers.leave()
-                await self.statistics.tell_news()
+                await self.statistics.record_news()
         await self.observation.close()
         if self.access is not None:
             self.access.close()

@@ -164,7 +164,7 @@ def test_metric_is_summed_over_its_labels_and_no_longer_name_is() -> None:
     assert count_of(text, "jobs_total", 'topic="b"') == 3.5
 
 
-def test_family_is_a_process_with_all_its_descendants_and_nobody_else() -> None:
+def test_family_is_a_process_with_all_its_descendants_and_no_other() -> None:
     processes = {pid: Process(parent, 0, 0) for pid, parent in {1: 0, 2: 1, 3: 2, 4: 1, 5: 3}.items()}
     assert family(processes, [2]) == {2, 3, 5}
     assert family(processes, [3, 99]) == {3, 5}

@@ -103,9 +103,9 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         handles = [stored, *[await p.enqueue("work", Errand("taken")) for _ in range(5)]]
         handles.append(await p.enqueue("work", Errand("beaten", seconds=1)))
         await p.cancel((await p.enqueue("work", Errand("cancelled"), delay=LATER)).id)
-        cancelled = await p.list_jobs(status="CANCELED")
+        canceled = await p.list_jobs(status="CANCELED")
         with pytest.raises(pulse.Unavailable, match=r"The failpoint jobs\.retried says so"):
-            await p.retry(cancelled.jobs[0].id)
+            await p.retry(canceled.jobs[0].id)
 
         async def is_handed_over() -> bool:  # as soon as the worker waits for more
             handles.append(await p.enqueue("work", Errand("handed over")))

@@ -53,7 +53,7 @@ async def test_topics_are_counted_apart(
     await bury(replica, "aa")
     await bury(replica, "aa", topic="sms")
 
-    for topic, count in ((None, 2), ("email", 1), ("nobody", 0)):
+    for topic, count in ((None, 2), ("email", 1), ("no-jobs", 0)):
         assert len((await dead_letters.groups(topic, 9)).groups) == count
     assert repo.counts == 3
 

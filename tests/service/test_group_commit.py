@@ -166,19 +166,19 @@ async def test_commits_go_on_after_an_outage(commit: StagedCommit) -> None:
     assert await commits.add(["b"]) == ["answer to b"]
 
 
-@pytest.mark.parametrize("cancelled", [0, 1], ids=["in flight", "waiting"])
-async def test_canceled_caller_affects_no_other(commit: StagedCommit, cancelled: int) -> None:
+@pytest.mark.parametrize("canceled", [0, 1], ids=["in flight", "waiting"])
+async def test_canceled_caller_affects_no_other(commit: StagedCommit, canceled: int) -> None:
     commits = GroupCommit(commit, lanes=1, limit=100)
     requests = await adding(commits, ["a"], ["b"], ["c"])
 
-    requests[cancelled].cancel()
+    requests[canceled].cancel()
     await settle()
     commit.is_open.set()
     outcomes = await asyncio.gather(*requests, return_exceptions=True)
 
     answers = [["answer to a"], ["answer to b"], ["answer to c"]]
     for index, outcome in enumerate(outcomes):
-        if index == cancelled:
+        if index == canceled:
             assert isinstance(outcome, asyncio.CancelledError)
         else:
             assert outcome == answers[index]

@@ -1,4 +1,4 @@
-"""The janitor: small steps, long rests, and once in a while from the beginning."""
+"""The janitor: small steps with pauses, and a walk that starts over now and then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH = 2
 
 
 class WatchedRetentionRepo(InMemoryRetentionRepo):
-    """Remembers from where each step went on, and lets each take its time."""
+    """Records where each step begins, and lets each take a given time."""
 
     def __init__(self, replica: Replica, seconds: Seconds) -> None:
         super().__init__(replica.repo)
@@ -158,7 +158,7 @@ async def test_outage_in_the_middle_costs_no_ground(
     assert not replica.repo.jobs
 
 
-async def test_pass_tells_once_what_it_deleted_and_counts_it(
+async def test_pass_logs_its_deletions_once_and_counts_them(
     replica: Replica, janitor: Janitor, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
     await add_finished(replica, 20, 19, 18)
@@ -168,8 +168,8 @@ async def test_pass_tells_once_what_it_deleted_and_counts_it(
         await run_pass(janitor)
         await run_pass(janitor)
 
-    (told,) = [vars(record) for record in caplog.records if record.message == "jobs_deleted"]
-    assert (told["COMPLETED"], told["DEAD_LETTERED"]) == (3, 1)
+    (logged,) = [vars(record) for record in caplog.records if record.message == "jobs_deleted"]
+    assert (logged["COMPLETED"], logged["DEAD_LETTERED"]) == (3, 1)
     assert metrics.deleted.values == {("COMPLETED", "retention"): 3, ("DEAD_LETTERED", "retention"): 1}
 
 

@@ -1,4 +1,4 @@
-"""Looking at jobs, and what operators do with them."""
+"""The queries for jobs, and the actions of operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_unknown_job_is_not_found_by_any_verb(jobs: Jobs) -> None:
             await verb
 
 
-async def test_get_tells_everything(replica: Replica, jobs: Jobs) -> None:
+async def test_get_returns_every_field(replica: Replica, jobs: Jobs) -> None:
     job_id = await replica.store.reach(JobStatus.RETRYING, payload=b"p")
 
     job = await jobs.get(job_id)
@@ -50,7 +50,7 @@ async def test_cancel_of_a_running_job_stops_its_worker_wherever_it_is(replica: 
     assert replica.line.ended == [{claim}]
 
 
-async def test_cancel_of_a_waiting_job_stops_nobody(replica: Replica, jobs: Jobs) -> None:
+async def test_cancel_of_a_waiting_job_stops_no_worker(replica: Replica, jobs: Jobs) -> None:
     (job_id,) = await replica.store.submit(a_job())
 
     assert (await jobs.cancel(job_id, "")).status is JobStatus.CANCELED
@@ -120,8 +120,8 @@ async def test_token_is_given_only_if_there_is_more(
     assert bool(page.next_token) is has_next
 
 
-async def test_prioritise_wakes_nobody(replica: Replica, jobs: Jobs) -> None:
-    """What is claimed next changes, not whether there is something to claim."""
+async def test_prioritize_wakes_no_dispatcher(replica: Replica, jobs: Jobs) -> None:
+    """It changes the order of claims, not whether there is a job to claim."""
     (job_id,) = await replica.store.submit(a_job())
 
     assert (await jobs.prioritize(job_id, 3)).priority == 3
@@ -129,7 +129,7 @@ async def test_prioritise_wakes_nobody(replica: Replica, jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))
-async def test_finished_job_cannot_be_prioritised(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
+async def test_finished_job_cannot_be_prioritized(replica: Replica, jobs: Jobs, status: JobStatus) -> None:
     job_id = await replica.store.reach(status)
 
     with pytest.raises(InvalidTransition, match=f"is {status}: only jobs that are not finished"):
@@ -137,7 +137,7 @@ async def test_finished_job_cannot_be_prioritised(replica: Replica, jobs: Jobs, 
 
 
 @pytest.mark.parametrize("status", sorted(LIVE))
-async def test_job_that_is_not_finished_has_to_be_cancelled_before_it_is_deleted(
+async def test_job_that_is_not_finished_has_to_be_canceled_before_it_is_deleted(
     replica: Replica, jobs: Jobs, status: JobStatus
 ) -> None:
     job_id = await replica.store.reach(status)

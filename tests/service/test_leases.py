@@ -47,7 +47,7 @@ async def test_beat_extends_by_one_lease(replica: Replica, leases: Leases) -> No
     assert timedelta(0) < lease_until - replica.repo.clock.now() <= TTL
 
 
-async def test_beat_of_nothing_asks_nobody(replica: Replica, leases: Leases) -> None:
+async def test_heartbeat_without_claims_makes_no_query(replica: Replica, leases: Leases) -> None:
     assert await leases.extend([]) == NOTHING_LOST
     assert replica.repo.calls == []
 

@@ -1,4 +1,4 @@
-"""The promoter: wakes dispatch, and sleeps no longer than it may."""
+"""The promoter wakes dispatch, and sleeps until the next job is due."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_promoted_topics_wake_dispatch(replica: Replica) -> None:
     assert replica.roster.woken == [{"email"}]
 
 
-async def test_nothing_due_wakes_nobody(replica: Replica) -> None:
+async def test_nothing_due_wakes_no_dispatcher(replica: Replica) -> None:
     await replica.store.submit(a_job(delay=timedelta(hours=1)))
 
     await Promoter(replica.repo, replica.publisher, interval=INTERVAL).tick()

@@ -1,4 +1,4 @@
-"""Taking results in: what counts, what is a repeat, what comes too late."""
+"""Reports: which count, which are repeats, which are too late."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_unknown_job_is_not_found(replica: Replica) -> None:
     assert answer.job_id == claim.job_id
 
 
-async def test_zombie_is_told_which_attempt_runs(replica: Replica) -> None:
+async def test_answer_to_a_zombie_names_the_running_attempt(replica: Replica) -> None:
     zombie = await replica.store.start("A")
     await replica.store.time.lapse_leases(zombie.job_id)
     await replica.repo.reap_expired(1)
@@ -148,12 +148,12 @@ async def test_zombie_is_told_which_attempt_runs(replica: Replica) -> None:
 
 async def test_mixture_is_answered_in_order(replica: Replica) -> None:
     reports = reports_of(replica)
-    repeated, held, cancelled = [await replica.store.start() for _ in range(3)]
+    repeated, held, canceled = [await replica.store.start() for _ in range(3)]
     await reports.report([success(repeated)])
-    await replica.repo.cancel_jobs([cancelled.job_id], "")
+    await replica.repo.cancel_jobs([canceled.job_id], "")
 
     answers = await reports.report(
-        [success(cancelled), success(repeated), failure(held), success(Claim(new_id(), "A", 1))]
+        [success(canceled), success(repeated), failure(held), success(Claim(new_id(), "A", 1))]
     )
 
     assert isinstance(answers[0], InvalidTransition)

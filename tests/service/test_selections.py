@@ -1,4 +1,4 @@
-"""Acting on many jobs: batch by batch, and only on what still is as it was asked for."""
+"""Actions on many jobs: in batches, and only on jobs that still match."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def dead_letters(replica: Replica, count: int) -> list[str]:
 
 
 async def run_through(step: Callable[[str], Awaitable[Batch]]) -> list[int]:
-    """Take steps until nothing is left. Returns what each of them changed."""
+    """Take steps until no job is left. Returns the changes of each step."""
     changed, token = [], ""
     while True:
         batch = await step(token)
@@ -57,7 +57,9 @@ async def test_nothing_to_do_is_one_step(selections: Selections) -> None:
     assert await run_through(lambda token: selections.retry(DEAD, 2, limit=2, token=token)) == [0]
 
 
-async def test_who_stops_half_way_leaves_the_rest_untouched(replica: Replica, selections: Selections) -> None:
+async def test_caller_that_stops_half_way_leaves_the_rest_unchanged(
+    replica: Replica, selections: Selections
+) -> None:
     ids = await dead_letters(replica, 5)
 
     await selections.retry(DEAD, 2, limit=2, token="")
@@ -66,7 +68,7 @@ async def test_who_stops_half_way_leaves_the_rest_untouched(replica: Replica, se
     assert statuses == [JobStatus.PENDING] * 2 + [JobStatus.DEAD_LETTERED] * 3
 
 
-async def test_job_that_somebody_else_retried_is_passed_over(
+async def test_job_that_another_caller_retried_is_skipped(
     replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await dead_letters(replica, 3)
@@ -82,7 +84,7 @@ async def test_job_that_somebody_else_retried_is_passed_over(
     assert await run_through(lambda token: selections.retry(DEAD, 2, limit=9, token=token)) == [2]
 
 
-async def test_job_that_was_claimed_meanwhile_is_not_cancelled_as_a_waiting_one(
+async def test_job_that_was_claimed_meanwhile_is_not_canceled_as_a_waiting_one(
     replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await replica.store.submit(a_job(), a_job())
@@ -100,7 +102,7 @@ async def test_job_that_was_claimed_meanwhile_is_not_cancelled_as_a_waiting_one(
     assert sorted(job.status for job in replica.repo.jobs.values()) == ["CANCELED", "RUNNING"]
 
 
-async def test_cancel_without_a_status_takes_whatever_is_not_finished(
+async def test_cancel_without_a_status_takes_every_unfinished_job(
     replica: Replica, selections: Selections
 ) -> None:
     for status in reversed(JobStatus):
@@ -117,7 +119,9 @@ async def test_cancel_without_a_status_takes_whatever_is_not_finished(
     assert len(replica.roster.stopped) == 1  # the worker of the one that ran
 
 
-async def test_what_came_after_the_count_is_left_alone(replica: Replica, selections: Selections) -> None:
+async def test_jobs_submitted_after_the_count_are_left_alone(
+    replica: Replica, selections: Selections
+) -> None:
     counted = await dead_letters(replica, 3)
     count, counted_at = await selections.count(DEAD)
     later = await dead_letters(replica, 2)
@@ -140,7 +144,9 @@ async def test_retry_wakes_dispatch(replica: Replica, selections: Selections) ->
 
 
 @pytest.mark.parametrize("status", [None, *sorted(LIVE), JobStatus.COMPLETED])
-async def test_only_what_ended_badly_can_be_retried(selections: Selections, status: JobStatus | None) -> None:
+async def test_only_dead_letters_and_canceled_jobs_can_be_retried(
+    selections: Selections, status: JobStatus | None
+) -> None:
     wanted = JobFilter("email", frozenset({status}) if status else None)
 
     with pytest.raises(InvalidArgument, match=r"status.*DEAD_LETTERED or CANCELED"):
@@ -148,7 +154,7 @@ async def test_only_what_ended_badly_can_be_retried(selections: Selections, stat
 
 
 @pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.DEAD_LETTERED, JobStatus.CANCELED])
-async def test_only_what_is_not_finished_can_be_cancelled(selections: Selections, status: JobStatus) -> None:
+async def test_only_unfinished_jobs_can_be_canceled(selections: Selections, status: JobStatus) -> None:
     with pytest.raises(InvalidArgument, match=f"is {status}, but only PENDING, RUNNING or RETRYING jobs"):
         await selections.cancel(JobFilter(statuses=frozenset({status})), "", limit=9, token="")
 
@@ -163,7 +169,7 @@ async def test_completed_jobs_are_not_counted(selections: Selections) -> None:
         await selections.count(JobFilter(statuses=frozenset({JobStatus.COMPLETED})))
 
 
-async def test_prioritise_without_a_status_takes_whatever_is_not_finished(
+async def test_prioritize_without_a_status_takes_every_unfinished_job(
     replica: Replica, selections: Selections
 ) -> None:
     for status in reversed(JobStatus):
@@ -183,7 +189,7 @@ async def test_delete_goes_through_all_that_match(replica: Replica, selections: 
     assert list(replica.repo.jobs) == [kept]
 
 
-async def test_job_that_somebody_retried_is_not_deleted(
+async def test_job_that_was_retried_meanwhile_is_not_deleted(
     replica: Replica, selections: Selections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await dead_letters(replica, 3)
@@ -201,15 +207,13 @@ async def test_job_that_somebody_retried_is_not_deleted(
 
 
 @pytest.mark.parametrize("status", sorted(TERMINAL))
-async def test_only_what_is_not_finished_can_be_prioritised(
-    selections: Selections, status: JobStatus
-) -> None:
+async def test_only_unfinished_jobs_can_be_prioritized(selections: Selections, status: JobStatus) -> None:
     with pytest.raises(InvalidArgument, match=f"is {status}, but only PENDING, RUNNING or RETRYING jobs"):
         await selections.prioritize(JobFilter(statuses=frozenset({status})), 1, limit=9, token="")
 
 
 @pytest.mark.parametrize("status", [None, *sorted(LIVE)])
-async def test_only_what_is_finished_can_be_deleted(selections: Selections, status: JobStatus | None) -> None:
+async def test_only_finished_jobs_can_be_deleted(selections: Selections, status: JobStatus | None) -> None:
     wanted = JobFilter("email", frozenset({status}) if status else None)
 
     with pytest.raises(InvalidArgument, match=r"status.*COMPLETED, DEAD_LETTERED or CANCELED"):

@@ -56,7 +56,7 @@ async def test_any_server_answers_for_all(here: Site, there: Site) -> None:
     here.connect("b")
     there.connect("a")
     for site in (here, there):
-        await site.servers.tell()
+        await site.servers.record()
 
     assert await seen_from(here) == await seen_from(there) == [("a", "there:1", 0), ("b", "here:1", 0)]
 
@@ -68,14 +68,14 @@ async def test_server_knows_its_own_workers_before_they_are_stored(here: Site) -
 
 
 async def test_servers_have_a_name_and_a_start_once_they_are_stored(here: Site, there: Site) -> None:
-    await there.servers.tell()
-    told = await here.servers.servers()
-    assert [(server.name, server.started_at is None) for server in told] == [
+    await there.servers.record()
+    servers = await here.servers.servers()
+    assert [(server.name, server.started_at is None) for server in servers] == [
         ("here:1", True),
         ("there:1", False),
     ]
 
-    await here.servers.tell()
+    await here.servers.record()
     assert await here.servers.servers() == await there.servers.servers()
 
 
@@ -93,7 +93,7 @@ async def test_server_that_died_is_not_shown_once_it_was_silent_for_long_enough(
     replica: Replica, here: Site, there: Site
 ) -> None:
     there.connect("a")
-    await there.servers.tell()
+    await there.servers.record()
     replica.repo.clock.advance(SECOND * (tuning.SERVER_SILENT_ROUNDS - 1))
     assert await seen_from(here) == [("a", "there:1", 0)]
 
@@ -105,7 +105,7 @@ async def test_server_that_stops_takes_its_row_away(
     repo: InMemoryOverviewRepo, here: Site, there: Site
 ) -> None:
     for site in (here, there):
-        await site.servers.tell()
+        await site.servers.record()
     await there.servers.leave()
 
     assert [server.name for _, server in repo.seen.values()] == ["here:1"]
@@ -114,9 +114,9 @@ async def test_server_that_stops_takes_its_row_away(
 async def test_rows_of_servers_that_died_long_ago_go_when_another_starts(
     replica: Replica, repo: InMemoryOverviewRepo, here: Site, there: Site
 ) -> None:
-    await there.servers.tell()
+    await there.servers.record()
     replica.repo.clock.advance(tuning.SERVER_FORGOTTEN_AFTER + SECOND)
-    await here.servers.tell()
+    await here.servers.record()
 
     assert [server.name for _, server in repo.seen.values()] == ["here:1"]
 
@@ -126,9 +126,9 @@ async def test_first_round_that_failed_is_repeated(
 ) -> None:
     replica.repo.is_away = True
     with pytest.raises(Unavailable):
-        await here.servers.tell()
+        await here.servers.record()
     replica.repo.is_away = False
-    await here.servers.tell()
+    await here.servers.record()
 
     assert repo.calls["forget_servers"] == 1
     assert len(repo.seen) == 1

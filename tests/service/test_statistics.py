@@ -53,7 +53,7 @@ async def test_counts_are_stored_by_topic(
     metrics.dead_lettered.add("mail", by=1)
     metrics.canceled.add("sms", by=4)
 
-    await statistics.tell()
+    await statistics.record()
 
     assert recorded(repo) == {
         "mail": TopicActivity("mail", Counts(6, 5, 3, 2, 1, 0)),
@@ -70,7 +70,7 @@ async def test_wait_and_run_times_are_stored_by_bucket(
     metrics.run_time.observe("mail", "failed", value=BOUNDS[7])
     metrics.run_time.observe("sms", "completed", value=BOUNDS[8])
 
-    await statistics.tell()
+    await statistics.record()
 
     waits = {0: 2, 1: 1, len(BOUNDS): 1}
     assert recorded(repo) == {
@@ -84,10 +84,10 @@ async def test_no_bucket_is_stored_twice(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.queue_wait.observe_all("mail", values=[BOUNDS[3], BOUNDS[4]])
-    await statistics.tell()
-    await statistics.tell()
+    await statistics.record()
+    await statistics.record()
     metrics.queue_wait.observe("mail", value=BOUNDS[4])
-    await statistics.tell()
+    await statistics.record()
 
     assert recorded(repo)["mail"].wait == {3: 1, 4: 2}
     assert repo.calls["add_topic_minutes"] == 2
@@ -97,10 +97,10 @@ async def test_no_count_is_stored_twice(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics
 ) -> None:
     metrics.submitted.add("mail", by=6)
-    await statistics.tell()
-    await statistics.tell()
+    await statistics.record()
+    await statistics.record()
     metrics.submitted.add("mail", by=1)
-    await statistics.tell()
+    await statistics.record()
 
     assert recorded(repo)["mail"].counts.submitted == 7
     assert repo.calls["add_topic_minutes"] == 2
@@ -112,10 +112,10 @@ async def test_what_was_sent_without_an_answer_is_not_sent_again(
     metrics.submitted.add("mail", by=6)
     store.is_away = True
     with pytest.raises(Unavailable):
-        await statistics.tell()
+        await statistics.record()
     store.is_away = False
     metrics.submitted.add("mail", by=1)
-    await statistics.tell()
+    await statistics.record()
 
     assert recorded(repo)["mail"].counts.submitted == 1
 
@@ -125,7 +125,7 @@ async def test_two_servers_add_up(repo: InMemoryOverviewRepo) -> None:
         metrics = Metrics()
         metrics.submitted.add("mail", by=count)
         metrics.queue_wait.observe_all("mail", values=[BOUNDS[0]] * count)
-        await Statistics(repo, metrics, interval=SECOND).tell()
+        await Statistics(repo, metrics, interval=SECOND).record()
 
     assert recorded(repo)["mail"] == TopicActivity("mail", Counts(5), {0: 5})
     assert recorded(repo)[ALL_TOPICS] == TopicActivity(ALL_TOPICS, Counts(5), {0: 5})
@@ -136,11 +136,11 @@ async def test_old_minutes_are_cleaned_up_now_and_then(
 ) -> None:
     metrics.submitted.add("mail")
     for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
-        await statistics.tell()
+        await statistics.record()
     assert repo.calls["forget_topic_minutes"] == 2
     assert recorded(repo)
 
     store.clock.advance(tuning.STATISTICS_KEPT + SECOND)
     for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
-        await statistics.tell()
+        await statistics.record()
     assert not recorded(repo)

@@ -1,4 +1,4 @@
-"""Taking jobs in: durable first, told second."""
+"""Submits: stored first, published second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.store import a_job
 
 
 class SlowRepo(InMemoryJobRepo):
-    """Inserts only once the test says so."""
+    """Inserts once the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ async def test_dispatch_is_woken_once_for_the_topics_of_a_batch(replica: Replica
 
 
 async def test_repeated_submit_wakes_dispatch_again(replica: Replica) -> None:
-    """Who stored the job the first time may have died before it woke anybody."""
+    """The server that stored the job may have died before it woke a dispatcher."""
     job = a_job()
     for _ in range(2):
         await submissions_of(replica).submit([job])
@@ -72,7 +72,7 @@ async def test_dispatch_is_woken_only_after_the_commit() -> None:
     assert replica.roster.woken == [{"email"}]
 
 
-async def test_delayed_jobs_wake_nobody(replica: Replica) -> None:
+async def test_delayed_jobs_wake_no_dispatcher(replica: Replica) -> None:
     jobs = [a_job(delay=timedelta(hours=1)), a_job("sms")]
 
     await submissions_of(replica).submit(jobs)
@@ -94,7 +94,7 @@ async def test_each_job_is_answered_for_itself(replica: Replica) -> None:
     assert inserted == Submitted(fresh.id, False)
 
 
-async def test_outage_is_raised_and_wakes_nobody(replica: Replica) -> None:
+async def test_outage_is_raised_and_wakes_no_dispatcher(replica: Replica) -> None:
     replica.repo.is_away = True
 
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""The watchdog: patient after every silence, thorough otherwise."""
+"""The watchdog waits a lease after every outage, and otherwise reaps all expired leases."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def _reap_nothing_for_a_lease(replica: Replica, watchdog: Watchdog, second
 async def test_nothing_is_reaped_within_a_lease_after_a_reap_that_failed(
     replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database answers, but has no room: beats could not be written either."""
+    """The database answers, but its disk is full: heartbeats could not be stored either."""
 
     async def no_room(*_: object) -> NoReturn:
         raise ResourceExhausted("The database has no room left.")
@@ -184,7 +184,7 @@ async def test_full_batches_are_followed_at_once_until_nothing_is_left(
     assert {await replica.store.status(claim.job_id) for claim in claims} == {JobStatus.RETRYING}
 
 
-async def test_ended_claims_are_told_to_dispatch_and_to_the_other_replicas(
+async def test_ended_claims_are_published_to_dispatch_and_to_the_other_replicas(
     replica: Replica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     claim = await replica.store.start()
@@ -198,7 +198,7 @@ async def test_ended_claims_are_told_to_dispatch_and_to_the_other_replicas(
     assert await replica.repo.current_claims([healthy]) == {healthy}
 
 
-async def test_nothing_to_reap_is_nothing_to_tell(
+async def test_nothing_to_reap_publishes_nothing(
     replica: Replica, watchdog: Watchdog, seconds: Seconds
 ) -> None:
     await replica.store.start()
@@ -211,7 +211,7 @@ async def test_nothing_to_reap_is_nothing_to_tell(
 async def test_database_that_stood_still_for_part_of_a_lease_is_waited_for_as_after_an_outage(
     replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers in the end, so no call fails; the beats that waited with this one are stored after it."""
+    """It answers in the end, so no call fails; the heartbeats that waited with it are stored after it."""
     await tick_for(watchdog, seconds, TTL)
     claim = await replica.store.start()
     database_now = replica.repo.database_now

@@ -40,8 +40,8 @@ async def test_frozen_worker_has_lost_its_jobs(stage: Stage, table: JobsTable) -
         jobs = [await finished(p, handle.id) for handle in (*running, *queued)]
         before = await table.everything()
         frozen.signal(signal.SIGCONT)
-        cancelled = await stage.wrote(running[0].id, "cancelled")
-        assert (cancelled.attempt, cancelled.pid) == (1, frozen.pid)
+        canceled = await stage.wrote(running[0].id, "cancelled")
+        assert (canceled.attempt, canceled.pid) == (1, frozen.pid)
         await _refuses_results_of(frozen, server.address, [job.id for job in jobs])
         assert await table.everything() == before
         # Its handlers start in the order of arrival: once it has run this, the queued ones had their turn.

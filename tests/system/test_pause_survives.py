@@ -32,8 +32,8 @@ async def test_pause_survives_a_kill_and_holds_the_next_server_from_its_first_mo
     server.kill()
 
     server = await stage.pulsed()
-    (told,) = (line for line in server.events if line["event"] == "dispatch_gate")
-    assert (told["paused"], told["reason"], told["paused_topics"]) == (True, "maintenance", ["image"])
+    (status,) = (line for line in server.events if line["event"] == "dispatch_gate")
+    assert (status["paused"], status["reason"], status["paused_topics"]) == (True, "maintenance", ["image"])
     async with calls_to(server.address) as stub:
         assert await stub.GetDispatchStatus(pb.GetDispatchStatusRequest()) == before
         async with StreamingWorker(stub, "w1", topics=["mail", "image"]) as worker:

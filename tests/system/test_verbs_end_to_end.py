@@ -148,17 +148,17 @@ async def test_higher_priority_runs_first(p: pulse.Pulse, stage: Stage, address:
 
 
 async def test_lists_show_jobs_by_topic_and_status(p: pulse.Pulse) -> None:
-    handles = await p.enqueue_many("nobody-serves-this", range(25))
+    handles = await p.enqueue_many("without-workers", range(25))
     await p.cancel(handles[0].id)
     newest_first = [handle.id for handle in reversed(handles)]
-    page = await p.list_jobs(topic="nobody-serves-this", limit=10)
+    page = await p.list_jobs(topic="without-workers", limit=10)
     assert [job.id for job in page] == newest_first[:10]
-    everything = [job.id async for job in p.iter_jobs(topic="nobody-serves-this", page_size=7)]
+    everything = [job.id async for job in p.iter_jobs(topic="without-workers", page_size=7)]
     assert everything == newest_first
-    pending = p.iter_jobs(topic="nobody-serves-this", status=pulse.JobStatus.PENDING)
+    pending = p.iter_jobs(topic="without-workers", status=pulse.JobStatus.PENDING)
     assert [job.id async for job in pending] == newest_first[:-1]
-    cancelled = await p.list_jobs(topic="nobody-serves-this", status="CANCELED")
-    assert [job.id for job in cancelled] == [handles[0].id]
+    canceled = await p.list_jobs(topic="without-workers", status="CANCELED")
+    assert [job.id for job in canceled] == [handles[0].id]
 
 
 @pytest.mark.parametrize("topic", ["patient", "patient-thread"])

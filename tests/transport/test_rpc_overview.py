@@ -87,7 +87,7 @@ async def test_rates_of_two_servers_add_up_and_nothing_counts_twice(
         await worker.complete(jobs[0], jobs[1], capacity=1)
         await worker.fail(jobs[2], discard=True)
     for server in (here, there, here):
-        await server.app.statistics.tell()
+        await server.app.statistics.record()
     await here.table.connection.execute(MINUTE_AGO)
 
     for server in replicas:
@@ -112,7 +112,7 @@ async def test_workers_of_all_servers_are_shown_with_what_they_hold(
     async with here.worker("a", topics=["mail"], capacity=2) as a, there.worker("b", topics=["sms", "fax"]):
         ids = await here.submit_many(2)
         await a.take(2)
-        await there.app.servers.tell()
+        await there.app.servers.record()
         seen = await workers(here)
 
     assert [view.worker_id for view in seen] == ["a", "b"]
@@ -155,7 +155,7 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
 ) -> None:
     here, there = replicas
     async with there.worker("b"):
-        await there.app.servers.tell()
+        await there.app.servers.record()
         assert [view.worker_id for view in await workers(here)] == ["b"]
 
         there.app.servers.loop.stop()  # as if it had been killed
@@ -170,8 +170,8 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
 async def test_server_that_stops_deletes_its_row_and_stores_its_last_counts(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as here:
         async with server_under_test(database_dsn) as there:
-            await there.app.servers.tell()
-            await here.app.servers.tell()
+            await there.app.servers.record()
+            await here.app.servers.record()
             assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 2
             await there.submit_many(3)
         assert await here.table.connection.fetchval("SELECT count(*) FROM pulse.servers") == 1

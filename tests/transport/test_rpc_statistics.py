@@ -59,7 +59,7 @@ async def test_two_servers_add_up_in_counts_and_in_percentiles(
                 await worker.fail(dead, discard=True)
                 await worker.fail(again, after=3600 * SECOND)
     for server in (here, there, here):
-        await server.app.statistics.tell()
+        await server.app.statistics.record()
 
     for server in replicas:
         mail, everything = await statistics(server, "mail"), await statistics(server)
@@ -84,7 +84,7 @@ async def test_every_minute_is_there_and_the_running_one_is_last(server: ServerU
 
 async def test_percentiles_are_those_of_what_was_measured(server: ServerUnderTest) -> None:
     server.app.metrics.queue_wait.observe_all("mail", values=[0.01] * 90 + [2.0] * 7 + [60.0] * 3)
-    await server.app.statistics.tell()
+    await server.app.statistics.record()
 
     wait = (await statistics(server, "mail")).wait
 
@@ -98,7 +98,7 @@ async def test_topics_have_the_wait_and_run_times_of_the_last_whole_hour(
 ) -> None:
     server.app.metrics.queue_wait.observe("mail", value=BOUNDS[30])
     server.app.metrics.run_time.observe("mail", "failed", value=BOUNDS[40])
-    await server.app.statistics.tell()
+    await server.app.statistics.record()
     await server.submit("sms")
     await server.table.connection.execute(
         "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
@@ -115,7 +115,7 @@ async def test_topics_have_the_wait_and_run_times_of_the_last_whole_hour(
 
 async def test_topics_beyond_the_limit_have_statistics_together(server: ServerUnderTest) -> None:
     server.app.metrics.submitted.add(OTHER_TOPICS, by=3)
-    await server.app.statistics.tell()
+    await server.app.statistics.record()
 
     assert counts(list((await statistics(server, OTHER_TOPICS)).minutes))[0] == 3
 
@@ -143,7 +143,7 @@ async def test_servers_are_listed_by_name_with_their_workers(
     await here.table.connection.execute("TRUNCATE pulse.servers")
     async with there.worker("w1"), there.worker("w2"):
         for server in replicas:
-            await server.app.servers.tell()
+            await server.app.servers.record()
         listed = [
             list((await server.stub.ListServers(pb.ListServersRequest())).servers) for server in replicas
         ]

@@ -42,21 +42,21 @@ class Servers:
         self._name = name
         self._connected = connected
         self._silence = interval * tuning.SERVER_SILENT_ROUNDS
-        self._has_told = False
+        self._has_recorded = False
         self._sparing = sparing
         # A server that lives must never seem silent because of two rounds that were late.
-        self.loop = Loop("servers", self.tell, min(interval, sparing.after / 3) if sparing else interval)
+        self.loop = Loop("servers", self.record, min(interval, sparing.after / 3) if sparing else interval)
 
-    async def tell(self) -> None:
+    async def record(self) -> None:
         """Refresh this server's row. The first time, clean up after those that died long ago."""
-        if not self._has_told:
+        if not self._has_recorded:
             await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
-            self._has_told = True
+            self._has_recorded = True
         await self._repo.record_server(self._id, self._name, self._connected(), self._sparing)
 
     async def leave(self) -> None:
         """Take this server's row away, if there may be one."""
-        if self._has_told:
+        if self._has_recorded:
             await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:

@@ -24,31 +24,31 @@ class Statistics:
     def __init__(self, repo: OverviewRepo, metrics: Metrics, *, interval: timedelta) -> None:
         self._repo = repo
         self._metrics = metrics
-        self._told: dict[str, Counts] = {}
+        self._recorded: dict[str, Counts] = {}
         self._waits = _Spreads(metrics.queue_wait)
         self._runs = _Spreads(metrics.run_time)
         self._until_clean_up = 0
-        self.loop = Loop("statistics", self.tell, interval)
+        self.loop = Loop("statistics", self.record, interval)
 
-    async def tell(self) -> None:
+    async def record(self) -> None:
         """Add what was counted since the last time, and now and then take away what is too old."""
-        await self.tell_news()
+        await self.record_news()
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
             await self._repo.forget_topic_minutes(tuning.STATISTICS_KEPT)
             self._until_clean_up = tuning.STATISTICS_CLEAN_UP_ROUNDS
 
-    async def tell_news(self) -> None:
+    async def record_news(self) -> None:
         """Add what was counted since the last time, for each topic and for all of them together."""
-        # Marked as told first: what was sent without an answer may have been counted, and twice is worse than
-        # not at all.
+        # Marked as recorded first: what was sent without an answer may have been counted, and twice is worse
+        # than not at all.
         news = self._news()
         if news:
             await self._repo.add_topic_minutes([_together(news), *news])
 
     def _news(self) -> list[TopicActivity]:
-        counted, before = self._counted(), self._told
-        self._told = counted
+        counted, before = self._counted(), self._recorded
+        self._recorded = counted
         counts = {
             topic: Counts(*(new - old for new, old in zip(now, before.get(topic, _NONE), strict=True)))
             for topic, now in counted.items()
@@ -84,16 +84,16 @@ class _Spreads:
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
-        self._told: dict[Labels, list[int]] = {}
+        self._recorded: dict[Labels, list[int]] = {}
 
     def news(self) -> dict[str, Buckets]:
         """What came into which bucket since, summed over whatever else the histogram is labelled with."""
         news: dict[str, Buckets] = {}
         for labels, spread in self._histogram.values.items():
-            before = self._told.get(labels) or [0] * len(spread.counts)
+            before = self._recorded.get(labels) or [0] * len(spread.counts)
             if spread.counts == before:
                 continue
-            now = self._told[labels] = list(spread.counts)
+            now = self._recorded[labels] = list(spread.counts)
             since = {bucket: more for bucket, more in enumerate(map(sub, now, before)) if more}
             topic = labels[0]
             news[topic] = added_up([news[topic], since]) if topic in news else since
