@@ -93,7 +93,7 @@ async def test_filters_of_watchers_are_bounded_in_bytes(database_dsn: str) -> No
                 watchers.append(viewer.WatchJobs(request))
                 await watchers[-1].read()
 
-        with pytest.raises(grpc.aio.AioRpcError, match="Too many calls are under way"):
+        with pytest.raises(grpc.aio.AioRpcError, match="Too many calls are in progress"):
             await watch_with_many()
         assert most_memory(server) < 400
         async with caller_as(server, "admin") as admin:
