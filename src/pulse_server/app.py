@@ -69,6 +69,24 @@ from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 from pulse_server.watchers import Watchers
 
+# The longest that a due job waits for the promoter; usually it sleeps exactly until the next one is due.
+PROMOTE_INTERVAL = timedelta(milliseconds=500)
+# A fire is late by up to this. An interval below it is followed at its own pace once its first fire was made.
+SCHEDULE_INTERVAL = timedelta(seconds=1)
+# How long another server may keep claiming without result; a claim itself sees the switch at once.
+GATE_INTERVAL = timedelta(seconds=1)
+# Between two passes, and with it how long a job may be kept beyond its time.
+RETENTION_INTERVAL = timedelta(minutes=5)
+# How often each server adds its counts to the statistics by the minute, and records its connected workers.
+STATISTICS_INTERVAL = timedelta(seconds=5)
+SERVERS_INTERVAL = timedelta(seconds=5)
+# Between the first rounds of the loops, most of which come round every second or so: one after the other they
+# share a connection or two, together each would open one of its own. A session's first statements take some
+# 10 ms, and more if the database is far away.
+LOOP_STAGGER = timedelta(milliseconds=50)
+# For the last statements: the statistics, and the end of this server. Neither is needed.
+FAREWELL_TIMEOUT = timedelta(seconds=1)
+
 
 class App:
     """One pulsed on one database. Nothing in it is needed for correctness: it may die at any instruction."""
@@ -86,7 +104,7 @@ class App:
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
         self.claims = Claims(repo, publisher, self.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
-        self.gate = Gate(switches, self.roster, self.claims, interval=tuning.GATE_INTERVAL)
+        self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
         self.hub = Hub(
             self.roster, self.claims, self.gate, self.reconciler, self._line, tick=settings.dispatch_interval
@@ -102,22 +120,22 @@ class App:
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,
         )
-        self.promoter = Promoter(repo, publisher, interval=tuning.PROMOTE_INTERVAL)
+        self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
-        self.scheduler = Scheduler(schedules, publisher, interval=tuning.SCHEDULE_INTERVAL)
+        self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
         self.janitor = Janitor(
             with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
             publisher,
             _kept(settings.retention),
-            interval=tuning.RETENTION_INTERVAL,
+            interval=RETENTION_INTERVAL,
         )
         overview = PostgresOverviewRepo(self._database)
-        self.statistics = Statistics(overview, metrics, interval=tuning.STATISTICS_INTERVAL)
+        self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
             overview,
             _name(),
             self.roster.connected,
-            interval=tuning.SERVERS_INTERVAL,
+            interval=SERVERS_INTERVAL,
             sparing=Sparing(_silence(settings), 2 * settings.lease_ttl, settings.lease_ttl),
         )
         jobs = Jobs(repo, publisher)
@@ -172,7 +190,7 @@ class App:
         runs = [self.hub.run()]
         for place, loop in enumerate(self._loops()):
             loop.report_to(self.metrics)
-            runs.append(loop.run(after=place * tuning.LOOP_STAGGER))
+            runs.append(loop.run(after=place * LOOP_STAGGER))
         self._tasks = [asyncio.create_task(run) for run in (*runs, self._line.run())]
         return f"{host}:{port}"
 
@@ -194,7 +212,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(PulseError, TimeoutError):
-            async with asyncio.timeout(tuning.FAREWELL_TIMEOUT.total_seconds()):
+            async with asyncio.timeout(FAREWELL_TIMEOUT.total_seconds()):
                 await self.servers.leave()
                 await self.statistics.record_news()
         await self.observation.close()

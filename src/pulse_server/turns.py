@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-from pulse_server import tuning
+# What is counted or converted in one turn of the event loop: some 5 ms.
+TURN_ENTRIES = 1000
+TURN_VIEWS = 100
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
 
-async def in_turns(
-    entries: Sequence[Entry], size: int = tuning.TURN_ENTRIES
-) -> AsyncIterator[Sequence[Entry]]:
+async def in_turns(entries: Sequence[Entry], size: int = TURN_ENTRIES) -> AsyncIterator[Sequence[Entry]]:
     """Yield the entries in slices, and let other tasks run after each."""
     for begin in range(0, len(entries), size):
         if begin:
@@ -23,7 +23,7 @@ async def in_turns(
 
 
 async def each_in_turns(
-    convert: Callable[[Entry], Result], entries: Sequence[Entry], size: int = tuning.TURN_VIEWS
+    convert: Callable[[Entry], Result], entries: Sequence[Entry], size: int = TURN_VIEWS
 ) -> list[Result]:
     """Convert each entry, and let other tasks run after each slice."""
     if len(entries) <= size:

@@ -10,12 +10,21 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.domain.transitions import Transition, in_order
 from pulse_server.loops import Loop
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
+
+# Other servers send transitions for this long after the last reminder that a server has watchers.
+WATCH_REMINDER = timedelta(seconds=5)
+WATCH_INTEREST = timedelta(seconds=15)
+# Transitions wait this long for earlier ones of other servers: the line between servers takes some 30 ms.
+WATCH_GATHERING = timedelta(milliseconds=100)
+# What a watcher may leave unread. With the gathering it bounds what a busy server spends on a watcher: 10,000
+# transitions a second, more than a person can read, at some 8 µs.
+WATCHER_BACKLOG = 1000
 
 
 class Watcher:
@@ -32,7 +41,7 @@ class Watcher:
     def offer(self, transitions: Iterable[Transition], missed: int = 0) -> None:
         for transition in transitions:
             if self._wants(transition):
-                if len(self._unread) >= tuning.WATCHER_BACKLOG:
+                if len(self._unread) >= WATCHER_BACKLOG:
                     self._missed += 1
                 else:
                     self._unread.append(transition)
@@ -46,7 +55,7 @@ class Watcher:
             await self._something_new.wait()
             if not self._is_over:
                 # What another server committed just before is still on its way, and comes first.
-                await asyncio.sleep(tuning.WATCH_GATHERING.total_seconds())
+                await asyncio.sleep(WATCH_GATHERING.total_seconds())
             self._something_new.clear()
             batch, missed = in_order(self._unread), self._missed
             self._unread.clear()
@@ -72,7 +81,7 @@ class Watchers:
         self._line = line
         self._watchers: set[Watcher] = set()
         self._others_watch_until = 0.0
-        self.loop = Loop("watchers", self._remind, tuning.WATCH_REMINDER)
+        self.loop = Loop("watchers", self._remind, WATCH_REMINDER)
         self._line.listen(self._on_wakeup)
 
     @property
@@ -116,7 +125,7 @@ class Watchers:
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.watching:
-            self._others_watch_until = lease_clock() + tuning.WATCH_INTEREST.total_seconds()
+            self._others_watch_until = lease_clock() + WATCH_INTEREST.total_seconds()
         if wakeup.transitions or wakeup.missed:
             for watcher in self._watchers:
                 watcher.offer(wakeup.transitions, wakeup.missed)

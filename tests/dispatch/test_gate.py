@@ -10,8 +10,7 @@ from typing import NoReturn
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.dispatch.gate import Gate
+from pulse_server.dispatch.gate import PAUSED_TOPICS_SHOWN, Gate
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
@@ -185,10 +184,10 @@ async def test_log_names_a_bounded_number_of_paused_topics(
     board: Switchboard, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    for number in range(tuning.PAUSED_TOPICS_SHOWN + 1):
+    for number in range(PAUSED_TOPICS_SHOWN + 1):
         await board.repo.pause_topic(f"topic-{number}", "")
     await board.gate.refresh()
     (record,) = [record for record in caplog.records if record.message == "dispatch_gate"]
 
-    assert len(record.__dict__["paused_topics"]) == tuning.PAUSED_TOPICS_SHOWN
-    assert record.__dict__["paused_topic_count"] == tuning.PAUSED_TOPICS_SHOWN + 1
+    assert len(record.__dict__["paused_topics"]) == PAUSED_TOPICS_SHOWN
+    assert record.__dict__["paused_topic_count"] == PAUSED_TOPICS_SHOWN + 1

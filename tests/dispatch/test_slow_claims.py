@@ -12,6 +12,7 @@ import pytest
 
 from pulse_server import tuning
 from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.lanes import CLAIM_FAILURES
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
 from tests.dispatch.fake_claims import FakeClaims
@@ -30,7 +31,7 @@ def a_worker(hub: Hub, topic: str, capacity: int = 10) -> Session:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "CLAIM_PATIENCE", SOON)
+    monkeypatch.setattr("pulse_server.dispatch.lanes.CLAIM_PATIENCE", SOON)
 
 
 @pytest.mark.parametrize("error", [AWAY, RuntimeError("a bug")], ids=["blip", "bug"])
@@ -79,7 +80,7 @@ async def test_group_has_one_claim_under_way_however_long_it_takes(
 async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others(
     claims: FakeClaims, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "CLAIM_REST", timedelta(0))
+    monkeypatch.setattr("pulse_server.dispatch.lanes.CLAIM_REST", timedelta(0))
     hub = a_hub(claims, tick=SOON)
     slow = [f"slow-{number}" for number in range(3 * tuning.CLAIM_LANES)]
     for topic in slow:
@@ -117,11 +118,11 @@ async def test_database_that_is_away_is_asked_a_few_times_between_two_ticks(clai
         a_worker(hub, f"topic-{number}")
     claims.error = AWAY
     with running(hub):
-        await claims.wait_for_calls(1 + tuning.CLAIM_FAILURES)
+        await claims.wait_for_calls(1 + CLAIM_FAILURES)
         hub.roster.wake(None)
         for _ in range(100):
             await asyncio.sleep(0)
-    assert len(claims.claims_made) == tuning.CLAIM_FAILURES
+    assert len(claims.claims_made) == CLAIM_FAILURES
 
 
 async def test_failing_group_is_logged_once_and_when_it_recovers(

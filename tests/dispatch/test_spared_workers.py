@@ -99,7 +99,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
     replica: Replica, leases: Leases, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the time that such a statement fails, another server may have reaped the job."""
-    monkeypatch.setattr(tuning, "BEAT_SLOW", timedelta(0))
+    monkeypatch.setattr("pulse_server.service.leases.BEAT_SLOW", timedelta(0))
     (held,) = await held_by(replica, "A")
     arrived, go = asyncio.Event(), asyncio.Event()
     extend = replica.repo.extend_leases

@@ -9,13 +9,12 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server import watchers as module
-from pulse_server.dispatch.publisher import transition
+from pulse_server.dispatch.publisher import TRANSITION_ERROR_CHARACTERS, transition
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
-from pulse_server.watchers import Watcher, Watchers
+from pulse_server.watchers import WATCH_INTEREST, WATCH_REMINDER, Watcher, Watchers
 from tests.fakes.clock import Seconds
 from tests.fakes.wakeups import FakeWakeupLine
 
@@ -24,7 +23,7 @@ from tests.fakes.wakeups import FakeWakeupLine
 def clock(monkeypatch: pytest.MonkeyPatch) -> Seconds:
     clock = Seconds()
     monkeypatch.setattr(module, "lease_clock", clock)
-    monkeypatch.setattr(tuning, "WATCH_GATHERING", timedelta(0))
+    monkeypatch.setattr("pulse_server.watchers.WATCH_GATHERING", timedelta(0))
     return clock
 
 
@@ -79,7 +78,7 @@ async def test_servers_tell_each_other_while_somebody_watches_elsewhere(
     watchers: Watchers, line: FakeWakeupLine, clock: Seconds
 ) -> None:
     line.deliver(Wakeup(frozenset(), watching=True))
-    clock.advance(tuning.WATCH_INTEREST.total_seconds() - 1)
+    clock.advance(WATCH_INTEREST.total_seconds() - 1)
     watchers.publish(lambda: [submitted("a")])
     clock.advance(2)
     watchers.publish(lambda: [submitted("b")])
@@ -95,7 +94,7 @@ async def test_others_are_reminded_for_as_long_as_somebody_watches(
     await watchers._remind()
 
     assert line.watching == 2
-    assert tuning.WATCH_INTEREST > 2 * tuning.WATCH_REMINDER
+    assert WATCH_INTEREST > 2 * WATCH_REMINDER
 
 
 async def test_what_others_tell_reaches_the_watchers_here(watchers: Watchers, line: FakeWakeupLine) -> None:
@@ -122,7 +121,7 @@ async def test_filters_keep_the_rest_away(watchers: Watchers) -> None:
 async def test_slow_watcher_is_told_how_much_it_missed(
     watchers: Watchers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 3)
+    monkeypatch.setattr("pulse_server.watchers.WATCHER_BACKLOG", 3)
     with watching(watchers) as watcher:
         for number in range(10):
             watchers.publish(lambda number=number: [submitted(str(number))])  # type: ignore[misc]  # a default
@@ -151,5 +150,5 @@ def test_only_the_first_line_of_an_error_is_told() -> None:
     told = transition("a", "mail", JobStatus.RETRYING, 1, "w1", "boom " * 100 + "\nTraceback")
 
     assert told.error.startswith("boom")
-    assert len(told.error) == tuning.TRANSITION_ERROR_CHARACTERS
+    assert len(told.error) == TRANSITION_ERROR_CHARACTERS
     assert "\n" not in told.error

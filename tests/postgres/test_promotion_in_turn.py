@@ -7,15 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.jobs import Promotion, Turn
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
-from pulse_server.service.promoter import Promoter
+from pulse_server.service.promoter import PROMOTE_BATCH, PROMOTE_TOPICS, Promoter
 from tests.fakes.replica import Replica
 from tests.postgres.sessions import Connection
 
-FLOOD = 8 * tuning.PROMOTE_BATCH
+FLOOD = 8 * PROMOTE_BATCH
 
 
 class RecordingRepo(PostgresJobRepo):
@@ -68,5 +67,5 @@ async def test_due_job_waits_for_a_few_statements_whatever_one_topic_has_due(
     await Promoter(repo, Replica().publisher, interval=timedelta(seconds=1)).tick()
 
     statements = next(number for number, told in enumerate(repo.promoted, 1) if "z-mail" in told)
-    assert statements <= 2 * (1 + topics // tuning.PROMOTE_TOPICS)
+    assert statements <= 2 * (1 + topics // PROMOTE_TOPICS)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE ready") == FLOOD + 1

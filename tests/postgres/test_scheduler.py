@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Fire, Timetable, fire_id
 from pulse_server.domain.timetables import MOST_REPLAYED, plan
+from pulse_server.service.scheduler import SCHEDULE_BATCH
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning
 
 AT_ONCE = timedelta(0)
@@ -202,7 +202,7 @@ async def test_zone_that_the_database_of_zones_no_longer_has_stops_its_own_sched
 async def test_more_unreadable_schedules_than_a_batch_do_not_starve_the_others(
     planning: Planning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "SCHEDULE_BATCH", 5)
+    monkeypatch.setattr("pulse_server.service.scheduler.SCHEDULE_BATCH", 5)
     await planning.make_unreadable(12)
     good = [await planning.make(overdue=SECOND) for _ in range(7)]
 
@@ -230,7 +230,7 @@ async def test_ten_thousand_schedules_due_at_once_drain_by_batches_the_longest_d
         ticks += 1
 
     assert ticks <= 102
-    assert max(map(len, planning.repo.batches)) == tuning.SCHEDULE_BATCH
+    assert max(map(len, planning.repo.batches)) == SCHEDULE_BATCH
     oldest = [min(fired.occurrence for fired in batch) for batch in planning.repo.batches]
     assert oldest == sorted(oldest)
     assert await planning.due_count() == 0

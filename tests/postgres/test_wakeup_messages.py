@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server import tuning
+from pulse_server.dispatch.publisher import TRANSITION_ERROR_CHARACTERS
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus
@@ -59,7 +59,7 @@ def test_transitions_are_read_as_they_were_meant() -> None:
 
 
 def test_many_transitions_go_out_in_several_messages_and_none_is_left_out() -> None:
-    told = transitions(3 * TRANSITIONS_RELAYED, "ß" * tuning.TRANSITION_ERROR_CHARACTERS)
+    told = transitions(3 * TRANSITIONS_RELAYED, "ß" * TRANSITION_ERROR_CHARACTERS)
 
     heard = tell(Wakeup(transitions=told))
 

@@ -10,7 +10,6 @@ from datetime import timedelta
 import pytest
 
 import pulse
-from pulse_server import tuning
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.traces import Traces, traces_recorded
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
@@ -34,7 +33,7 @@ def fake() -> Iterator[FakePulsed]:
 @pytest.fixture
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """A real server, in this event loop, whose scheduler is quick."""
-    monkeypatch.setattr(tuning, "SCHEDULE_INTERVAL", timedelta(milliseconds=50))
+    monkeypatch.setattr("pulse_server.app.SCHEDULE_INTERVAL", timedelta(milliseconds=50))
     async with server_under_test(database_dsn) as running:
         yield running
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pulse_server import tuning
-from pulse_server.service.dead_letters import DeadLetters
+from pulse_server.service.dead_letters import DEAD_LETTER_COUNTS_REMEMBERED, DeadLetters
+from pulse_server.service.samples import TOPICS_SAMPLE_AGE
 from tests.fakes.clock import Seconds
 from tests.fakes.dead_letters import InMemoryDeadLetterRepo
 from tests.fakes.replica import Replica
@@ -43,7 +43,7 @@ async def test_one_count_serves_everyone_who_asks_at_about_the_same_time(
 
     assert repo.counts == 1
     assert [len(sample.groups) for sample in samples] == [1, 1, 1]
-    clock.advance(tuning.TOPICS_SAMPLE_AGE.total_seconds())
+    clock.advance(TOPICS_SAMPLE_AGE.total_seconds())
     assert len((await dead_letters.groups(None, 100)).groups) == 2
 
 
@@ -61,7 +61,7 @@ async def test_topics_are_counted_apart(
 async def test_counts_of_many_topics_do_not_fill_the_memory(
     repo: InMemoryDeadLetterRepo, dead_letters: DeadLetters
 ) -> None:
-    many = tuning.DEAD_LETTER_COUNTS_REMEMBERED + 1
+    many = DEAD_LETTER_COUNTS_REMEMBERED + 1
     for number in range(many):
         await dead_letters.groups(f"topic-{number}", 9)
     await dead_letters.groups(f"topic-{many - 1}", 9)
@@ -85,7 +85,7 @@ async def test_groups_that_were_not_asked_for_are_counted(
 async def test_groups_that_do_not_fit_into_an_answer_are_left_out(
     replica: Replica, dead_letters: DeadLetters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr("pulse_server.service.paging.PAGE_BYTES", 10_000)
     for number in range(4):
         await bury(replica, f"a{number}", "x" * 1000)
 

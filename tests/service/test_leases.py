@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import BeatAnswer
 from pulse_server.service.leases import Leases
@@ -53,7 +52,7 @@ async def test_heartbeat_without_claims_makes_no_query(replica: Replica, leases:
 
 
 async def test_large_beat_goes_out_in_batches(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "HEARTBEAT_BATCH", 2)
+    monkeypatch.setattr("pulse_server.service.leases.HEARTBEAT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     held = await replica.store.claim(count=5)
     await replica.repo.cancel_jobs([held[4].job_id], "")

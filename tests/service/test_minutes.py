@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.latencies import Latency, latency
 from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
 from pulse_server.service.minutes import Minutes
+from pulse_server.service.samples import TOPICS_SAMPLE_AGE
 from tests.fakes.clock import Seconds
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
@@ -73,7 +73,7 @@ async def test_answer_that_is_old_is_read_again(
     repo: InMemoryOverviewRepo, minutes: Minutes, clock: Seconds
 ) -> None:
     await minutes.last(60, "mail")
-    clock.advance(tuning.TOPICS_SAMPLE_AGE.total_seconds())
+    clock.advance(TOPICS_SAMPLE_AGE.total_seconds())
     await minutes.last(60, "mail")
 
     assert repo.calls["topic_minutes"] == 2
@@ -82,7 +82,7 @@ async def test_answer_that_is_old_is_read_again(
 async def test_least_recently_asked_question_is_evicted_first(
     repo: InMemoryOverviewRepo, clock: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "SPANS_REMEMBERED", 2)
+    monkeypatch.setattr("pulse_server.service.minutes.SPANS_REMEMBERED", 2)
     minutes = Minutes(repo, clock=clock)
     for topic in ("often", "once", "often", "new", "often"):
         await minutes.last(60, topic)

@@ -6,16 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Promotion
-from pulse_server.service.promoter import Promoter
+from pulse_server.service.promoter import PROMOTE_SHORTEST_SLEEP, Promoter
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
 INTERVAL = timedelta(milliseconds=500)
-SHORTEST = tuning.PROMOTE_SHORTEST_SLEEP
+SHORTEST = PROMOTE_SHORTEST_SLEEP
 
 
 class RepoThatIsNextDue(InMemoryJobRepo):
@@ -64,7 +63,7 @@ async def test_nothing_due_wakes_no_dispatcher(replica: Replica) -> None:
 
 
 async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "PROMOTE_BATCH", 2)
+    monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
     ids = await replica.store.submit(*[a_job(delay=timedelta(hours=1)) for _ in range(5)])
     await replica.store.time.make_due(*ids)
 
@@ -77,7 +76,7 @@ async def test_full_batches_are_followed_at_once(replica: Replica, monkeypatch: 
 async def test_no_topic_waits_for_all_that_another_has_due(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "PROMOTE_BATCH", 2)
+    monkeypatch.setattr("pulse_server.service.promoter.PROMOTE_BATCH", 2)
     flood = [a_job("flood", delay=timedelta(hours=1)) for _ in range(20)]
     others = [a_job(topic, delay=timedelta(hours=1)) for topic in ("email", "sms")]
     ids = await replica.store.submit(*flood, *others)

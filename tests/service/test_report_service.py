@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import InvalidTransition, JobNotFound, Unavailable
 from pulse_server.domain.ids import new_id
@@ -181,7 +180,7 @@ async def test_outage_is_raised(replica: Replica) -> None:
 async def test_large_report_goes_out_in_batches_and_is_answered_in_order(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "REPORT_BATCH", 2)
+    monkeypatch.setattr("pulse_server.service.reports.REPORT_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     claims = await replica.store.claim(count=5)
     await replica.repo.cancel_jobs([claims[3].job_id], "")

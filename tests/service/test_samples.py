@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 
-from pulse_server import tuning
-from pulse_server.service.samples import Sample, Samples
+from pulse_server.service.samples import TOPICS_SAMPLE_AGE, Sample, Samples
 from tests.fakes.clock import Seconds
 
 
@@ -23,7 +22,7 @@ async def test_answer_that_is_too_old_is_dropped() -> None:
     clock = Seconds()
     samples: Samples[str, Answer] = Samples(answer, 32, clock)
     old = weakref.ref(await samples.get("asked once"))
-    clock.advance(tuning.TOPICS_SAMPLE_AGE.total_seconds())
+    clock.advance(TOPICS_SAMPLE_AGE.total_seconds())
     good = weakref.ref(await samples.get("asked now"))
     await samples.get("asked next")
 

@@ -10,7 +10,8 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.overview import ConnectedWorker, TopicDepth
-from pulse_server.service.servers import Servers
+from pulse_server.service.samples import TOPICS_SAMPLE_AGE
+from pulse_server.service.servers import SERVER_FORGOTTEN_AFTER, SERVER_SILENT_ROUNDS, Servers
 from pulse_server.service.topics import Topics
 from tests.fakes.clock import Seconds
 from tests.fakes.overview import InMemoryOverviewRepo
@@ -94,7 +95,7 @@ async def test_server_that_died_is_not_shown_once_it_was_silent_for_long_enough(
 ) -> None:
     there.connect("a")
     await there.servers.record()
-    replica.repo.clock.advance(SECOND * (tuning.SERVER_SILENT_ROUNDS - 1))
+    replica.repo.clock.advance(SECOND * (SERVER_SILENT_ROUNDS - 1))
     assert await seen_from(here) == [("a", "there:1", 0)]
 
     replica.repo.clock.advance(2 * SECOND)
@@ -115,7 +116,7 @@ async def test_rows_of_servers_that_died_long_ago_go_when_another_starts(
     replica: Replica, repo: InMemoryOverviewRepo, here: Site, there: Site
 ) -> None:
     await there.servers.record()
-    replica.repo.clock.advance(tuning.SERVER_FORGOTTEN_AFTER + SECOND)
+    replica.repo.clock.advance(SERVER_FORGOTTEN_AFTER + SECOND)
     await here.servers.record()
 
     assert [server.name for _, server in repo.seen.values()] == ["here:1"]
@@ -158,7 +159,7 @@ async def test_count_is_repeated_when_it_is_old(
     repo: InMemoryOverviewRepo, topics: Topics, clock: Seconds
 ) -> None:
     await topics.sample()
-    clock.advance(tuning.TOPICS_SAMPLE_AGE.total_seconds())
+    clock.advance(TOPICS_SAMPLE_AGE.total_seconds())
     await topics.sample()
 
     assert repo.calls["topic_depths"] == 2

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.latencies import BOUNDS
 from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
-from pulse_server.service.statistics import Statistics
+from pulse_server.service.statistics import STATISTICS_CLEAN_UP_ROUNDS, STATISTICS_KEPT, Statistics
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
@@ -135,12 +134,12 @@ async def test_old_minutes_are_cleaned_up_now_and_then(
     statistics: Statistics, repo: InMemoryOverviewRepo, metrics: Metrics, store: InMemoryJobRepo
 ) -> None:
     metrics.submitted.add("mail")
-    for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
+    for _ in range(STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.record()
     assert repo.calls["forget_topic_minutes"] == 2
     assert recorded(repo)
 
-    store.clock.advance(tuning.STATISTICS_KEPT + SECOND)
-    for _ in range(tuning.STATISTICS_CLEAN_UP_ROUNDS + 2):
+    store.clock.advance(STATISTICS_KEPT + SECOND)
+    for _ in range(STATISTICS_CLEAN_UP_ROUNDS + 2):
         await statistics.record()
     assert not recorded(repo)

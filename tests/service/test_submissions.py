@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.service.submissions import Submissions
@@ -105,7 +104,7 @@ async def test_outage_is_raised_and_wakes_no_dispatcher(replica: Replica) -> Non
 async def test_large_request_goes_out_in_batches_and_is_answered_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tuning, "SUBMIT_BATCH", 10)
+    monkeypatch.setattr("pulse_server.service.submissions.SUBMIT_BATCH", 10)
     replica = Replica(repo=(repo := SlowRepo()))
     repo.may_insert.set()
     jobs = [a_job() for _ in range(25)]

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted, Unavailable
 from pulse_server.domain.status import JobStatus
 from pulse_server.service.leases import Leases
@@ -173,7 +172,7 @@ async def test_tick_that_is_merely_late_does_not_start_the_wait_over(
 async def test_full_batches_are_followed_at_once_until_nothing_is_left(
     replica: Replica, watchdog: Watchdog, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "REAP_BATCH", 2)
+    monkeypatch.setattr("pulse_server.service.watchdog.REAP_BATCH", 2)
     await replica.store.submit(*[a_job() for _ in range(5)])
     claims = await replica.store.claim(count=5)
     await replica.store.time.lapse_leases(*[claim.job_id for claim in claims])

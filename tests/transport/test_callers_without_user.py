@@ -9,7 +9,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from pulse_server import tuning
 from pulse_server.transport.grpc import anonymous
 from tests.eventually import eventually
 from tests.server.pulsed_process import Pulsed, pulsed
@@ -23,7 +22,7 @@ WATCH = health_pb2.HealthCheckRequest()
 async def test_silent_connection_is_closed(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, says: bytes
 ) -> None:
-    monkeypatch.setattr(tuning, "HANDSHAKE_TIMEOUT", 0.3 * SECOND)
+    monkeypatch.setattr("pulse_server.transport.grpc.server.HANDSHAKE_TIMEOUT", 0.3 * SECOND)
     async with server_under_test(database_dsn) as server:
         host, _, port = server.address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))

@@ -10,8 +10,7 @@ import pytest
 from google.protobuf.message import Message
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
-from pulse_server.transport.grpc.parsing import Parser, Unreadable
+from pulse_server.transport.grpc.parsing import PARSE_TURN_BYTES, Parser, Unreadable
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 MIB = 1024 * 1024
@@ -92,10 +91,10 @@ async def test_large_request_is_parsed_in_turns() -> None:
     counter.cancel()
 
     assert parsed == request
-    assert turns >= request.ByteSize() // tuning.PARSE_TURN_BYTES
+    assert turns >= request.ByteSize() // PARSE_TURN_BYTES
 
 
-@pytest.mark.parametrize("size", [tuning.PARSE_TURN_BYTES // 2, MIB, 3 * MIB])
+@pytest.mark.parametrize("size", [PARSE_TURN_BYTES // 2, MIB, 3 * MIB])
 async def test_request_that_was_cut_off_is_unreadable(size: int) -> None:
     request = pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(payload=bytes(3 * MIB))] * 2)
     parser = Parser(pb.SubmitJobsRequest)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from tests.eventually import eventually
 from tests.transport.pulse_server_under_test import (
     SECOND,
@@ -88,7 +87,7 @@ async def last_claim_is_over(server: ServerUnderTest) -> datetime:
 async def test_pause_on_one_server_holds_all_of_them_and_resume_on_another_drains(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch, topic: str, hear: bool
 ) -> None:
-    monkeypatch.setattr(tuning, "GATE_INTERVAL", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.app.GATE_INTERVAL", 0.1 * SECOND)
     crew, submitted = Crew(), 0
 
     async def produce(server: ServerUnderTest) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain import limits
 from pulse_server.domain.errors import Unavailable
+from pulse_server.service.paging import PAGE_BYTES
 from tests.transport.authorized import USERS, caller
 from tests.transport.pulse_server_under_test import (
     ServerUnderTest,
@@ -237,6 +237,6 @@ async def test_status_fits_into_an_answer_and_counts_the_topics_that_it_leaves_o
 
     dispatch = await status(server)
 
-    assert dispatch.ByteSize() <= tuning.PAGE_BYTES
+    assert dispatch.ByteSize() <= PAGE_BYTES
     assert dispatch.topics
     assert len(dispatch.topics) + dispatch.topics_left_out == 600

@@ -6,6 +6,8 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.app import SERVERS_INTERVAL
+from pulse_server.service.servers import SERVER_SILENT_ROUNDS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 
 MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minute'"
@@ -13,7 +15,7 @@ MINUTE_AGO = "UPDATE pulse.topic_minutes SET minute = minute - interval '1 minut
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -97,7 +99,7 @@ async def test_rates_of_two_servers_add_up_and_nothing_counts_twice(
 
 
 async def test_one_count_serves_all_who_ask(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOPICS_SAMPLE_AGE", 60 * SECOND)
+    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 60 * SECOND)
     for _ in range(5):
         await topics(server)
 
@@ -161,7 +163,7 @@ async def test_workers_of_a_server_that_died_vanish_after_its_silence(
         there.app.servers.loop.stop()  # as if it had been killed
         await here.table.connection.execute(
             "UPDATE pulse.servers SET seen_at = now() - $1::interval WHERE id = $2",
-            tuning.SERVERS_INTERVAL * tuning.SERVER_SILENT_ROUNDS,
+            SERVERS_INTERVAL * SERVER_SILENT_ROUNDS,
             there.app.servers._id,
         )
         assert await workers(here) == []

@@ -18,7 +18,7 @@ NOTHING = pb.Latency()
 
 @pytest.fixture(autouse=True)
 def _nothing_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOPICS_SAMPLE_AGE", 0 * SECOND)
+    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 0 * SECOND)
     monkeypatch.setattr(tuning, "SAMPLE_REST", 0)
 
 
@@ -121,7 +121,7 @@ async def test_topics_beyond_the_limit_have_statistics_together(server: ServerUn
 
 
 async def test_one_look_serves_all_who_ask(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "TOPICS_SAMPLE_AGE", 60 * SECOND)
+    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", 60 * SECOND)
     for _ in range(5):
         await statistics(server)
 

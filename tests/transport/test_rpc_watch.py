@@ -8,7 +8,6 @@ import grpc
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
@@ -115,7 +114,7 @@ async def test_transitions_are_not_built_without_a_watcher(
 async def test_watcher_that_does_not_read_delays_no_other_and_gets_the_missed_count(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "WATCHER_BACKLOG", 10)
+    monkeypatch.setattr("pulse_server.watchers.WATCHER_BACKLOG", 10)
     async with Watching(server.stub) as watching:
         (watcher,) = server.app.watchers._watchers
         await server.submit_many(500)
@@ -161,7 +160,7 @@ async def test_watching_needs_a_role_that_may_read(database_dsn: str) -> None:
 async def replicas(
     database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[ServerUnderTest, ServerUnderTest]]:
-    monkeypatch.setattr(tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as a, server_under_test(database_dsn) as b:
         await both_listen(a)
         yield a, b
@@ -189,7 +188,7 @@ async def test_life_that_is_spread_over_two_servers_is_seen_in_order(
 ) -> None:
     """Submitted there, claimed here, reported there: the transitions of this server arrive first."""
     here, there = replicas
-    monkeypatch.setattr(tuning, "WATCH_GATHERING", SECOND)  # however busy this machine is
+    monkeypatch.setattr("pulse_server.watchers.WATCH_GATHERING", SECOND)  # however busy this machine is
     async with Watching(here.stub) as watching, here.worker("w1") as worker:
         await wait_for_watcher(there)
         ids = []
@@ -209,7 +208,7 @@ async def test_other_server_stops_publishing_without_a_watcher(
     replicas: tuple[ServerUnderTest, ServerUnderTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = replicas
-    monkeypatch.setattr(tuning, "WATCH_INTEREST", 0.1 * SECOND)
+    monkeypatch.setattr("pulse_server.watchers.WATCH_INTEREST", 0.1 * SECOND)
     async with Watching(here.stub):
         await wait_for_watcher(there)
     await eventually(lambda: not there.app.watchers.is_watched)

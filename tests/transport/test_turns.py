@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
-from pulse_server import tuning
 from pulse_server.domain.ids import new_id
 from pulse_server.transport.grpc import (
     convert_jobs,
@@ -20,10 +19,11 @@ from pulse_server.transport.grpc import (
     convert_work,
     schedules,
 )
+from pulse_server.turns import TURN_ENTRIES, TURN_VIEWS
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
-VIEWS = 3 * tuning.TURN_VIEWS
-ENTRIES = 3 * tuning.TURN_ENTRIES
+VIEWS = 3 * TURN_VIEWS
+ENTRIES = 3 * TURN_ENTRIES
 
 Call = Callable[[ServerUnderTest], Awaitable[Any]]
 
@@ -99,7 +99,7 @@ async def test_page_of_jobs_is_converted_in_turns(
     call = server.stub.ListJobs(pb.ListJobsRequest(limit=VIEWS))
     counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
 
-    assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
+    assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
 
 @pytest.mark.parametrize("limit", [0, VIEWS])
@@ -110,7 +110,7 @@ async def test_schedules_are_converted_in_turns(
     call = server.stub.ListSchedules(pb.ListSchedulesRequest(limit=limit))
     counted = await calls_by_turn(monkeypatch, convert_schedules, "schedule_view", call)
 
-    assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
+    assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
 
 @pytest.mark.parametrize("limit", [0, VIEWS])
@@ -121,7 +121,7 @@ async def test_jobs_of_a_schedule_are_converted_in_turns(
     call = server.stub.ListScheduleJobs(pb.ListScheduleJobsRequest(schedule_id=schedule_id, limit=limit))
     counted = await calls_by_turn(monkeypatch, convert_jobs, "job_view", call)
 
-    assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
+    assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
 
 @pytest.mark.parametrize("limit", [0, VIEWS])
@@ -132,7 +132,7 @@ async def test_fires_of_a_schedule_are_converted_in_turns(
     call = server.stub.ListScheduleFires(pb.ListScheduleFiresRequest(schedule_id=schedule_id, limit=limit))
     counted = await calls_by_turn(monkeypatch, schedules, "_fire_view", call)
 
-    assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
+    assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
 
 async def test_groups_of_dead_letters_are_converted_in_turns(
@@ -142,7 +142,7 @@ async def test_groups_of_dead_letters_are_converted_in_turns(
     call = server.stub.ListDeadLetterGroups(pb.ListDeadLetterGroupsRequest(limit=VIEWS))
     counted = await calls_by_turn(monkeypatch, convert_overview, "job_view", call)
 
-    assert (sum(counted), max(counted)) == (VIEWS, tuning.TURN_VIEWS)
+    assert (sum(counted), max(counted)) == (VIEWS, TURN_VIEWS)
 
 
 async def test_paused_topics_are_converted_in_turns(
@@ -155,7 +155,7 @@ async def test_paused_topics_are_converted_in_turns(
     call = server.stub.GetDispatchStatus(pb.GetDispatchStatusRequest())
     counted = await calls_by_turn(monkeypatch, convert_times, "timestamp", call)
 
-    assert max(counted) <= tuning.TURN_VIEWS + 1  # and that of everything
+    assert max(counted) <= TURN_VIEWS + 1  # and that of everything
 
 
 async def test_submitted_jobs_are_read_in_turns(
@@ -163,7 +163,7 @@ async def test_submitted_jobs_are_read_in_turns(
 ) -> None:
     counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", server.submit_many(ENTRIES))
 
-    assert (sum(counted), max(counted)) == (ENTRIES, tuning.TURN_ENTRIES)
+    assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)
 
 
 async def test_submitted_jobs_with_much_metadata_are_read_in_shorter_turns(
@@ -173,7 +173,7 @@ async def test_submitted_jobs_with_much_metadata_are_read_in_shorter_turns(
     call = server.submit_many(100, metadata=metadata)
     counted = await calls_by_turn(monkeypatch, convert_jobs, "new_job", call)
 
-    assert (sum(counted), max(counted)) == (100, tuning.TURN_ENTRIES // 50)
+    assert (sum(counted), max(counted)) == (100, TURN_ENTRIES // 50)
 
 
 def claims() -> list[pb.Claim]:
@@ -211,4 +211,4 @@ async def test_what_workers_send_is_read_in_turns(
 ) -> None:
     counted = await calls_by_turn(monkeypatch, convert_work, "parse_id", WORKERS_CALLS[name](server))
 
-    assert (sum(counted), max(counted)) == (ENTRIES, tuning.TURN_ENTRIES)
+    assert (sum(counted), max(counted)) == (ENTRIES, TURN_ENTRIES)

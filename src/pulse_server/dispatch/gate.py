@@ -7,12 +7,14 @@ from collections.abc import Collection
 from datetime import timedelta
 from itertools import islice
 
-from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.loops import Loop
 from pulse_server.repos.dispatch import DispatchRepo
+
+# Of the paused topics so many are named in the log.
+PAUSED_TOPICS_SHOWN = 100
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class Gate:
                 "paused": state.everything is not None,
                 "reason": state.everything.reason if state.everything else "",
                 "paused_by": state.everything.by if state.everything else "",
-                "paused_topics": sorted(islice(state.topics, tuning.PAUSED_TOPICS_SHOWN)),
+                "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
                 "paused_topic_count": len(state.topics),
             },
         )

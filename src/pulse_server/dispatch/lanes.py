@@ -10,10 +10,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.dispatch.groups import Group
 from pulse_server.domain.errors import PulseError
+
+# A claim that takes longer delays the other groups no more: ten times what a full one takes (docs/adr/0046).
+CLAIM_PATIENCE = timedelta(milliseconds=250)
+# How long a group rests after a claim that failed, doubled with each in a row, while others are served.
+CLAIM_REST = timedelta(milliseconds=500)
+CLAIM_LONGEST_REST = timedelta(seconds=4)
+# Claims that may fail between two ticks without one that succeeds: the database is away, and each costs a
+# connection.
+CLAIM_FAILURES = 4
+# Groups that are probed by a claim of their own at each tick while the look at all topics fails.
+CLAIM_PROBES = 20
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +73,7 @@ class Lanes:
         self._tasks.create_task(self._serve(Lane()))
 
     def _watch(self, lane: Lane) -> None:
-        patience = tuning.CLAIM_PATIENCE.total_seconds()
+        patience = CLAIM_PATIENCE.total_seconds()
         lane.alarm = asyncio.get_running_loop().call_later(patience, self._relieve, lane)
 
     def _relieve(self, lane: Lane) -> None:
@@ -90,7 +101,7 @@ class Failures:
 
     def permits(self, group: Group, *, is_last_lane: bool) -> bool:
         """Whether a claim for the group may be made now."""
-        if self._failures_since_tick >= tuning.CLAIM_FAILURES:
+        if self._failures_since_tick >= CLAIM_FAILURES:
             return False
         if not group.failures:
             return True
@@ -105,8 +116,8 @@ class Failures:
             log.warning("dispatch_failing", extra={"topics": _some(group.topics), "reason": str(error)})
         group.failures += 1
         if any(not other.failures and other.has_slots for other in groups):
-            doubled = tuning.CLAIM_REST * 2 ** min(group.failures - 1, 10)
-            rest = min(doubled, tuning.CLAIM_LONGEST_REST).total_seconds()
+            doubled = CLAIM_REST * 2 ** min(group.failures - 1, 10)
+            rest = min(doubled, CLAIM_LONGEST_REST).total_seconds()
             group.rests_until = asyncio.get_running_loop().time() + rest
         else:
             group.rests_until = self._next_tick
@@ -132,8 +143,8 @@ class Failures:
     def next_probes(self, groups: Sequence[Group]) -> Sequence[Group]:
         """The next groups to probe by a claim, a few at each tick."""
         first = self._probed % len(groups)
-        self._probed = first + tuning.CLAIM_PROBES
-        return groups[first : first + tuning.CLAIM_PROBES]
+        self._probed = first + CLAIM_PROBES
+        return groups[first : first + CLAIM_PROBES]
 
 
 def _some(topics: Collection[str]) -> list[str]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from pulse_server import tuning
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.error_groups import LEASE_EXPIRED
 from pulse_server.domain.errors import PulseError
@@ -32,6 +31,8 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.watchers import Watchers
+
+TRANSITION_ERROR_CHARACTERS = 120
 
 
 class Publisher:
@@ -232,5 +233,5 @@ def transition(
 ) -> Transition:
     """A transition that was committed just now."""
     if error:
-        error = error.partition("\n")[0][: tuning.TRANSITION_ERROR_CHARACTERS]
+        error = error.partition("\n")[0][:TRANSITION_ERROR_CHARACTERS]
     return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))

@@ -7,13 +7,20 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from pulse_server import tuning
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.groups import Group
 from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from pulse_server.domain.overview import ConnectedWorker
+
+# Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
+# job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
+BURST_SECONDS = 0.002
+# A burst still reaches several workers, should the next job of a fast handler be a slow one.
+BURST_MOST = 50
+# Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
+TOPICS_OF_WORKERS = 150_000
 
 
 class Census(NamedTuple):
@@ -108,9 +115,9 @@ class Roster:
 
     def set_pace(self, worker_id: str, run_seconds: float) -> None:
         """Set how long the worker's handlers take on average."""
-        burst = int(tuning.BURST_SECONDS / max(run_seconds, 1e-6))
+        burst = int(BURST_SECONDS / max(run_seconds, 1e-6))
         for session in self.sessions_of(worker_id):
-            session.burst = max(1, min(burst, tuning.BURST_MOST))
+            session.burst = max(1, min(burst, BURST_MOST))
 
     def census(self) -> Census:
         sessions = self.sessions
@@ -132,10 +139,10 @@ class Roster:
         return workers
 
     def _check_topics(self, topics: frozenset[str]) -> None:
-        if topics not in self._groups and self._topic_count + len(topics) > tuning.TOPICS_OF_WORKERS:
+        if topics not in self._groups and self._topic_count + len(topics) > TOPICS_OF_WORKERS:
             raise ResourceExhausted(
                 f"The workers of this server name {self._topic_count} topics, counted once for each set of "
-                f"topics; {tuning.TOPICS_OF_WORKERS} are allowed at the most. Let workers share the same "
+                f"topics; {TOPICS_OF_WORKERS} are allowed at the most. Let workers share the same "
                 "topics, name fewer, or connect to another server."
             )
 

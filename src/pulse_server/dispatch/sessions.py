@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pulse_server import tuning
 from pulse_server.domain.jobs import Claim, ClaimedJob
+
+# What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
+STREAM_MESSAGE_JOBS = 1000
+STREAM_MESSAGE_BYTES = 2 * 1024 * 1024
 
 # What may wait for one worker: two messages, so that the next is ready when the last has left.
 SESSION_BYTES = 4 * 1024 * 1024
@@ -239,7 +242,7 @@ class Session:
             return (self._outbox.popleft(),)
         taken: list[tuple[float, ClaimedJob]] = []
         size = 0
-        while self._outbox and len(taken) < tuning.STREAM_MESSAGE_JOBS and size < tuning.STREAM_MESSAGE_BYTES:
+        while self._outbox and len(taken) < STREAM_MESSAGE_JOBS and size < STREAM_MESSAGE_BYTES:
             entry = self._outbox.popleft()
             taken.append(entry)
             size += _weight(entry[1])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.domain import limits
 from pulse_server.domain.dead_letters import DeadLetterGroup, DeadLetterGroups
@@ -14,6 +13,9 @@ from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.service.jobs import job_weight
 from pulse_server.service.paging import fitting
 from pulse_server.service.samples import Samples
+
+# So many counts, each of a topic or of all, are kept; one takes PAGE_BYTES at the most.
+DEAD_LETTER_COUNTS_REMEMBERED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class DeadLettersSample:
 class DeadLetters:
     def __init__(self, repo: DeadLetterRepo, *, clock: Callable[[], float] = lease_clock) -> None:
         self._repo = repo
-        self._samples = Samples(self._count, tuning.DEAD_LETTER_COUNTS_REMEMBERED, clock)
+        self._samples = Samples(self._count, DEAD_LETTER_COUNTS_REMEMBERED, clock)
 
     async def groups(self, topic: str | None, limit: int) -> DeadLettersSample:
         """The groups of the topic, or of all, that somebody joined last; as many as fit into an answer."""

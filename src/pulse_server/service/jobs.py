@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound
 from pulse_server.domain.jobs import Job, JobFilter, PageKey
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.paging import Page, page_of, text_weight
+
+# Jobs that a prefix of an id may stand for before it is called ambiguous anyway.
+JOBS_FOUND = 10
 
 
 class Jobs:
@@ -36,7 +38,7 @@ class Jobs:
 
     async def find(self, prefix: str) -> Sequence[str]:
         """The first ids that begin with these hexadecimal digits."""
-        return await self._repo.find_jobs(prefix, tuning.JOBS_FOUND)
+        return await self._repo.find_jobs(prefix, JOBS_FOUND)
 
     async def cancel_all(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE

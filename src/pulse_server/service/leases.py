@@ -9,13 +9,18 @@ from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 
-from pulse_server import tuning
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import BeatAnswer, Claim
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
+
+# Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.
+HEARTBEAT_BATCH = 5000
+# A statement with beats that takes longer may fail: its workers are spared from here on (docs/adr/0042). The
+# least of this and a tenth of a lease.
+BEAT_SLOW = timedelta(seconds=1)
 
 
 class _Lease(Enum):
@@ -40,10 +45,8 @@ class Leases:
         self._spared_workers = spared_workers
         self._lease_ttl = lease_ttl
         self._failed = failed
-        self._slow = min(tuning.BEAT_SLOW, lease_ttl / 10).total_seconds()
-        self._commits: GroupCommit[Claim, _Lease] = GroupCommit(
-            self._extend, lanes=1, limit=tuning.HEARTBEAT_BATCH
-        )
+        self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
+        self._commits: GroupCommit[Claim, _Lease] = GroupCommit(self._extend, lanes=1, limit=HEARTBEAT_BATCH)
         self._commits.on_commit(partial(publisher.batch_sent, "heartbeat"))
 
     async def extend(self, claims: Sequence[Claim]) -> BeatAnswer:

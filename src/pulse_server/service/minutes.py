@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.domain.latencies import Latency, added_up, latency
 from pulse_server.domain.overview import Counts, Minute
 from pulse_server.repos.overview import OverviewRepo
 from pulse_server.service.samples import Samples
+
+# So many questions about minutes, each for a topic and a length, have an answer that is kept; a day of one
+# topic takes 0.5 MB.
+SPANS_REMEMBERED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Span:
 class Minutes:
     def __init__(self, repo: OverviewRepo, *, clock: Callable[[], float] = lease_clock) -> None:
         self._repo = repo
-        self._samples = Samples(self._read, tuning.SPANS_REMEMBERED, clock)
+        self._samples = Samples(self._read, SPANS_REMEMBERED, clock)
 
     async def last(self, count: int, topic: str) -> Span:
         """The last minutes of the topic, or of ALL_TOPICS; the current one is the last and not over yet."""

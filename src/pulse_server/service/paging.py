@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-from pulse_server import tuning
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import PageKey
+
+# Errors and metadata of one page; a default gRPC client receives 4 MiB.
+PAGE_BYTES = 3 * 1024 * 1024
 
 Entry = TypeVar("Entry")
 
@@ -52,7 +54,7 @@ def fitting(weights: Iterable[int]) -> int:
     size = count = 0
     for weight in weights:
         size += weight
-        if size > tuning.PAGE_BYTES and count:
+        if size > PAGE_BYTES and count:
             break
         count += 1
     return count

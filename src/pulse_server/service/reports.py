@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from pulse import failpoints
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError, Unavailable
@@ -17,6 +16,11 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
 
+# Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~25 ms.
+REPORT_BATCH = 1000
+# Two statements in flight keep the database busy while this process prepares the next batch.
+REPORT_LANES = 2
+
 log = logging.getLogger(__name__)
 
 
@@ -25,7 +29,7 @@ class Reports:
         self._repo = repo
         self._publisher = publisher
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
-            self._take, lanes=tuning.REPORT_LANES, limit=tuning.REPORT_BATCH, size_of=_size
+            self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
         )
         self._commits.on_commit(partial(publisher.batch_sent, "report"))
 

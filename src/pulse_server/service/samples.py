@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import Generic, TypeVar
 
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
+
+# A count of all topics serves all callers for this long, and for SAMPLE_REST times as long as it took. So do
+# the minutes that were read.
+TOPICS_SAMPLE_AGE = timedelta(seconds=1)
 
 Question = TypeVar("Question")
 Value = TypeVar("Value")
@@ -61,7 +66,7 @@ class Sample(Generic[Value]):
         began = self._clock()
         value = await self._take()
         took = self._clock() - began
-        shortest = tuning.TOPICS_SAMPLE_AGE.total_seconds()
+        shortest = TOPICS_SAMPLE_AGE.total_seconds()
         self._taken = (value,)
         self._good_until = self._clock() + max(shortest, took * tuning.SAMPLE_REST)
         return value

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.schedules import Fire, Schedule
 from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
+
+# Due schedules per statement; a backlog larger than that goes on at once.
+SCHEDULE_BATCH = 100
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class Scheduler:
 
     async def tick(self) -> timedelta | None:
         # What could not be read at the last tick is still the longest due: it must not fill the batch.
-        limit = tuning.SCHEDULE_BATCH + self._unreadable
+        limit = SCHEDULE_BATCH + self._unreadable
         due = await self._repo.due_schedules(limit)
         if not due:
             self._unreadable = 0

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import (
@@ -24,6 +23,9 @@ from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, Schedul
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.paging import Page, page_of, text_weight
+
+# How often a change is tried again when the schedule fires in the middle of it.
+SCHEDULE_CONTENTION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class Schedules:
 
         With a declarer it is a declaration, which makes the schedule that user's.
         """
-        for _ in range(tuning.SCHEDULE_CONTENTION):
+        for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
             changed = await self._changed(current, changes)
             if declarer is not None:
@@ -161,7 +163,7 @@ class Schedules:
     async def resume(self, schedule_id: str) -> Schedule:
         """Go on with the next occurrence to come. What was missed while paused stays missed; a `once` whose
         time has passed fires now."""
-        for _ in range(tuning.SCHEDULE_CONTENTION):
+        for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
             now = await self._repo.database_now()
             cursor = current.next_run_at

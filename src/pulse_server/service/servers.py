@@ -16,6 +16,11 @@ from pulse_server.repos.overview import OverviewRepo
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.turns import in_turns
 
+# How many missed rounds make a server silent, and when its row is deleted.
+SERVER_SILENT_ROUNDS = 4
+SERVER_FORGOTTEN_AFTER = timedelta(hours=1)
+HELD_JOBS_SHOWN = 20
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
@@ -41,7 +46,7 @@ class Servers:
         self._id = new_id()
         self._name = name
         self._connected = connected
-        self._silence = interval * tuning.SERVER_SILENT_ROUNDS
+        self._silence = interval * SERVER_SILENT_ROUNDS
         self._has_recorded = False
         self._sparing = sparing
         # A server that lives must never seem silent because of two rounds that were late.
@@ -50,14 +55,14 @@ class Servers:
     async def record(self) -> None:
         """Refresh this server's row. The first time, clean up after those that died long ago."""
         if not self._has_recorded:
-            await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
+            await self._repo.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
             self._has_recorded = True
         await self._repo.record_server(self._id, self._name, self._connected(), self._sparing)
 
     async def leave(self) -> None:
         """Take this server's row away, if there may be one."""
         if self._has_recorded:
-            await self._repo.forget_servers(self._id, tuning.SERVER_FORGOTTEN_AFTER)
+            await self._repo.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:
         """This one as it is now, and the others as they last told; by name."""
@@ -88,7 +93,7 @@ class Servers:
         A worker that is connected twice is told twice; one that lost its connection and still holds jobs is
         told without one.
         """
-        holdings = await self._repo.held_jobs(tuning.HELD_JOBS_SHOWN)
+        holdings = await self._repo.held_jobs(HELD_JOBS_SHOWN)
         reports = [
             WorkerReport(worker.worker_id, holdings.get(worker.worker_id, Holding()), worker, server.name)
             for server in await self.servers()

@@ -9,13 +9,16 @@ from __future__ import annotations
 from datetime import timedelta
 from operator import sub
 
-from pulse_server import tuning
 from pulse_server.domain.latencies import NOTHING, Buckets, added_up
 from pulse_server.domain.overview import ALL_TOPICS, Counts, TopicActivity
 from pulse_server.loops import Loop
 from pulse_server.repos.overview import OverviewRepo
 from pulse_server.telemetry.instruments import Counter, Histogram, Labels
 from pulse_server.telemetry.metrics import Metrics
+
+STATISTICS_KEPT = timedelta(days=7)
+# Old minutes are deleted once in so many rounds: every ten minutes.
+STATISTICS_CLEAN_UP_ROUNDS = 120
 
 _NONE = Counts()
 
@@ -35,8 +38,8 @@ class Statistics:
         await self.record_news()
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
-            await self._repo.forget_topic_minutes(tuning.STATISTICS_KEPT)
-            self._until_clean_up = tuning.STATISTICS_CLEAN_UP_ROUNDS
+            await self._repo.forget_topic_minutes(STATISTICS_KEPT)
+            self._until_clean_up = STATISTICS_CLEAN_UP_ROUNDS
 
     async def record_news(self) -> None:
         """Add what was counted since the last time, for each topic and for all of them together."""

@@ -6,13 +6,15 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Reaped
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
+
+# One statement's worth of reaping; the watchdog goes on at once while it finds full batches.
+REAP_BATCH = 1000
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +72,11 @@ class Watchdog:
 
     async def _reap(self, lapsed_before: datetime) -> None:
         while True:
-            reaped = await self._repo.reap_expired(tuning.REAP_BATCH, lapsed_before)
+            reaped = await self._repo.reap_expired(REAP_BATCH, lapsed_before)
             for entry in reaped:
                 _log(entry)
             self._publisher.reaped(reaped)
-            if len(reaped) < tuning.REAP_BATCH:
+            if len(reaped) < REAP_BATCH:
                 return
 
 

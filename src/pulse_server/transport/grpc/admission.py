@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from pulse_server import tuning
 from pulse_server.domain.errors import PulseError, ResourceExhausted
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
@@ -23,6 +22,13 @@ from pulse_server.transport.grpc.intake import Intake
 from pulse_server.transport.grpc.parsing import Parser
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY
 from pulse_server.transport.grpc.responses import Responses, serialized_or_bytes
+
+# What a call takes while it is under way: of all callers, 5,000 calls, and of one. A thousand workers of one
+# user have up to four each. The request of a stream stays for as long as the stream, in about three copies.
+CALL_BYTES = 32 * 1024
+CALLS_BYTES = 5000 * CALL_BYTES
+CALLS_BYTES_OF_ONE_CALLER = 4000 * CALL_BYTES
+REQUEST_COPIES = 3
 
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
@@ -38,7 +44,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         self._metrics = metrics
         self._responses = responses or Responses()
         self._intake = Intake()
-        self._calls = Budget(tuning.CALLS_BYTES, of_one=tuning.CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
+        self._calls = Budget(CALLS_BYTES, of_one=CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
         self._anonymous_requests = AnonymousRequests()
         self._anonymous_streams = AnonymousStreams()
 
@@ -64,7 +70,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         """Serve a call. It counts for the user, or else for its address."""
         caller = user or peer_address(context.peer())
         try:
-            with self._calls.taken(caller, tuning.CALL_BYTES):
+            with self._calls.taken(caller, CALL_BYTES):
                 await self._serve(handler, method, caller, requests, context)
         except PulseError as error:
             await self.refuse(method, error, context)
@@ -77,7 +83,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
             return
         async with self._intake.request(context, caller, method) as box:
             # The request of a stream stays in memory as long as the stream, parsed and as a message.
-            kept = len(box[0]) * tuning.REQUEST_COPIES if handler.response_streaming else 0
+            kept = len(box[0]) * REQUEST_COPIES if handler.response_streaming else 0
             request = await _parsed(handler, box)
             if not handler.response_streaming:
                 await self._responses.respond(handler, request, caller, context)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import grpc
 
-from pulse_server import tuning
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.boundary import Behavior
 from pulse_server.transport.grpc.quotas import Quota
 from pulse_server.transport.grpc.worker_ids import calling_user
+
+# How long a call waits for a slot.
+COSTLY_CALL_TURN = timedelta(seconds=3)
+# The offset from which a list counts as a search.
+OFFSET_FOR_FREE = 1000
 
 _BUSY = "Too many calls of this kind are in progress. Try again in a moment."
 
 
 class CostlyCalls:
     def __init__(self, most: int) -> None:
-        self._quota = Quota(most, turn=tuning.COSTLY_CALL_TURN, busy=_BUSY)
+        self._quota = Quota(most, turn=COSTLY_CALL_TURN, busy=_BUSY)
         self._in_progress: set[asyncio.Task[Any]] = set()
 
     def limited(
@@ -59,4 +64,4 @@ def searches(request: Any) -> bool:
 
 def searches_or_skips(request: Any) -> bool:
     """Whether the list reads the jobs themselves, or skips many."""
-    return searches(request) or request.offset > tuning.OFFSET_FOR_FREE
+    return searches(request) or request.offset > OFFSET_FOR_FREE

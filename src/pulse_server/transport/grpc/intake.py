@@ -14,15 +14,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import grpc
 
-from pulse_server import tuning
 from pulse_server.allocation import resident_bytes
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.transport.grpc.boundary import NoRequest
 from pulse_server.transport.grpc.quotas import Quota
+
+# A message beyond this is large. The SDK's have 2 MiB at the most, and a payload.
+LARGE_REQUEST_BYTES = 4 * 1024 * 1024
+# Large requests that are read or answered at a time: about 100 MB of them. Then those that turned out to be
+# large and wait for their turn, those of new connections, and small ones (docs/adr/0038).
+LARGE_REQUESTS = 3
+LARGE_REQUESTS_PARKED = 2
+NEW_REQUESTS = 3
+SMALL_REQUESTS = 64
+# How long a request may take to arrive. It is looked at this often; after three looks it is slow, and has to
+# give way to others from then on, a large one after ten seconds.
+REQUEST_PATIENCE = timedelta(seconds=60)
+REQUEST_LOOK = timedelta(milliseconds=50)
+REQUEST_SLOW_LOOKS = 3
+REQUEST_FAIR_LOOKS = 200
+# What slow requests without a slot may take together.
+SLOW_REQUESTS_BYTES = 64 * 1024 * 1024
+# Connections of which it is known how large their last request was; about 200 bytes each.
+CONNECTIONS_REMEMBERED = 10_000
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -38,9 +57,9 @@ class Intake:
     """The requests that are being read, and the large requests that are being answered."""
 
     def __init__(self) -> None:
-        self.new = Quota(tuning.NEW_REQUESTS)
-        self.small = Quota(tuning.SMALL_REQUESTS)
-        self.large = Quota(tuning.LARGE_REQUESTS)
+        self.new = Quota(NEW_REQUESTS)
+        self.small = Quota(SMALL_REQUESTS)
+        self.large = Quota(LARGE_REQUESTS)
         self.slow = SlowRequests()
         self._parked = 0
         # By connection: the methods whose last message was large.
@@ -58,7 +77,7 @@ class Intake:
         await reading.quota.enter(caller)
         try:
             data = await reading.read(context)
-            is_large = len(data) > tuning.LARGE_REQUEST_BYTES
+            is_large = len(data) > LARGE_REQUEST_BYTES
             self._remember(connection, method, is_large=is_large)
             if is_large:
                 await self._wait_for_large_slot(reading)
@@ -77,7 +96,7 @@ class Intake:
         """Take a slot for a request that turned out to be large. It is already in memory."""
         if reading.move_to_large():
             return
-        if self._parked >= tuning.LARGE_REQUESTS_PARKED:
+        if self._parked >= LARGE_REQUESTS_PARKED:
             raise ResourceExhausted(_MANY_LARGE)
         self._parked += 1
         try:
@@ -95,7 +114,7 @@ class Intake:
         large = self._connections.get(connection)
         if large is None:
             large = self._connections[connection] = set()
-            if len(self._connections) > tuning.CONNECTIONS_REMEMBERED:
+            if len(self._connections) > CONNECTIONS_REMEMBERED:
                 del self._connections[next(iter(self._connections))]
         if is_large:
             large.add(method)
@@ -116,9 +135,9 @@ class Reading:
     async def read(self, context: Context) -> bytes:
         """Return the request. Raises _NotInTime if it did not arrive in time."""
         loop = asyncio.get_running_loop()
-        self._next_check = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._check, loop)
+        self._next_check = loop.call_later(REQUEST_LOOK.total_seconds(), self._check, loop)
         try:
-            async with asyncio.timeout(tuning.REQUEST_PATIENCE.total_seconds()) as self._patience:
+            async with asyncio.timeout(REQUEST_PATIENCE.total_seconds()) as self._patience:
                 data = await context.read()
         except TimeoutError:
             raise _NotInTime from None
@@ -152,10 +171,10 @@ class Reading:
     def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         """Check a request that has not arrived. Several checks, so that a late event loop does not count."""
         self._checks += 1
-        if self._checks >= tuning.REQUEST_SLOW_LOOKS:
+        if self._checks >= REQUEST_SLOW_LOOKS:
             self._intake.slow.add(self)
             if self.move_to_large():
-                is_over = self._checks >= tuning.REQUEST_FAIR_LOOKS and self.quota.is_wanted
+                is_over = self._checks >= REQUEST_FAIR_LOOKS and self.quota.is_wanted
             elif self.quota is self._intake.new:
                 is_over = self.quota.is_wanted
             else:
@@ -163,7 +182,7 @@ class Reading:
             if is_over:
                 self._patience.reschedule(loop.time())
                 return
-        self._next_check = loop.call_later(tuning.REQUEST_LOOK.total_seconds(), self._check, loop)
+        self._next_check = loop.call_later(REQUEST_LOOK.total_seconds(), self._check, loop)
 
 
 class SlowRequests:
@@ -186,5 +205,5 @@ class SlowRequests:
         """Whether they may use much memory. Where memory cannot be measured, their number decides."""
         now = resident_bytes()
         if not now:
-            return len(self._readings) > tuning.LARGE_REQUESTS
-        return now - self._before > tuning.SLOW_REQUESTS_BYTES
+            return len(self._readings) > LARGE_REQUESTS
+        return now - self._before > SLOW_REQUESTS_BYTES

@@ -15,7 +15,7 @@ from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
 from pulse_server.transport.grpc import convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
-from pulse_server.turns import each_in_turns
+from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 
 class JobRpcs:
@@ -38,7 +38,7 @@ class JobRpcs:
         size = entries = 0
         ids_are_kept = request.brief
         for wire_job in request.jobs:
-            if entries >= tuning.TURN_ENTRIES:
+            if entries >= TURN_ENTRIES:
                 entries = 0
                 await asyncio.sleep(0)  # serve other calls
             entries += 1
@@ -63,7 +63,7 @@ class JobRpcs:
         rest = iter(submitted)
         return pb.SubmitJobsResponse(
             results=await each_in_turns(
-                lambda result: _result(next(rest)) if result is None else result, refused, tuning.TURN_ENTRIES
+                lambda result: _result(next(rest)) if result is None else result, refused, TURN_ENTRIES
             )
         )
 

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from pulse_server import tuning
 from pulse_server.domain import limits
+
+# What is parsed in one turn of the event loop, some 10 ms at the worst.
+PARSE_TURN_BYTES = 256 * 1024
 
 # The longest list of the contract, and other fields.
 _MOST_FIELDS = limits.MAX_CLAIMS_PER_HEARTBEAT + 5_000
@@ -50,7 +52,7 @@ class Parser:
     # gRPC would answer an exception with INTERNAL, though the request is invalid.
     def __call__(self, data: bytes) -> Message | Unreadable:
         try:
-            if len(data) > tuning.PARSE_TURN_BYTES:
+            if len(data) > PARSE_TURN_BYTES:
                 _Walk().count(self._type.DESCRIPTOR, data, 0, len(data))
             return self._type.FromString(data)
         except (DecodeError, ValueError, RecursionError, IndexError):
@@ -61,7 +63,7 @@ class Parser:
     async def in_turns(self, box: list[bytes]) -> Message | Unreadable:
         """Parse the bytes in the box, and remove them. Other calls are served in between."""
         data = box.pop()
-        if len(data) <= tuning.PARSE_TURN_BYTES:
+        if len(data) <= PARSE_TURN_BYTES:
             return self(data)
         message = self._type()
         try:
@@ -85,7 +87,7 @@ class _Walk:
         """Yield the bounds of pieces that consist of whole fields and can be parsed in one turn."""
         begin = 0
         for field in self._fields(data, 0, len(data)):
-            if field.end - begin > tuning.PARSE_TURN_BYTES:
+            if field.end - begin > PARSE_TURN_BYTES:
                 self._count_within(described, data, field)
                 yield begin, field.end
                 begin = field.end
@@ -97,7 +99,7 @@ class _Walk:
             self._count_within(described, data, field)
 
     def _count_within(self, described: Any, data: bytes, field: _Field) -> None:
-        if field.end - field.value > tuning.PARSE_TURN_BYTES:
+        if field.end - field.value > PARSE_TURN_BYTES:
             known = described.fields_by_number.get(field.number)
             if known is not None and known.message_type is not None:
                 self.count(known.message_type, data, field.value, field.end)

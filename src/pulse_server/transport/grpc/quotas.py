@@ -6,8 +6,12 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
+
+# Requests that wait to be read, up to 64 KiB of each in a buffer, and for how long. A thousand workers may
+# come back at once.
+REQUESTS_IN_LINE = 2048
+REQUEST_TURN = timedelta(seconds=10)
 
 _BUSY = "The server is reading as many requests as it can. Try again in a moment."
 
@@ -15,7 +19,7 @@ _BUSY = "The server is reading as many requests as it can. Try again in a moment
 class Quota:
     """Slots. A caller that has its share of them does not delay others in the queue."""
 
-    def __init__(self, most: int, *, turn: timedelta = tuning.REQUEST_TURN, busy: str = _BUSY) -> None:
+    def __init__(self, most: int, *, turn: timedelta = REQUEST_TURN, busy: str = _BUSY) -> None:
         self._most = most
         self._turn = turn.total_seconds()
         self._busy = busy
@@ -60,10 +64,10 @@ class Quota:
 
     def _is_queue_full(self, caller: str) -> bool:
         """Whether the request may not wait. One caller may have half of the queue."""
-        if len(self._queue) * 2 < tuning.REQUESTS_IN_LINE:
+        if len(self._queue) * 2 < REQUESTS_IN_LINE:
             return False
         of_caller = sum(waiting == caller for waiting in self._queue.values())
-        return len(self._queue) >= tuning.REQUESTS_IN_LINE or of_caller * 2 >= tuning.REQUESTS_IN_LINE
+        return len(self._queue) >= REQUESTS_IN_LINE or of_caller * 2 >= REQUESTS_IN_LINE
 
     def leave(self, caller: str) -> None:
         """Free the slot for the next in the queue."""

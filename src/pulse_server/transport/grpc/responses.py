@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from pulse_server import tuning
 from pulse_server.transport.grpc.budgets import Budget
+
+# Responses that wait to be read, of all callers and of one; gRPC has a copy of each. A small one is always
+# sent.
+UNREAD_BYTES = 64 * 1024 * 1024
+UNREAD_BYTES_OF_ONE_CALLER = 40 * 1024 * 1024
+SMALL_ANSWER_BYTES = 4 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
@@ -28,14 +33,14 @@ class Responses:
     """The unread responses of all callers."""
 
     def __init__(self) -> None:
-        self._unread = Budget(tuning.UNREAD_BYTES, of_one=tuning.UNREAD_BYTES_OF_ONE_CALLER, refusal=_UNREAD)
+        self._unread = Budget(UNREAD_BYTES, of_one=UNREAD_BYTES_OF_ONE_CALLER, refusal=_UNREAD)
 
     def has_room(self, caller: str, data: bytes) -> bool:
-        return len(data) <= tuning.SMALL_ANSWER_BYTES or self._unread.has_room(caller, len(data))
+        return len(data) <= SMALL_ANSWER_BYTES or self._unread.has_room(caller, len(data))
 
     async def send(self, data: bytes, caller: str, context: Context) -> None:
         """Return once the response has left. ResourceExhausted for a large one if too many are unread."""
-        if len(data) <= tuning.SMALL_ANSWER_BYTES:
+        if len(data) <= SMALL_ANSWER_BYTES:
             await context.write(data)
             return
         with self._unread.taken(caller, len(data)):

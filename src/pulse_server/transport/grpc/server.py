@@ -25,6 +25,23 @@ from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 
+# Calls at a time that search or count jobs, fewer than READ_CONNECTIONS, and that compute in a thread.
+COSTLY_SEARCHES = 3
+COSTLY_COMPUTATIONS = 3
+# What a connection has to become one of HTTP/2, with TLS or without.
+HANDSHAKE_TIMEOUT = timedelta(seconds=10)
+# Headers of a call: credentials and a trace's context are a few hundred bytes.
+MAX_HEADER_BYTES = 16 * 1024
+# The SDK pings half as often. More often than this is taken for an attack.
+PING_INTERVAL = timedelta(seconds=10)
+# The server pings silent clients: a worker whose host vanished never closes its connection.
+KEEPALIVE_INTERVAL = timedelta(seconds=30)
+KEEPALIVE_TIMEOUT = timedelta(seconds=10)
+# A worker has a stream and is never idle; an idle producer connects again unnoticed.
+CONNECTION_IDLE = timedelta(minutes=15)
+# Calls at once on one connection; a client that has more lets them wait, on its own side.
+CONNECTION_STREAMS = 1000
+
 
 def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
     return (
@@ -34,20 +51,20 @@ def _options(*, shares_port: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.max_receive_message_length", tuning.MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", tuning.MAX_MESSAGE_BYTES),
         # Equal, because between the two gRPC refuses at random.
-        ("grpc.max_metadata_size", tuning.MAX_HEADER_BYTES),
-        ("grpc.absolute_max_metadata_size", tuning.MAX_HEADER_BYTES),
+        ("grpc.max_metadata_size", MAX_HEADER_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
         # Buffer 64 KiB of a request that is not read yet, instead of what the network could carry.
         ("grpc.http2.bdp_probe", 0),
-        ("grpc.max_concurrent_streams", tuning.CONNECTION_STREAMS),
+        ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         # A silent connection must not keep a file descriptor.
-        ("grpc.server_handshake_timeout_ms", _milliseconds(tuning.HANDSHAKE_TIMEOUT)),
-        ("grpc.max_connection_idle_ms", _milliseconds(tuning.CONNECTION_IDLE)),
+        ("grpc.server_handshake_timeout_ms", _milliseconds(HANDSHAKE_TIMEOUT)),
+        ("grpc.max_connection_idle_ms", _milliseconds(CONNECTION_IDLE)),
         # A worker with long jobs receives nothing for minutes, and pings to detect a dead server. By default
         # gRPC takes these pings for an attack and closes the connection.
-        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(tuning.PING_INTERVAL)),
+        ("grpc.http2.min_ping_interval_without_data_ms", _milliseconds(PING_INTERVAL)),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.keepalive_time_ms", _milliseconds(tuning.KEEPALIVE_INTERVAL)),
-        ("grpc.keepalive_timeout_ms", _milliseconds(tuning.KEEPALIVE_TIMEOUT)),
+        ("grpc.keepalive_time_ms", _milliseconds(KEEPALIVE_INTERVAL)),
+        ("grpc.keepalive_timeout_ms", _milliseconds(KEEPALIVE_TIMEOUT)),
     )
 
 
@@ -73,8 +90,8 @@ def grpc_server(
     reflection: bool = False,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
-    searching = CostlyCalls(tuning.COSTLY_SEARCHES)
-    computing = CostlyCalls(tuning.COSTLY_COMPUTATIONS)
+    searching = CostlyCalls(COSTLY_SEARCHES)
+    computing = CostlyCalls(COSTLY_COMPUTATIONS)
     server.add_generic_rpc_handlers(
         (
             handlers(

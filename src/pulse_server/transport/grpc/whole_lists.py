@@ -7,10 +7,12 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from pulse_server import tuning
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.service.paging import Page
-from pulse_server.turns import in_turns
+from pulse_server.turns import TURN_VIEWS, in_turns
+
+# A list that is requested without a limit. A default gRPC client receives 4 MiB.
+WHOLE_LIST_BYTES = 4 * 1024 * 1024 - 1024
 
 Entry = TypeVar("Entry")
 View = TypeVar("View", bound=Message)
@@ -31,11 +33,11 @@ async def whole_list(
     size, token = 0, ""
     while True:
         page = await read_page(token)
-        async for some in in_turns(page.entries, tuning.TURN_VIEWS):
+        async for some in in_turns(page.entries, TURN_VIEWS):
             found = [view(entry) for entry in some]
             views += found
             size += sum(one.ByteSize() + _FRAME_BYTES for one in found)
-            if size > tuning.WHOLE_LIST_BYTES:
+            if size > WHOLE_LIST_BYTES:
                 raise ResourceExhausted(
                     "The list is longer than one answer can carry (4 MiB). "
                     "Set limit, and follow next_page_token."

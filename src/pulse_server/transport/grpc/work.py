@@ -27,7 +27,7 @@ from pulse_server.service.reports import Reports
 from pulse_server.transport.grpc import convert_times, convert_work
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
-from pulse_server.turns import each_in_turns
+from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class WorkRpcs:
             run_id=limits.check_run_id(request.run_id),
             backlog=self._roster.backlog,
         )
-        held = await each_in_turns(convert_work.claims(request.worker_id), request.held, tuning.TURN_ENTRIES)
+        held = await each_in_turns(convert_work.claims(request.worker_id), request.held, TURN_ENTRIES)
         log.info(
             "worker_connected",
             extra={
@@ -130,7 +130,7 @@ class WorkRpcs:
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
         read_result = convert_work.reports(request, self._roster.held_jobs, refusal)
-        read = await each_in_turns(read_result, request.results, tuning.TURN_ENTRIES)
+        read = await each_in_turns(read_result, request.results, TURN_ENTRIES)
         good = [report for report in read if isinstance(report, Report)]
         # The worker has finished them, whether or not the reports are accepted: the next jobs can be claimed
         # while these are being committed.
@@ -150,7 +150,7 @@ class WorkRpcs:
             return refusal(error) if (error := next(rest)) is not None else None
 
         return pb.ReportResultsResponse(
-            refused=_refused(await each_in_turns(refusal_or_none, read, tuning.TURN_ENTRIES))
+            refused=_refused(await each_in_turns(refusal_or_none, read, TURN_ENTRIES))
         )
 
     @binds_worker_id
@@ -165,9 +165,7 @@ class WorkRpcs:
         self, request: pb.HeartbeatsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.HeartbeatsResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
-        claims = await each_in_turns(
-            convert_work.claims(request.worker_id), request.claims, tuning.TURN_ENTRIES
-        )
+        claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
         remaining = context.time_remaining()
         timeout_seconds = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
         try:
@@ -191,8 +189,8 @@ class WorkRpcs:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         limits.check_count("held", len(request.held), limits.MAX_CAPACITY)
         read = convert_work.claims(request.worker_id)
-        claims = await each_in_turns(read, request.claims, tuning.TURN_ENTRIES)
-        held = await each_in_turns(read, request.held, tuning.TURN_ENTRIES)
+        claims = await each_in_turns(read, request.claims, TURN_ENTRIES)
+        held = await each_in_turns(read, request.held, TURN_ENTRIES)
         if request.capacity:
             self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
         if request.is_blocked:
