@@ -56,10 +56,10 @@ class Observation:
             repo.ping,
             partial(require_usable_schema, database.probe),
             gate,
+            changed=self.health.set,
             interval=READY_INTERVAL,
             schema_interval=SCHEMA_INTERVAL,
         )
-        self.readiness.on_change(self.health.set)
         self.vitals = Vitals(repo, metrics, interval=VITALS_INTERVAL)
         self.horizon = Horizon(repo, metrics, interval=HORIZON_INTERVAL, patience=HELD_BACK_PATIENCE)
         self._http: HttpServer | None = None

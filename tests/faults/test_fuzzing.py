@@ -143,7 +143,11 @@ GOOD: list[tuple[Call, Answer]] = [
     (Call(LINE, (MESSAGE, MESSAGE)), Answer(Code.OK, messages=line_answers(7, 7))),
 ]
 BAD: list[tuple[str, Call, Answer]] = [
-    ("INTERNAL", Call(SUBMIT), Answer(Code.INTERNAL, "The server met an error of its own.", True)),
+    (
+        "INTERNAL",
+        Call(SUBMIT),
+        Answer(Code.INTERNAL, "Internal error. The log of the server has the details.", True),
+    ),
     ("UNKNOWN", Call(SUBMIT), Answer(Code.UNKNOWN, "Unknown to every caller.")),
     ("DEADLINE_EXCEEDED", Call(SUBMIT), Answer(Code.DEADLINE_EXCEEDED, "Deadline Exceeded")),
     ("try again", Call(SUBMIT), Answer(Code.UNAVAILABLE, "The database did not answer. Try again.", True)),

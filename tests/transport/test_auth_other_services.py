@@ -18,6 +18,7 @@ from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import anonymous
 from pulse_server.transport.grpc.admission import AdmissionInterceptor
 from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
+from pulse_server.transport.grpc.responses import Responses
 from tests.transport.authorized import USERS, basic
 from tests.transport.pulse_server_under_test import SECOND
 
@@ -43,7 +44,7 @@ class Services:
 async def services() -> AsyncIterator[Services]:
     directory, metrics = Directory(USERS), Metrics()
     authentication = AuthenticationInterceptor(
-        Authenticator(directory, metrics), directory, AdmissionInterceptor(metrics)
+        Authenticator(directory, metrics), directory, AdmissionInterceptor(metrics, Responses())
     )
     server = grpc.aio.server(interceptors=[authentication])
     health_pb2_grpc.add_HealthServicer_to_server(HealthServicer(), server)

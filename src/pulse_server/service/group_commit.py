@@ -51,11 +51,6 @@ class GroupCommit(Generic[Item, Answer]):
         self._large: deque[_Request[Item, Answer]] = deque()
         self._free_large_lanes = max(1, lanes - 1)
         self._running: set[asyncio.Task[None]] = set()
-        self._committed: Callable[[int], object] = lambda size: None
-
-    def on_commit(self, committed: Callable[[int], object]) -> None:
-        """Have this called with the number of items of each statement."""
-        self._committed = committed
 
     async def add(self, items: Sequence[Item]) -> Sequence[Answer]:
         """Have the items committed in one statement and return their answers, in order."""
@@ -130,7 +125,6 @@ class GroupCommit(Generic[Item, Answer]):
 
     async def _commit_together(self, requests: list[_Request[Item, Answer]]) -> None:
         items = [item for request in requests for item in request.items]
-        self._committed(len(items))
         try:
             answers = await self._commit(items)
         except PulseError as error:
@@ -139,7 +133,7 @@ class GroupCommit(Generic[Item, Answer]):
             if len(requests) == 1:
                 _fail(requests, error)
             else:
-                # Something in this batch is poison. Its neighbours must not be refused for it.
+                # Something in this batch is poison. Its neighbors must not be refused for it.
                 for alone in requests:
                     await self._commit_together([alone])
         else:

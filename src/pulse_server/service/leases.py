@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
-from functools import partial
 
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
@@ -42,12 +41,12 @@ class Leases:
         failed: Callable[[], object],
     ) -> None:
         self._repo = repo
+        self._publisher = publisher
         self._spared_workers = spared_workers
         self._lease_ttl = lease_ttl
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
         self._commits: GroupCommit[Claim, _Lease] = GroupCommit(self._extend, lanes=1, limit=HEARTBEAT_BATCH)
-        self._commits.on_commit(partial(publisher.batch_sent, "heartbeat"))
 
     async def extend(self, claims: Sequence[Claim]) -> BeatAnswer:
         """Extend the leases. Returns the claims that are lost, and those whose rows are locked."""
@@ -60,6 +59,7 @@ class Leases:
         return answer
 
     async def _extend(self, claims: list[Claim]) -> list[_Lease]:
+        self._publisher.batch_sent("heartbeat", len(claims))
         try:
             extended = await self._repo.extend_leases(claims, self._lease_ttl)
             missing = [claim for claim in claims if claim not in extended]

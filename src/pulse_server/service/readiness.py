@@ -1,4 +1,4 @@
-"""Whether this server is of use to a caller now, and if not, why."""
+"""Readiness: whether this server can serve requests, and why not."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Look = Callable[[], Awaitable[None]]
 
 
 class Readiness:
-    """Looks again and again, and keeps the verdict for whoever asks: a probe never waits for the database.
+    """Checks at intervals and keeps the result: a probe never waits for the database.
 
-    `ping` and `check_schema` return if all is well, and raise what is wrong as a PulseError.
+    `ping` and `check_schema` return if all is well, and raise what is wrong as a PulseError. `changed` is
+    called with the state, now and whenever it changes.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Readiness:
         check_schema: Look,
         gate: Gate,
         *,
+        changed: Callable[[bool], object],
         interval: timedelta,
         schema_interval: timedelta,
         clock: Callable[[], float] = monotonic,
@@ -42,14 +44,10 @@ class Readiness:
         self._database = Check("database", False, "The database was not asked yet.")
         self._schema = Check("schema", False, "The schema was not looked at yet.")
         self._serving = Check("serving", False, "The server is starting.")
-        self._told = False
-        self._changed: Callable[[bool], object] = lambda is_ready: None
-        self.loop = Loop("readiness", self.tick, interval)
-
-    def on_change(self, changed: Callable[[bool], object]) -> None:
-        """Have this called with the verdict, now and whenever it turns."""
+        self._published = False
         self._changed = changed
-        changed(self.is_ready)
+        self.loop = Loop("readiness", self.tick, interval)
+        changed(False)
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -62,36 +60,36 @@ class Readiness:
         return all(check.ok for check in self.checks)
 
     def serve(self) -> None:
-        """Calls are accepted from now on."""
+        """Record that calls are accepted from now on."""
         self._serving = Check("serving", True)
         if not self.is_ready:
             self._log()
-        self._tell()
+        self._publish()
 
     def drain(self) -> None:
-        """No new caller should come: the server is going away."""
+        """Record that the server is going away and must get no new callers."""
         self._serving = Check("serving", False, "The server is draining.")
-        self._told = False  # which the log has said already
+        self._published = False  # the log has it already
         self._changed(False)
 
     async def tick(self) -> None:
         database, schema = await _look("database", self._ping), self._schema
         is_due = self._clock() - self._schema_seen_at >= self._schema_interval
-        # Whoever comes back may be another database, or one that was restored.
+        # What answers after an outage may be another database, or one that was restored.
         is_doubtful = not self._database.ok or not schema.ok
         if database.ok and (is_due or is_doubtful):
             schema = await _look("schema", self._check_schema)
             self._schema_seen_at = self._clock()
         # Both at once: a database that is back is of no use before its schema is known.
         self._database, self._schema = database, schema
-        self._tell()
+        self._publish()
 
-    def _tell(self) -> None:
-        if self.is_ready == self._told:
+    def _publish(self) -> None:
+        if self.is_ready == self._published:
             return
-        self._told = self.is_ready
+        self._published = self.is_ready
         self._log()
-        self._changed(self._told)
+        self._changed(self._published)
 
     def _log(self) -> None:
         reasons = [check.why for check in self.checks if not check.ok]
@@ -105,5 +103,5 @@ async def _look(name: str, look: Look) -> Check:
         return Check(name, False, str(error))
     except Exception:
         log.exception("check_failed", extra={"check": name})
-        return Check(name, False, "The server met an error of its own; its log has the details.")
+        return Check(name, False, "Internal error. The log of the server has the details.")
     return Check(name, True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import partial
 
 from pulse import failpoints
 from pulse_server.dispatch.publisher import Publisher
@@ -31,7 +30,6 @@ class Reports:
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
             self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
         )
-        self._commits.on_commit(partial(publisher.batch_sent, "report"))
 
     @failpoints.after("report.answered", Unavailable)
     async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
@@ -49,6 +47,7 @@ class Reports:
         return job.locked_by or job.finished_by or (job.history[-1].worker_id if job.history else None)
 
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
+        self._publisher.batch_sent("report", len(reports))
         successes = [report.claim for report in reports if report.success]
         failures = [
             report._replace(error_group=error_group(report.error)) for report in reports if not report.success

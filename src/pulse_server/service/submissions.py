@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from pulse import failpoints
 from pulse_server.dispatch.hub import Hub
@@ -27,7 +26,6 @@ class Submissions:
         self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
             self._insert, lanes=SUBMIT_LANES, limit=SUBMIT_BATCH, size_of=_size
         )
-        self._commits.on_commit(partial(publisher.batch_sent, "submit"))
 
     @failpoints.after("submit.answered", Unavailable)
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
@@ -35,6 +33,7 @@ class Submissions:
         return await self._commits.add_all(jobs)
 
     async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
+        self._publisher.batch_sent("submit", len(jobs))
         answers = await self._hub.hand_over(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)

@@ -40,9 +40,9 @@ _MANY_CALLS = "Too many calls are in progress. End some, or try again in a momen
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """The interceptor of a server without users. With users, AuthenticationInterceptor calls it."""
 
-    def __init__(self, metrics: Metrics, responses: Responses | None = None) -> None:
+    def __init__(self, metrics: Metrics, responses: Responses) -> None:
         self._metrics = metrics
-        self._responses = responses or Responses()
+        self._responses = responses
         self._intake = Intake()
         self._calls = Budget(CALLS_BYTES, of_one=CALLS_BYTES_OF_ONE_CALLER, refusal=_MANY_CALLS)
         self._anonymous_requests = AnonymousRequests()

@@ -72,14 +72,13 @@ Behavior = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 def handlers(
     behaviors: Mapping[str, Behavior],
-    metrics: Metrics | None = None,
-    recorded: Callable[[str, Behavior], Behavior] = lambda _method, behavior: behavior,
+    metrics: Metrics,
+    recorded: Callable[[str, Behavior], Behavior],
 ) -> grpc.GenericRpcHandler:
     """Return the handlers of the service, each behind the boundary. Every method needs a behavior.
 
     `recorded` logs what a call of the method changes; a refusal reaches it as a Failure.
     """
-    metrics = metrics or Metrics()
     methods = pb.DESCRIPTOR.services_by_name["PulseService"].methods
     missing = {method.name for method in methods} ^ behaviors.keys()
     if missing:

@@ -82,12 +82,12 @@ def grpc_server(
     access: AccessRpcs,
     lines: Lines,
     *,
-    change_log: ChangeLog | None = None,
-    metrics: Metrics | None = None,
-    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
-    shares_port: bool = False,
-    health: Health | None = None,
-    reflection: bool = False,
+    change_log: ChangeLog,
+    metrics: Metrics,
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    shares_port: bool,
+    health: Health,
+    reflection: bool,
 ) -> grpc.aio.Server:
     server = grpc.aio.server(options=_options(shares_port=shares_port), interceptors=interceptors)
     searching = CostlyCalls(COSTLY_SEARCHES)
@@ -144,12 +144,11 @@ def grpc_server(
                     "WhoAmI": access.who_am_i,
                 },
                 metrics,
-                *([change_log.recorded] if change_log is not None else ()),
+                change_log.recorded,
             ),
         )
     )
-    if health is not None:
-        server.add_generic_rpc_handlers((health.handlers(),))
+    server.add_generic_rpc_handlers((health.handlers(),))
     if reflection:
         add_reflection(server)
     return server
