@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
+from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import (
@@ -62,14 +63,17 @@ class InMemoryWork(JobTable):
             for index, job in zip(slots.order, fitting or ready[:1], strict=False)
         ]
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         self._answer("complete_jobs")
-        counted = {}
-        for claim in claims:
+        counted: dict[str, list[tuple[float, int]]] = {}
+        for place, claim in enumerate(claims, 1):
             if (job := self._held(claim)) is not None:
                 self._finish(job, JobStatus.COMPLETED, finished_by=job.locked_by)
-                counted[claim] = self._ended(job, JobStatus.COMPLETED)
-        return counted
+                ran_seconds = self._ended(job, JobStatus.COMPLETED).ran_seconds
+                counted.setdefault(job.topic, []).append((ran_seconds, place))
+        return Completions(
+            claims, [TopicCompletions(topic, *zip(*jobs, strict=True)) for topic, jobs in counted.items()]
+        )
 
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 import uvloop
 
+from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
@@ -142,6 +143,8 @@ def _comparable(answer: Any) -> Any:
         return without_moments(answer)
     if isinstance(answer, PulseError):
         return type(answer), str(answer)
+    if isinstance(answer, Completions):
+        return dict(answer.with_topics())
     if isinstance(answer, Ended):
         return answer._replace(ran_seconds=0.0)
     if isinstance(answer, ClaimedJob):

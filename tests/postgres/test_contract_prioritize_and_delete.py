@@ -106,6 +106,6 @@ async def test_report_on_a_deleted_job_changes_nothing(store: Store) -> None:
     await store.repo.cancel_jobs([claim.job_id], "")
     await store.repo.delete_jobs([claim.job_id])
 
-    assert await store.repo.complete_jobs([claim]) == {}
+    assert await store.repo.complete_jobs([claim]) == set()
     assert await store.repo.fail_jobs([failure(claim)]) == {}
     assert await store.repo.get_job(claim.job_id) is None

@@ -66,6 +66,10 @@ class Case(NamedTuple):
 
 
 CLAIMS = running_claims()
+WORKERS_ONCE = [
+    f"'{{{','.join(f'worker-{number}' for number in range(10))}}}'",
+    f"'{{{','.join(str(number % 10 + 1) for number in range(1, BATCH + 1))}}}'",
+]
 DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
@@ -78,7 +82,7 @@ CASES = {
         8 * BATCH,
     ),
     "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], 1),
-    "complete": Case("complete_jobs", CLAIMS, ["jobs_pkey"], BATCH),
+    "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2]], ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",
         [
@@ -147,7 +151,13 @@ CASES = {
     ),
 }
 # A row per topic; the sum of what was promoted; where the walk stopped.
-ANSWERS = {"ready topics": TOPICS, "promote": 1, "promote in turn": 1, "delete expired": 1}
+ANSWERS = {
+    "complete": TOPICS,
+    "ready topics": TOPICS,
+    "promote": 1,
+    "promote in turn": 1,
+    "delete expired": 1,
+}
 
 Fill = Callable[[Connection], Awaitable[None]]
 

@@ -12,7 +12,7 @@ from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.inserts import insert_columns
 from pulse_server.postgres.jobs import _SQL
-from pulse_server.postgres.rows import claim_columns
+from pulse_server.postgres.rows import claim_columns, compact_claim_columns, uuid_array
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
@@ -35,6 +35,11 @@ async def run(rival: Connection, name: str, *args: Any) -> Any:
     rows = await rival.fetch(_SQL[name], *args)
     assert rows, f"{name} should have found its row"
     return rows
+
+
+async def complete(rival: Connection, claim: Claim) -> None:
+    ids, *rest = compact_claim_columns([claim])
+    await run(rival, "complete_jobs", uuid_array(ids), *rest)
 
 
 async def test_claim_skips_a_row_that_another_claim_holds(postgres: Store, rival: Connection) -> None:
@@ -101,7 +106,7 @@ async def test_cancel_that_waited_for_the_completion_comes_too_late(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     claim = await postgres.start()
-    await run(rival, "complete_jobs", *claim_columns([claim]))
+    await complete(rival, claim)
 
     cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], ""))
     await rival.execute("COMMIT")
@@ -157,7 +162,7 @@ async def test_of_two_results_for_one_attempt_the_second_is_not_taken(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     claim = await postgres.start()
-    await run(rival, "complete_jobs", *claim_columns([claim]))
+    await complete(rival, claim)
 
     failing = await blocked(connection, postgres.repo.fail_jobs([failure(claim)]))
     await rival.execute("COMMIT")

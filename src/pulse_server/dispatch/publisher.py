@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pulse_server.dispatch.roster import Roster
+from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import LEASE_EXPIRED
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
@@ -109,14 +110,16 @@ class Publisher:
 
     # --- and end them
 
-    def completed(self, ended: Mapping[Claim, Ended]) -> None:
+    def completed(self, completions: Completions) -> None:
         metrics = self._metrics
-        ran = [(topic, seconds) for _, topic, seconds in ended.values()]
-        metrics.count_and_observe(metrics.completed, metrics.run_time, ran, "completed")
+        for name, ran_seconds, _ in completions.by_topic:
+            topic = metrics.topic(name, is_worked=True)
+            metrics.completed.add(topic, by=len(ran_seconds))
+            metrics.run_time.observe_all(topic, "completed", values=ran_seconds)
         self._watchers.publish(
             lambda: [
-                transition(claim.job_id, end.topic, end.status, claim.attempt, claim.worker_id)
-                for claim, end in ended.items()
+                transition(claim.job_id, topic, JobStatus.COMPLETED, claim.attempt, claim.worker_id)
+                for claim, topic in completions.with_topics()
             ]
         )
 

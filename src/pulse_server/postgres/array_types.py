@@ -16,6 +16,7 @@ import asyncpg
 _OIDS = {
     "bool": (16, 1000),
     "bytea": (17, 1001),
+    "float8": (701, 1022),
     "int4": (23, 1007),
     "int8": (20, 1016),
     "interval": (1186, 1187),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
@@ -30,8 +31,10 @@ from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.row_locks import RowLocks, leave_it
 from pulse_server.postgres.rows import (
     claim_columns,
+    compact_claim_columns,
     in_lock_order,
     job_from_row,
+    uuid_array,
 )
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
@@ -62,13 +65,11 @@ class PostgresJobRepo:
         rows = await self._fetch(self._database.hot, "claim_batch", topic, *slot_arguments(slots, lease))
         return claimed_jobs(rows, slots)
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         ordered = in_lock_order(claims)
-        rows = await self._rows.fetch(self._database.hot, "complete_jobs", *claim_columns(ordered))
-        return {
-            ordered[place - 1]: Ended(JobStatus.COMPLETED, topic, ran_seconds)
-            for place, topic, ran_seconds in rows
-        }
+        columns = compact_claim_columns(ordered)
+        rows = await self._rows.fetch(self._database.hot, "complete_jobs", *columns, encode_ids=uuid_array)
+        return Completions(ordered, [TopicCompletions(*row) for row in rows])
 
     async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)

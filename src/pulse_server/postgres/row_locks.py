@@ -50,26 +50,36 @@ class RowLocks:
         self._locked: dict[object, float] = {}
 
     async def fetch(
-        self, connections: Connections, name: str, job_ids: Sequence[object], *args: object
+        self,
+        connections: Connections,
+        name: str,
+        job_ids: Sequence[object],
+        *args: object,
+        encode_ids: Callable[[Sequence[object]], object] = lambda ids: ids,
     ) -> Rows:
-        """Run the statement of this name on the jobs whose rows can be locked without a long wait."""
+        """Run the statement of this name on the jobs whose rows can be locked without a long wait.
+
+        `encode_ids` returns the ids as the statement takes them. Those of locked rows are None.
+        """
 
         async def on_free_rows(fetch: Fetch) -> Rows:
-            return await self._fetch_free(fetch, name, job_ids, args)
+            free = await self._lock_free(fetch, name, job_ids)
+            # No id in the place of a locked one: the others keep their places in the statement's arrays.
+            named = [job_id if job_id in free else None for job_id in job_ids]
+            return await fetch(self._statements[name], encode_ids(named), *args)
 
         if self._locked and self._names_a_locked_row(job_ids):
             return await connections.transact(name, on_free_rows)
-        return await connections.fetch(name, self._statements[name], job_ids, *args, if_locked=on_free_rows)
+        return await connections.fetch(
+            name, self._statements[name], encode_ids(job_ids), *args, if_locked=on_free_rows
+        )
 
-    async def _fetch_free(
-        self, fetch: Fetch, name: str, job_ids: Sequence[object], args: tuple[object, ...]
-    ) -> Rows:
+    async def _lock_free(self, fetch: Fetch, name: str, job_ids: Sequence[object]) -> set[str]:
+        """Lock the rows that no other session has locked. Returns their ids."""
         rows = await fetch(self._statements[_LOCKS.get(name, "lock_free_jobs")], job_ids)
         free = {str(row["id"]) for row in rows}
         self._remember(name, [job_id for job_id in job_ids if job_id not in free], free)
-        # No id in the place of a locked one: the others keep their places in the statement's arrays.
-        named = [job_id if job_id in free else None for job_id in job_ids]
-        return await fetch(self._statements[name], named, *args)
+        return free
 
     def _names_a_locked_row(self, job_ids: Sequence[object]) -> bool:
         now = self._clock()

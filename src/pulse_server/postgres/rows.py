@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -93,6 +93,19 @@ def in_lock_order(claims: Sequence[Claim]) -> list[Claim]:
 def claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     """The claims, which have to be in lock order, as parallel arrays."""
     return tuple(zip(*ordered, strict=True)) if ordered else ((), (), ())
+
+
+def compact_claim_columns(ordered: Sequence[Claim]) -> tuple[Sequence[object], ...]:
+    """The same with each worker once: ids, worker ids, the index of each claim's worker, attempts."""
+    ids, workers, attempts = claim_columns(ordered)
+    names = [name for name in dict.fromkeys(workers) if name is not None]
+    index = {name: number for number, name in enumerate(names, 1)}
+    return ids, names, list(map(index.get, workers)), attempts
+
+
+def uuid_array(ids: Iterable[object]) -> str:
+    """Canonical ids as the text of a uuid[]; a None becomes a NULL."""
+    return "{" + ",".join(["NULL" if one is None else str(one) for one in ids]) + "}"
 
 
 _job_id = itemgetter(0)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
+from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -76,7 +77,7 @@ class JobRepo(Protocol):
         slots, or fewer if their payloads fill `slots.most_bytes` before; at least one."""
         ...
 
-    async def complete_jobs(self, claims: Sequence[Claim]) -> dict[Claim, Ended]:
+    async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         """Complete what the claims still hold. Returns the claims that counted."""
         ...
 

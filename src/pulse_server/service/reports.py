@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pulse import failpoints
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.completions import NO_COMPLETIONS
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError, Unavailable
 from pulse_server.domain.jobs import Ended, Job, Report
@@ -52,7 +53,7 @@ class Reports:
         failures = [
             report._replace(error_group=error_group(report.error)) for report in reports if not report.success
         ]
-        completed = await self._repo.complete_jobs(successes) if successes else {}
+        completed = await self._repo.complete_jobs(successes) if successes else NO_COMPLETIONS
         self._publisher.completed(completed)
         failed = await self._repo.fail_jobs(failures) if failures else {}
         # One may be in a batch twice.

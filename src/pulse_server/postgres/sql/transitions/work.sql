@@ -105,16 +105,28 @@ LEFT JOIN leased ON true;
 
 -- name: complete_jobs
 -- From RUNNING to COMPLETED, if the claim still holds. last_error stays: it shows what happened to earlier attempts.
--- Returns the claims that counted, by their place: two may name the same job.
-UPDATE pulse.jobs AS job
-SET status = 'COMPLETED',
-    finished_at = clock_timestamp(),
-    finished_by = job.locked_by,
-    locked_by = NULL,
-    lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[]) WITH ORDINALITY AS claim (id, worker_id, attempt, place)
-WHERE {claim_holds}
-RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds;
+-- Returns the claims that counted by topic, each by its place in the request: two may name the same job.
+-- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids, and decodes
+-- arrays faster than rows.
+--   $1 ids, the text of an array   $2 worker ids, each once   $3 index into $2   $4 attempts
+WITH completed AS (
+    UPDATE pulse.jobs AS job
+    SET status = 'COMPLETED',
+        finished_at = clock_timestamp(),
+        finished_by = job.locked_by,
+        locked_by = NULL,
+        lease_until = NULL
+    FROM (
+        SELECT reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
+        FROM unnest($1::text::uuid[], $3::int[], $4::int[]) WITH ORDINALITY
+            AS reported (id, worker, attempt, place)
+    ) AS claim
+    WHERE {claim_holds}
+    RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds
+)
+SELECT completed.topic, array_agg(completed.ran_seconds) AS ran_seconds, array_agg(completed.place) AS places
+FROM completed
+GROUP BY completed.topic;
 
 -- name: fail_jobs
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
