@@ -139,20 +139,22 @@ class App:
             sparing=Sparing(_silence(settings), 2 * settings.lease_ttl, settings.lease_ttl),
         )
         jobs = Jobs(repo, publisher)
+        submissions = with_failpoints(Submissions(repo, self.hub, publisher), port_failpoints.SUBMISSIONS)
+        reports = with_failpoints(Reports(repo, publisher), port_failpoints.REPORTS)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
         self._lines = Lines(metrics)
         responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
-            JobRpcs(Submissions(repo, self.hub, publisher), jobs),
+            JobRpcs(submissions, jobs),
             SelectionRpcs(Selections(repo, jobs)),
             WorkRpcs(
                 self.hub,
                 self.claims,
                 self.gate,
                 leases,
-                Reports(repo, publisher),
+                reports,
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),

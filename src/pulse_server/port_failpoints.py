@@ -1,4 +1,4 @@
-"""The failpoints of the ports, by method. The composition root places them. ADR-0032"""
+"""The failpoints around ports and services, by method. The composition root places them. ADR-0032"""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.service.reports import Reports
+from pulse_server.service.submissions import Submissions
 
 Port = TypeVar("Port")
 Method: TypeAlias = Callable[..., Any]
@@ -64,13 +66,27 @@ SCHEDULES: Points = {
         failpoints.after("schedules.fired", Unavailable, counts=bool),
     ),
 }
+_SWITCH = (
+    failpoints.before("switch.turning", Unavailable),
+    failpoints.after("switch.turned", Unavailable),
+)
 DISPATCH: Points = {
     DispatchRepo.read_gate: (failpoints.before("gate.reading", Unavailable),),
+    DispatchRepo.pause_everything: _SWITCH,
+    DispatchRepo.resume_everything: _SWITCH,
+    DispatchRepo.pause_topic: _SWITCH,
+    DispatchRepo.resume_topic: _SWITCH,
 }
 RETENTION: Points = {
     RetentionRepo.delete_expired: (
         failpoints.after("jobs.forgotten", Unavailable, counts=attrgetter("deleted")),
     ),
+}
+SUBMISSIONS: Points = {
+    Submissions.submit: (failpoints.after("submit.answered", Unavailable),),
+}
+REPORTS: Points = {
+    Reports.report: (failpoints.after("report.answered", Unavailable),),
 }
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pulse import failpoints
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS
 from pulse_server.domain.error_groups import error_group
-from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError, Unavailable
+from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
 from pulse_server.domain.jobs import Ended, Job, Report
 from pulse_server.domain.reports import is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
@@ -32,7 +31,6 @@ class Reports:
             self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
         )
 
-    @failpoints.after("report.answered", Unavailable)
     async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
         """Record the results and answer for each, in order: None if it counts, else why it does not.
 

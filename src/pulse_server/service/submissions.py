@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulse import failpoints
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
@@ -27,7 +26,6 @@ class Submissions:
             self._insert, lanes=SUBMIT_LANES, limit=SUBMIT_BATCH, size_of=_size
         )
 
-    @failpoints.after("submit.answered", Unavailable)
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
         """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
         return await self._commits.add_all(jobs)
