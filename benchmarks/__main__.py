@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import machine, peering, report
+from benchmarks import machine, optimized, peering, report
 from benchmarks.document import Document
 from benchmarks.figures import Figure, print_figure
 from benchmarks.scenarios import (
@@ -35,6 +35,7 @@ from benchmarks.scenarios import (
     topics,
 )
 from benchmarks.stand import Lengths, Load, Stand
+from tools.environment import Problem
 
 # What docs/benchmarks.md has. The others are measured by name, or with "all"; what takes long by name only.
 TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
@@ -79,6 +80,11 @@ def main() -> int:
     unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL})
     if unknown:
         parser.error(f"there is no scenario {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
+    try:
+        optimized.move(options.python)
+    except Problem as problem:
+        print(f"dev.py: {problem}", file=sys.stderr)
+        return 1
     names = list(SHORT) if ALL in options.scenario else options.scenario or list(TABLE)
     try:
         peers = peering.chosen(options.peers)
@@ -87,6 +93,7 @@ def main() -> int:
     load = Load(options.jobs, options.streams, options.concurrency)
     lengths = Lengths(options.seconds, options.minutes)
     with Stand(options.db, options.repeats, load, lengths, is_trial=options.trial) as stand:
+        stand.plain_python = optimized.plain()
         document = _measure(stand, names, peers)
     if options.json:
         document.write(options.json)
@@ -97,7 +104,7 @@ def main() -> int:
 
 
 def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Document:
-    about = _run(machine.describe(stand.server_dsn))
+    about = _run(machine.describe(stand.server_dsn, stand.plain_python))
     print(machine.line(about), file=sys.stderr)
     _run(stand.look_around())
     if peers:
@@ -152,6 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--repeats", type=int, default=3, help="runs per figure (3)")
     parser.add_argument("--db", metavar="URL", help="a Postgres to use instead of the embedded one")
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the Python to run everything on; by default one built with PGO, where there is one, "
+        f"else that of .venv; {optimized.OWN}: that of .venv in any case",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--report", action="store_true", help="rewrite docs/benchmarks.md and its plots")
     parser.add_argument("--jobs", type=int, default=load.jobs, help=f"e2e: jobs in a run ({load.jobs})")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.processes import end, until
 from benchmarks.recorder import Recording
@@ -30,12 +30,13 @@ class CrewMember:
         concurrency: int,
         topics: Sequence[str],
         environment: Mapping[str, str],
-        program: str = WORKER,
+        program: str,
+        python: str | Path,
     ) -> CrewMember:
         """Start a worker process. It imports what it needs, reports it, and waits."""
         arguments = [address, str(concurrency), str(recording.path), *topics]
         process = subprocess.Popen(
-            [sys.executable, "-m", program, *arguments],
+            [python, "-m", program, *arguments],
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

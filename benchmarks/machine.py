@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 
+from benchmarks.interpreters import inspect
+
 _PACKAGES = {"grpcio": "grpcio", "asyncpg": "asyncpg", "uvloop": "uvloop", "pulse": "pulse-jobs"}
 _SETTINGS = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_wal_size")
 
 
-async def describe(dsn: str) -> dict[str, Any]:
-    """Return what the figures depend on, by name."""
+async def describe(dsn: str, plain: Path | None = None) -> dict[str, Any]:
+    """Return what the figures depend on, by name. Some figures may be of a second, plain interpreter."""
     connection = await asyncpg.connect(dsn)
     try:
         settings = {name: await connection.fetchval(f"SHOW {name}") for name in _SETTINGS}
@@ -28,6 +31,8 @@ async def describe(dsn: str) -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "python_build": _build(sys.executable),
+        "plain_python": str(inspect(plain)) if plain else "",
         "postgres": settings,
         "packages": {name: _version(package) for name, package in _PACKAGES.items()},
     }
@@ -37,13 +42,20 @@ def line(about: dict[str, Any]) -> str:
     """The same as one sentence."""
     settings, packages = about["postgres"], about["packages"]
     processor = f" ({about['processor']})" if about["processor"] else ""
+    build = f" ({about['python_build']})" if about.get("python_build") else ""
+    plain = f", and {about['plain_python']} where a figure says so" if about.get("plain_python") else ""
     return (
         f"{about['cores']} cores, {about['architecture']}{processor}, {about['memory_gib']} GiB, "
-        f"{about['kernel']}; Python {about['python']}, PostgreSQL {settings['server_version']} "
+        f"{about['kernel']}; Python {about['python']}{build}{plain}; PostgreSQL {settings['server_version']} "
         f"(fsync {settings['fsync']}, synchronous_commit {settings['synchronous_commit']}, "
         f"shared_buffers {settings['shared_buffers']}, max_wal_size {settings['max_wal_size']}); "
         + ", ".join(f"{name} {version}" for name, version in packages.items())
     )
+
+
+def _build(program: str) -> str:
+    interpreter = inspect(program)
+    return str(interpreter.build) if interpreter else "build unknown"
 
 
 def _processor() -> str:

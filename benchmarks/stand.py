@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,10 @@ class Stand:
         self.load = load or Load()
         self.lengths = lengths or Lengths()
         self.is_trial = is_trial
+        self.python: str | Path = sys.executable
+        """What servers and workers run on."""
+        self.plain_python: Path | None = None
+        """One that was built without PGO, beside an optimized one: some figures are taken on both."""
         self.disturbed_runs = 0
         self.verdicts: list[Verdict] = []
         self.background = BackgroundLoad(None)
@@ -95,6 +99,15 @@ class Stand:
         if self._postgres:
             self._postgres.stop()
         self._folder.cleanup()
+
+    @contextmanager
+    def running_on(self, python: Path) -> Iterator[None]:
+        """Start servers and workers on another interpreter for the length of the block."""
+        usual, self.python = self.python, python
+        try:
+            yield
+        finally:
+            self.python = usual
 
     async def look_around(self) -> None:
         """Find the process of the database, so that its CPU can be separated from that of other processes."""
@@ -149,7 +162,7 @@ class Stand:
             environment["PULSE_HTTP_ADDR"] = f"unix:{socket}"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "pulse_server.main"], env=environment, stderr=output
+                [self.python, "-m", "pulse_server.main"], env=environment, stderr=output
             )
         try:
             address = await serving_address(process, log)
@@ -167,7 +180,7 @@ class Stand:
     async def dashboard(self, server: str) -> AsyncIterator[str]:
         """A dashboard of that server, as a process. Yields its address."""
         log = self.folder / f"dashboard-{uuid.uuid4().hex[:8]}.log"
-        command = [sys.executable, "-m", "pulse_ui", "--addr", "127.0.0.1:0", "--server", server]
+        command = [self.python, "-m", "pulse_ui", "--addr", "127.0.0.1:0", "--server", server]
         with log.open("w") as output:
             process = subprocess.Popen(command, stderr=output)
         try:
@@ -199,7 +212,13 @@ class Stand:
                 address = addresses[number % len(addresses)]
                 members.append(
                     CrewMember.start(
-                        recording, address, concurrency, topics, dict(environment or {}), program
+                        recording,
+                        address,
+                        concurrency,
+                        topics,
+                        dict(environment or {}),
+                        program,
+                        self.python,
                     )
                 )
             crew = Crew(members)

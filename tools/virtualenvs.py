@@ -11,9 +11,10 @@ from tools.environment import Problem, call
 UV_LIMIT = timedelta(minutes=5)
 
 
-def make_virtualenv(directory: Path, lock: int) -> None:
-    """Make a new, empty environment with pip in it, in place of what was there."""
-    base = getattr(sys, "_base_executable", sys.executable)  # .venv's own may be running, and is removed
+def make_virtualenv(directory: Path, lock: int, base: Path | str | None = None) -> None:
+    """Make a new, empty environment of this Python or another, with pip, in place of what was there."""
+    if base is None:
+        base = getattr(sys, "_base_executable", sys.executable)  # .venv's own may be running, and is removed
     python = directory / "bin" / "python"
     ways = [
         [[base, "-m", "venv", directory]],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from benchmarks.stand import Stand
 
 NAMES = (
+    "awa",
     "graphile-worker",
     "pg-boss",
     "oban",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.figures import Figure
 from benchmarks.peers import (
+    awa,
     celery,
     dramatiq,
     graphile_worker,
@@ -26,7 +27,7 @@ from benchmarks.stand import Stand
 
 PEERS: dict[str, Peer] = {
     module.PEER.name: module.PEER
-    for module in (graphile_worker, pg_boss, oban, procrastinate, pgqueuer, celery, dramatiq, taskiq)
+    for module in (awa, graphile_worker, pg_boss, oban, procrastinate, pgqueuer, celery, dramatiq, taskiq)
 }
 
 

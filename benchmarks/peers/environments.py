@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from benchmarks.interpreters import inspect
+from benchmarks.optimized import cache
 from tools.environment import call
 
 _INSTALL_LIMIT = timedelta(minutes=10)
 _OLDEST_NODE = 22
 _PRINT_VERSIONS = """
-import importlib.metadata, json, platform, sys
-versions = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
-print(json.dumps({**versions, "Python": platform.python_version()}))
+import importlib.metadata, json, sys
+print(json.dumps({name: importlib.metadata.version(name) for name in sys.argv[1:]}))
 """
 
 
@@ -47,7 +48,13 @@ class PythonEnvironment:
         _run([interpreter, "-m", "pip", "install", "--quiet", *self.packages])
         names = [_bare_name(package) for package in self.packages]
         printed = _run([interpreter, "-c", _PRINT_VERSIONS, *names])
-        return Installed(interpreter, folder, json.loads(printed.splitlines()[-1]))
+        python = inspect(interpreter)
+        version = f"{python.version} {python.build.summary}" if python else "of unknown version"
+        return Installed(interpreter, folder, {**json.loads(printed.splitlines()[-1]), "Python": version})
+
+    def base(self) -> str:
+        """Return the Python that it is made from."""
+        return str(_python_from(self.oldest_python))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +73,19 @@ class NodeEnvironment:
         versions = {_bare_name(package): _node_version(folder, package) for package in self.packages}
         return Installed(interpreter, folder, {**versions, "Node": version})
 
+    def base(self) -> str:
+        return "npm"
+
 
 def ensure(name: str, environment: PythonEnvironment | NodeEnvironment) -> Installed:
-    """Return the environment of that name, created if it is missing or has other packages."""
-    folder = _cache() / name
+    """Return the environment of that name, created if it is missing, has other packages or another Python."""
+    folder, wanted = cache() / "peers" / name, [environment.base(), *environment.packages]
     # Written last: a folder without it is what an interrupted run has left.
     record = folder / "installed.json"
     if record.exists():
         known = json.loads(record.read_text())
         interpreter = Path(known["interpreter"])
-        if known["packages"] == list(environment.packages) and interpreter.exists():
+        if known.get("made_of") == wanted and interpreter.exists():
             return Installed(interpreter, folder, known["versions"])
     if folder.exists():
         shutil.rmtree(folder)
@@ -83,16 +93,12 @@ def ensure(name: str, environment: PythonEnvironment | NodeEnvironment) -> Insta
     print(f"installing {name} …", file=sys.stderr, flush=True)
     installed = environment.install(folder)
     known = {
-        "packages": list(environment.packages),
+        "made_of": wanted,
         "interpreter": str(installed.interpreter),
         "versions": installed.versions,
     }
     record.write_text(json.dumps(known, indent=2) + "\n")
     return installed
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulse-bench" / "peers"
 
 
 def _run(command: Sequence[str | Path]) -> str:
@@ -106,7 +112,7 @@ def _run(command: Sequence[str | Path]) -> str:
 def _python_from(oldest: tuple[int, int]) -> Path:
     """Return the Python that pulse runs on, for the sake of comparison; else the next newer one."""
     if sys.version_info >= oldest:
-        return Path(sys.executable)
+        return Path(getattr(sys, "_base_executable", None) or sys.executable)
     for candidate in _newer_pythons(oldest):
         # A version manager's shim is on the PATH for versions too that are not switched on.
         if call([candidate, "-c", "import ensurepip, venv"])[0] == 0:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -103,7 +102,7 @@ async def _crowd(stand: Stand, server: Server) -> AsyncIterator[list[Recording]]
         for _ in range(PROCESSES):
             recordings.append(Recording.create(stand.folder))
             arguments = [server.address, each, str(CONCURRENCY), str(recordings[-1].path)]
-            processes.append(subprocess.Popen([sys.executable, "-m", "benchmarks.crowd_worker", *arguments]))
+            processes.append(subprocess.Popen([stand.python, "-m", "benchmarks.crowd_worker", *arguments]))
         await until(lambda: all(recording.is_connected for recording in recordings))
         yield recordings
     finally:

@@ -18,17 +18,30 @@ JOBS = 20_000
 NAMES = {f"{JOBS:,} jobs, 1 worker process": 1, f"{JOBS:,} jobs, 2 worker processes": 2}
 
 
+# Servers and workers on a Python that was built without it, where the run is on one that was built with it.
+PLAIN = ", without PGO"
+
+
 async def measure(stand: Stand) -> list[Figure]:
-    runs: Runs[Drained] = {name: partial(_run, stand, processes) for name, processes in NAMES.items()}
+    names = [name + way for way in ("", PLAIN)[: 2 if stand.plain_python else 1] for name in NAMES]
+    runs: Runs[Drained] = {name: partial(_run, stand, name) for name in names}
     outcomes = await in_turn(stand, {**runs, **raw.cycle_runs(stand)})
     limits = raw.cycle_figures("drain", outcomes)
-    figures = [Figure("drain", name, "jobs/s", _rates(outcomes[name])).beside(best(limits)) for name in NAMES]
-    for name in NAMES:
+    figures = [Figure("drain", name, "jobs/s", _rates(outcomes[name])).beside(best(limits)) for name in names]
+    for name in names:
         figures += _costs(name, outcomes[name], stand.sized(JOBS))
     return [*figures, *limits]
 
 
-async def _run(stand: Stand, processes: int) -> Drained:
+async def _run(stand: Stand, name: str) -> Drained:
+    processes = NAMES[name.removesuffix(PLAIN)]
+    if name.endswith(PLAIN) and stand.plain_python:
+        with stand.running_on(stand.plain_python):
+            return await _drained(stand, processes)
+    return await _drained(stand, processes)
+
+
+async def _drained(stand: Stand, processes: int) -> Drained:
     jobs = stand.sized(JOBS)
     async with stand.database() as dsn:
         await fill(dsn, jobs)
@@ -51,6 +64,8 @@ def _costs(name: str, runs: Sequence[Drained], jobs: int) -> list[Figure]:
         for who in ("Postgres", "pulsed", "worker")
         if all(who in run.cpu for run in runs)
     ]
+    if name.endswith(PLAIN):
+        return figures  # The interpreter changes nothing of what is sent to the database.
     counted = [run.transactions for run in runs if run.transactions is not None]
     note = f"start and stop of pulsed included; {counted[-1].note}"
     return [

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -86,7 +85,7 @@ async def _submit(producer: pulse.Pulse) -> float:
 @asynccontextmanager
 async def _workers(stand: Stand, address: str) -> AsyncIterator[None]:
     """The workers, in a process of their own: a thousand streams here would slow down what is measured."""
-    program = [sys.executable, "-m", "benchmarks.set_workers", address, str(stand.sized(WORKERS)), SHARED]
+    program = [stand.python, "-m", "benchmarks.set_workers", address, str(stand.sized(WORKERS)), SHARED]
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
     assert process.stdout is not None

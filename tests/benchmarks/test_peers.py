@@ -86,6 +86,14 @@ def test_an_environment_for_other_packages_is_made_anew() -> None:
     assert len(newer.installs) == 1
 
 
+def test_an_environment_of_another_python_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = FakeEnvironment()
+    ensure("fake", environment)
+    monkeypatch.setattr(sys, "_base_executable", "/usr/bin/another-python")
+    ensure("fake", environment)
+    assert len(environment.installs) == 2
+
+
 def test_an_interrupted_installation_is_repeated(cache: Path) -> None:
     (cache / "pulse-bench" / "peers" / "fake").mkdir(parents=True)
     environment = FakeEnvironment()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import machine, report
 from benchmarks.counters import Transactions, count_of
 from benchmarks.document import Document
 from benchmarks.figures import Figure, percentile, written
@@ -21,6 +21,8 @@ MACHINE = {
     "memory_gib": 4,
     "kernel": "Linux 6",
     "python": "3.11",
+    "python_build": "PGO and LTO, by its configure options",
+    "plain_python": "3.11.7 (no PGO, no LTO, by its configure options)",
     "postgres": {
         "server_version": "18",
         "fsync": "on",
@@ -34,6 +36,12 @@ DRAIN = Figure("drain", "20,000 jobs, 1 worker process", "jobs/s", [900.0, 1000.
 LIMIT = Figure("drain", "claim + complete", "jobs/s", [4000.0], system="raw")
 PEER = Figure("drain", "20,000 jobs, 1 worker process", "jobs/s", [500.0], "a | b", system="other")
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def test_machine_line_names_the_builds_of_the_interpreters() -> None:
+    line = machine.line(MACHINE)
+    assert "Python 3.11 (PGO and LTO, by its configure options)" in line
+    assert "3.11.7 (no PGO, no LTO, by its configure options) where a figure says so" in line
 
 
 def test_median_and_spread_are_those_of_the_repeats() -> None:
@@ -165,6 +173,6 @@ def test_metric_is_summed_over_its_labels_and_no_longer_name_is() -> None:
 
 
 def test_family_is_a_process_with_all_its_descendants_and_no_other() -> None:
-    processes = {pid: Process(parent, 0, 0) for pid, parent in {1: 0, 2: 1, 3: 2, 4: 1, 5: 3}.items()}
+    processes = {pid: Process(parent, 0, 0, 1, 0) for pid, parent in {1: 0, 2: 1, 3: 2, 4: 1, 5: 3}.items()}
     assert family(processes, [2]) == {2, 3, 5}
     assert family(processes, [3, 99]) == {3, 5}
