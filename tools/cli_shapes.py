@@ -8,6 +8,7 @@ from pulse_cli.views import jobs_transitions, shapes
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
+from pulse_cli.views.policies import policy_view
 from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
@@ -99,6 +100,7 @@ _worker = pulse.WorkerInfo(
     held_count=1,
     held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30)),),
 )
+_policy = pulse.TopicPolicy("audit", "forever", "default", timedelta(days=90), "ann", _NINE)
 _transition = pulse.Transition(
     job_id=_JOB,
     topic="send-email",
@@ -126,6 +128,10 @@ SHAPES: dict[str, Any] = {
     "A topic, in `topics`. `waiting` counts jobs that are delayed or between two attempts; `failed` counts "
     "attempts. `wait`, from due to claimed, and `run`, from claimed to reported, are seconds of the last "
     "full hour": shapes.topic_shape(_topic),
+    "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
+    "`default` for the server's setting. The first of the list has no topic: these are the settings": (
+        shapes.policy_shape(_policy)
+    ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
     "connection; `held` has the twenty held longest": shapes.worker_shape(_worker),
     "A snapshot of the queue, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
@@ -157,6 +163,7 @@ PLAIN = {
     "`dead-letters`": dead_letter_view().fields,
     "`jobs tail`": jobs_transitions.FIELDS,
     "`topics`": topic_view().fields,
+    "`topics retention`": policy_view(_policy).fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),
     "`submit`, `schedules fire`": ("id",),

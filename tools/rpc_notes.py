@@ -133,4 +133,12 @@ NOTES = {
     "PauseDispatch": Note("Pauses dispatch of one topic or of all."),
     "ResumeDispatch": Note("Resumes dispatch."),
     "GetDispatchStatus": Note("Returns what is paused, since when, by whom and why."),
+    # --- policies of topics
+    "SetTopicPolicy": Note(
+        "Sets how long the finished jobs of a topic are kept, where this differs from the settings of the "
+        "servers. The topic need not have jobs. It counts at all servers from their next pass on."
+    ),
+    "ListTopicPolicies": Note(
+        "Lists the topics that have a policy, and the settings of the answering server for all others."
+    ),
 }

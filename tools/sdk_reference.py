@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import pulse
 import pulse.errors
 from pulse.client import access, dispatch, jobs, options, overview, selections, work
+from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
-from pulse.models import schedules, specs
+from pulse.models import policies, schedules, specs
 from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
@@ -77,7 +78,7 @@ SECTIONS = (
                 "Minute",
             ),
             *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
-            *("DispatchStatus", "TopicPause", "Identity"),
+            *("DispatchStatus", "TopicPause", "TopicPolicies", "TopicPolicy", "Identity"),
         ),
     ),
 )
@@ -96,6 +97,7 @@ PARTS = {
     work.WorkVerbs: "Verbs for work: handlers, and running them",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
+    policy_verbs.PolicyVerbs: "Verbs for policies of topics",
     overview.OverviewVerbs: "Verbs for the overview",
     access.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",
@@ -218,7 +220,10 @@ def _section_of_errors(errors: list[type[pulse.PulseError]]) -> str:
 
 
 def _section_of_types() -> str:
-    aliases = [source.alias(specs, "Spec"), source.alias(tls, "File"), source.alias(tls, "ClientCertificate")]
+    aliases = [
+        *(source.alias(specs, "Spec"), source.alias(policies, "Keep")),
+        *(source.alias(tls, "File"), source.alias(tls, "ClientCertificate")),
+    ]
     rows = [[code(alias.name), code(alias.type)] for alias in aliases]
     keys = ", ".join(map(code, options.EnqueueOptions.__annotations__))
     rows.append(["`EnqueueOptions`", f"keyword arguments of `enqueue`: {keys}"])

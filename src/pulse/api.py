@@ -30,6 +30,7 @@ from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
 from pulse.models.identity import Identity
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
+from pulse.models.policies import TopicPolicies, TopicPolicy
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
@@ -101,6 +102,8 @@ __all__ = [
     "TopicInfo",
     "TopicPage",
     "TopicPause",
+    "TopicPolicies",
+    "TopicPolicy",
     "Transition",
     "Transitions",
     "Unauthenticated",

@@ -20,6 +20,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.overview import Sparing
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.doors import access_of
 from pulse_server.loops import Loop
@@ -30,6 +31,7 @@ from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
@@ -39,6 +41,7 @@ from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.leases import Leases
 from pulse_server.service.minutes import Minutes
+from pulse_server.service.policies import Policies
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.scheduler import Scheduler
@@ -61,6 +64,7 @@ from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
+from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
@@ -123,10 +127,11 @@ class App:
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
+        kept = _kept(settings.retention)
         self.janitor = Janitor(
             with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
             publisher,
-            _kept(settings.retention),
+            kept,
             interval=RETENTION_INTERVAL,
         )
         overview = PostgresOverviewRepo(self._database)
@@ -160,6 +165,7 @@ class App:
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
+            PolicyRpcs(Policies(PostgresPolicyRepo(self._database), kept), callers),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -256,13 +262,12 @@ def _silence(settings: Settings) -> timedelta:
     return (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
 
 
-def _kept(retention: Retention) -> dict[JobStatus, timedelta]:
-    durations = {
+def _kept(retention: Retention) -> dict[JobStatus, Kept]:
+    return {
         JobStatus.COMPLETED: retention.completed,
         JobStatus.CANCELED: retention.canceled,
         JobStatus.DEAD_LETTERED: retention.dead_lettered,
     }
-    return {status: duration for status, duration in durations.items() if duration is not None}
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from pulse_ui.pages import (
     jobs_operations,
     overview,
     overview_dead_letters,
+    policies,
     schedules,
     schedules_editing,
 )
@@ -116,6 +117,9 @@ class Dashboard:
             get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
             post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
             post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),
+            # --- policies of topics
+            get("/retention", page(policies.show, needs="ListTopicPolicies")),
+            post("/retention", change(policies.update, needs="SetTopicPolicy")),
         ]
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:

@@ -65,6 +65,7 @@ TOPICS_SHOWN = 50
 TOPICS_ASKED = 1_000
 """The busiest: the page size of pulsed. The others are found by search, or page by page."""
 DISPATCH_TOPICS_SHOWN = 200
+POLICIES_SHOWN = 500
 """Of the busiest topics, besides all paused ones. An unlisted topic can be paused by name."""
 TOPICS_PAGE = 200
 """Of a list by name, where there are more than that."""

@@ -31,7 +31,10 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
     """A plain connection to the shared database: no job and no schedule yet, and nothing is paused."""
     connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
     # To delete a few rows is much quicker than to make new files, but what is deleted stays in them.
-    tables = ("pulse.jobs", "pulse.schedules", "pulse.paused_topics", "pulse.spared_workers")
+    tables = (
+        *("pulse.jobs", "pulse.schedules", "pulse.paused_topics", "pulse.spared_workers"),
+        *("pulse.topic_policies",),
+    )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(name::regclass)) > 256 * 1024 FROM unnest($1::text[]) AS name", tables
     )

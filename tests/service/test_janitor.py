@@ -11,6 +11,7 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.retention import Sweep
 from pulse_server.service.janitor import Janitor
@@ -35,7 +36,7 @@ class WatchedRetentionRepo(InMemoryRetentionRepo):
         self.steps: list[PageKey | None] = []
 
     async def delete_expired(
-        self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
+        self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
         self.steps.append(after)
         self._seconds.advance(self.takes)
@@ -173,8 +174,9 @@ async def test_pass_logs_its_deletions_once_and_counts_them(
     assert metrics.deleted.values == {("COMPLETED", "retention"): 3, ("DEAD_LETTERED", "retention"): 1}
 
 
-async def test_nothing_is_asked_if_everything_is_kept_for_ever(
+async def test_one_statement_an_interval_is_sent_if_everything_is_kept_forever(
     replica: Replica, repo: WatchedRetentionRepo
 ) -> None:
+    """A topic may have a policy, which the statement reads."""
     assert await Janitor(repo, replica.publisher, {}, interval=INTERVAL).tick() == INTERVAL
-    assert repo.steps == []
+    assert repo.steps == [None]

@@ -53,6 +53,7 @@ def test_viewer_may_only_read() -> None:
         "ListDeadLetterGroups",
         "ListServers",
         "GetStatistics",
+        "ListTopicPolicies",
         "GetSchedule",
         "GetSchedulerStatus",
         "ListSchedules",

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
-from pulse_server import tuning as server_tuning
 from pulse_ui import tuning
 from tests.transport.authorized import PASSWORD, USERS
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
@@ -85,7 +84,7 @@ async def kept_page(page_of_the_file: Page, complaints: Complaints) -> AsyncIter
 @pytest_asyncio.fixture(loop_scope="session")
 async def server(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServerUnderTest]:
     """An open server, whose retries are due at once when their time has come."""
-    monkeypatch.setattr(server_tuning, "PROMOTE_INTERVAL", 0.05 * SECOND)
+    monkeypatch.setattr("pulse_server.app.PROMOTE_INTERVAL", 0.05 * SECOND)
     async with server_under_test(database_dsn) as running:
         yield running
 

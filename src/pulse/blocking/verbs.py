@@ -66,6 +66,11 @@ class SyncVerbs:
     resume = blocking(Pulse.resume)
     dispatch_status = blocking(Pulse.dispatch_status)
 
+    # ------------------------------------------------------------ policies of topics
+
+    set_topic_policy = blocking(Pulse.set_topic_policy)
+    topic_policies = blocking(Pulse.topic_policies)
+
     # ------------------------------------------------------------ overview
 
     topics = blocking(Pulse.topics)

@@ -12,6 +12,7 @@ from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.jobs import JobVerbs
 from pulse.client.overview import OverviewVerbs
+from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
@@ -22,7 +23,16 @@ from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
 
 
-class Pulse(WorkVerbs, JobVerbs, SelectionVerbs, ScheduleVerbs, DispatchVerbs, OverviewVerbs, AccessVerbs):
+class Pulse(
+    WorkVerbs,
+    JobVerbs,
+    SelectionVerbs,
+    ScheduleVerbs,
+    DispatchVerbs,
+    PolicyVerbs,
+    OverviewVerbs,
+    AccessVerbs,
+):
     """A client of pulsed: enqueue jobs, read them, schedule them, and run handlers.
 
     Nothing connects before the first call. One object serves any number of tasks; use it from one event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -74,3 +74,12 @@ def _aware(name: str, moment: datetime | None) -> datetime | None:
             f"{name}={moment!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) - …."
         )
     return moment
+
+
+def names_of(field: str, names: Iterable[str]) -> list[str]:
+    """Return the names as a list. Raises InvalidArgument for a string, which would be one name per letter."""
+    if isinstance(names, str):
+        raise InvalidArgument(f"{field}={names!r} is a string: give a list, such as {field}=[{names!r}].")
+    if not isinstance(names, Iterable):
+        raise InvalidArgument(f"{field} has to be a list of strings, but {names!r} was given.")
+    return list(names)

@@ -8,9 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from pulse.client.caller import Caller
-from pulse.client.filters import not_empty
+from pulse.client.filters import names_of, not_empty
 from pulse.client.watch import Watch
-from pulse.errors import InvalidArgument
 from pulse.models.dead_letters import DeadLetters, dead_letters
 from pulse.models.statistics import Statistics, statistics
 from pulse.models.topics import TopicInfo, TopicPage, topic_page
@@ -58,7 +57,7 @@ class OverviewVerbs:
         return await self._topics(
             timeout,
             search=not_empty("search", search),
-            topics=_names("names", names),
+            topics=names_of("names", names),
             order=pb.TOPIC_ORDER_BUSIEST if busiest else None,
             page_size=limit,
             page_token=cursor,
@@ -122,17 +121,9 @@ class OverviewVerbs:
         connection. Leave the loop, or close the iterator, to stop watching.
         """
         request = message(
-            pb.WatchJobsRequest, topics=_names("topics", topics), job_ids=_names("job_ids", job_ids)
+            pb.WatchJobsRequest, topics=names_of("topics", topics), job_ids=names_of("job_ids", job_ids)
         )
         watch = Watch(self._caller.session().connection, request, self._caller.seconds(timeout))
         async with contextlib.aclosing(watch.transitions()) as stream:
             async for transitions in stream:
                 yield transitions
-
-
-def _names(field: str, names: Iterable[str]) -> list[str]:
-    if isinstance(names, str):
-        raise InvalidArgument(f"{field}={names!r} is a string: give a list, such as {field}=[{names!r}].")
-    if not isinstance(names, Iterable):
-        raise InvalidArgument(f"{field} has to be a list of strings, but {names!r} was given.")
-    return list(names)

@@ -3616,3 +3616,207 @@ class PausedTopic(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PausedTopic: _TypeAlias = PausedTopic  # noqa: Y015
+
+@_typing.final
+class Keep(_message.Message):
+    """---------------------------------------------------------------- policies of topics
+
+    How long jobs are kept after they finished. Nothing set: as long as the settings of the servers say.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DURATION_FIELD_NUMBER: _builtins.int
+    FOREVER_FIELD_NUMBER: _builtins.int
+    forever: _builtins.bool
+    """never false"""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """from a minute to 3,650 days"""
+
+    def __init__(
+        self,
+        *,
+        duration: _duration_pb2.Duration | None = ...,
+        forever: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "forever", b"forever", "length", b"length"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "forever", b"forever", "length", b"length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_length: _TypeAlias = _typing.Literal["duration", "forever"]  # noqa: Y015
+    _WhichOneofArgType_length: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_length) -> _WhichOneofReturnType_length | None: ...
+
+Global___Keep: _TypeAlias = Keep  # noqa: Y015
+
+@_typing.final
+class Retention(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPLETED_FIELD_NUMBER: _builtins.int
+    CANCELED_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def completed(self) -> Global___Keep: ...
+    @_builtins.property
+    def canceled(self) -> Global___Keep: ...
+    @_builtins.property
+    def dead_lettered(self) -> Global___Keep: ...
+    def __init__(
+        self,
+        *,
+        completed: Global___Keep | None = ...,
+        canceled: Global___Keep | None = ...,
+        dead_lettered: Global___Keep | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canceled", b"canceled", "completed", b"completed", "dead_lettered", b"dead_lettered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Retention: _TypeAlias = Retention  # noqa: Y015
+
+@_typing.final
+class TopicPolicy(_message.Message):
+    """A topic whose jobs are treated unlike those of others. It may have no jobs yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    SET_AT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    set_by: _builtins.str
+    """the user of the last change; empty: the server has no users"""
+    @_builtins.property
+    def retention(self) -> Global___Retention:
+        """an entry that is not set: as the settings of the servers say"""
+
+    @_builtins.property
+    def set_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        retention: Global___Retention | None = ...,
+        set_by: _builtins.str = ...,
+        set_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "set_at", b"set_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicPolicy: _TypeAlias = TopicPolicy  # noqa: Y015
+
+@_typing.final
+class SetTopicPolicyRequest(_message.Message):
+    """Changes the entries that are set and leaves the others. A Keep with nothing set returns its entry to the settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def retention(self) -> Global___Retention: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        retention: Global___Retention | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetTopicPolicyRequest: _TypeAlias = SetTopicPolicyRequest  # noqa: Y015
+
+@_typing.final
+class SetTopicPolicyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def policy(self) -> Global___TopicPolicy:
+        """as it is now; set_at is unset: the topic has no policy any more"""
+
+    def __init__(
+        self,
+        *,
+        policy: Global___TopicPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetTopicPolicyResponse: _TypeAlias = SetTopicPolicyResponse  # noqa: Y015
+
+@_typing.final
+class ListTopicPoliciesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: as many as fit into an answer; otherwise 1,000 at the most"""
+    page_token: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicPoliciesRequest: _TypeAlias = ListTopicPoliciesRequest  # noqa: Y015
+
+@_typing.final
+class ListTopicPoliciesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: there is no next page"""
+    @_builtins.property
+    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPolicy]:
+        """by topic"""
+
+    @_builtins.property
+    def server(self) -> Global___Retention:
+        """the settings of the server that answers, each entry set"""
+
+    def __init__(
+        self,
+        *,
+        policies: _abc.Iterable[Global___TopicPolicy] | None = ...,
+        next_page_token: _builtins.str = ...,
+        server: Global___Retention | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "policies", b"policies", "server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTopicPoliciesResponse: _TypeAlias = ListTopicPoliciesResponse  # noqa: Y015

@@ -254,6 +254,16 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.FromString,
                 _registered_method=True)
+        self.SetTopicPolicy = channel.unary_unary(
+                '/pulse.v1.PulseService/SetTopicPolicy',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.FromString,
+                _registered_method=True)
+        self.ListTopicPolicies = channel.unary_unary(
+                '/pulse.v1.PulseService/ListTopicPolicies',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.FromString,
+                _registered_method=True)
 
 
 class PulseServiceServicer(object):
@@ -537,6 +547,19 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetTopicPolicy(self, request, context):
+        """Policies of topics: how long their finished jobs are kept.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTopicPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -759,6 +782,16 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.GetDispatchStatus,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.SerializeToString,
+            ),
+            'SetTopicPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetTopicPolicy,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.SerializeToString,
+            ),
+            'ListTopicPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTopicPolicies,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1949,6 +1982,60 @@ class PulseService(object):
             '/pulse.v1.PulseService/GetDispatchStatus',
             pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.GetDispatchStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetTopicPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/SetTopicPolicy',
+            pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTopicPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListTopicPolicies',
+            pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.FromString,
             options,
             channel_credentials,
             insecure,

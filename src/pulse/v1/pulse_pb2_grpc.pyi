@@ -96,6 +96,9 @@ class PulseServiceStub:
     """Pausing dispatch; original."""
     ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
+    SetTopicPolicy: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]
+    """Policies of topics: how long their finished jobs are kept."""
+    ListTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -161,6 +164,9 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """Pausing dispatch; original."""
     ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
+    SetTopicPolicy: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]  # type: ignore[assignment]
+    """Policies of topics: how long their finished jobs are kept."""
+    ListTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -487,5 +493,20 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.GetDispatchStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.GetDispatchStatusResponse, _abc.Awaitable[_pulse_pb2.GetDispatchStatusResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetTopicPolicy(
+        self,
+        request: _pulse_pb2.SetTopicPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SetTopicPolicyResponse, _abc.Awaitable[_pulse_pb2.SetTopicPolicyResponse]]:
+        """Policies of topics: how long their finished jobs are kept."""
+
+    @_abc_1.abstractmethod
+    def ListTopicPolicies(
+        self,
+        request: _pulse_pb2.ListTopicPoliciesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListTopicPoliciesResponse, _abc.Awaitable[_pulse_pb2.ListTopicPoliciesResponse]]: ...
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

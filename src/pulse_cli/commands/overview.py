@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pulse_cli import tuning
-from pulse_cli.commands.declaring import Command
+from pulse_cli.commands.declaring import Command, Group
+from pulse_cli.commands.policies import retention
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.times import duration_from
@@ -36,23 +37,30 @@ _NO_TOPICS = (
 )
 
 
-@click.command(
-    cls=Command,
-    short_help="Show each topic: counts, ages, rates.",
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    short_help="Show each topic: counts, ages, rates; set retention.",
     examples="""
         pulse topics
         pulse topics --search mail
+        pulse topics retention audit --completed forever
         pulse topics --all --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
     """,
 )
 @click.option("--search", metavar="TEXT", help="Only topics whose name contains this.")
 @partial(paging_options, limit=tuning.LARGEST_PAGE)
-def topics(search: str | None, limit: int, everything: bool, cursor: str | None) -> None:
+@click.pass_context
+def topics(
+    context: click.Context, search: str | None, limit: int, everything: bool, cursor: str | None
+) -> None:
     """Show each topic: ready, waiting, running and dead-lettered jobs, their age, and rates.
 
     The rates are of the last full minute and the last hour. Completed jobs are counted in the rates
     only. FAIL counts failed attempts, retried or not.
     """
+    if context.invoked_subcommand is not None:
+        return
     output = output_here()
     with connected() as client:
         pages: list[TopicPage] = []
@@ -72,6 +80,9 @@ def topics(search: str | None, limit: int, everything: bool, cursor: str | None)
             f"{len(found):,} of {last.total:,} topics are shown: narrow it with --search TEXT, add --all or "
             f"a larger --limit, or continue with --cursor {more}"
         )
+
+
+topics.add_command(retention)
 
 
 @click.command(

@@ -105,6 +105,18 @@ def dispatch_shape(
     }
 
 
+def policy_shape(policy: pulse.TopicPolicy) -> Shape:
+    """How long finished jobs are kept: durations, "forever", or "default" for the server's setting."""
+    return {
+        "topic": policy.topic or None,
+        "keep_completed": _kept(policy.keep_completed),
+        "keep_canceled": _kept(policy.keep_canceled),
+        "keep_dead_lettered": _kept(policy.keep_dead_lettered),
+        "set_by": policy.set_by or None,
+        "set_at": _time(policy.set_at),
+    }
+
+
 def topic_shape(topic: pulse.TopicInfo) -> Shape:
     """The counts and rates of a topic."""
     return {
@@ -267,3 +279,7 @@ def _time(moment: datetime | None) -> str | None:
 def _refuse(constant: str) -> None:
     # Python reads and writes NaN, which is not JSON.
     raise ValueError(constant)
+
+
+def _kept(keep: timedelta | str) -> str:
+    return keep if isinstance(keep, str) else format_exact(keep)

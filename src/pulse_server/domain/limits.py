@@ -26,6 +26,8 @@ MAX_CLAIMS_PER_HEARTBEAT = 20_000
 MAX_TOPICS_PER_WORKER = 1000
 MAX_CAPACITY = 10_000
 MAX_DELAY = timedelta(days=3650)
+MIN_RETENTION = timedelta(minutes=1)  # a submit that is repeated has to find its job
+MAX_RETENTION = timedelta(days=3650)
 LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)  # later than any real schedule
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 50
@@ -125,6 +127,14 @@ def check_delay(delay: timedelta, field: str = "delay") -> timedelta:
     if delay > MAX_DELAY:
         raise InvalidArgument(field, f"is longer than {MAX_DELAY.days} days.")
     return delay
+
+
+def check_retention(kept: timedelta, field: str) -> timedelta:
+    if kept < MIN_RETENTION:
+        raise InvalidArgument(field, "is below a minute: a submit that is repeated has to find its job.")
+    if kept > MAX_RETENTION:
+        raise InvalidArgument(field, f"is longer than {MAX_RETENTION.days} days: keep them forever instead.")
+    return kept
 
 
 def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:

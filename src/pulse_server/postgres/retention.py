@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.statements import statements
@@ -26,7 +27,7 @@ class PostgresRetentionRepo:
         self._database = database
 
     async def delete_expired(
-        self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
+        self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
         after = after or _THE_BEGINNING
         # With the plans of the hot path: left to itself the planner sorts the whole table when its statistics
@@ -35,7 +36,7 @@ class PostgresRetentionRepo:
             "delete_expired",
             _SQL["delete_expired"],
             *(kept.get(status) for status in _STATUSES.values()),
-            min(kept.values(), default=None),
+            min((span for span in kept.values() if span is not None), default=None),
             after.moment,
             after.id,
             limit,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Protocol
 
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 
 
@@ -24,11 +24,11 @@ class Sweep:
 
 class RetentionRepo(Protocol):
     async def delete_expired(
-        self, kept: Mapping[JobStatus, timedelta], *, after: PageKey | None, limit: int
+        self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
         """Delete those whose time is over, of the oldest jobs after a place in the order of submission.
 
-        `kept` says how long a finished job is kept; one whose status it does not name stays for ever. The
+        `kept` says how long a finished job is kept, unless its topic has a policy of its own. The
         walk is over when fewer than `limit` were looked at: what follows is too young.
         """
         ...

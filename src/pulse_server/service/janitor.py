@@ -11,6 +11,7 @@ from datetime import timedelta
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.repos.retention import RetentionRepo
@@ -30,7 +31,7 @@ class Janitor:
         self,
         repo: RetentionRepo,
         publisher: Publisher,
-        kept: Mapping[JobStatus, timedelta],
+        kept: Mapping[JobStatus, Kept],
         *,
         interval: timedelta,
         clock: Callable[[], float] = time.monotonic,
@@ -47,8 +48,6 @@ class Janitor:
 
     async def tick(self) -> timedelta:
         """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
-        if not self._kept:
-            return self._interval
         began = self._clock()
         sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=tuning.RETENTION_BATCH)
         self._publisher.deleted(sweep.deleted, "retention")

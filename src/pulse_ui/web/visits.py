@@ -51,6 +51,7 @@ CHANGES = frozenset(
         "ResumeSchedule",
         "FireSchedule",
         "DeleteSchedule",
+        "SetTopicPolicy",
         "PauseDispatch",
         "ResumeDispatch",
     }

@@ -63,6 +63,9 @@ GetSchedulerStatus    yes       -         -       yes
 PauseDispatch         yes       -         -       -
 ResumeDispatch        yes       -         -       -
 GetDispatchStatus     yes       -         -       yes
+
+SetTopicPolicy        yes       -         -       -
+ListTopicPolicies     yes       -         -       yes
 """
 
 

@@ -20,6 +20,7 @@ from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
+from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
@@ -78,6 +79,7 @@ def grpc_server(
     work: WorkRpcs,
     schedules: ScheduleRpcs,
     dispatch: DispatchRpcs,
+    policies: PolicyRpcs,
     overview: OverviewRpcs,
     access: AccessRpcs,
     lines: Lines,
@@ -135,6 +137,8 @@ def grpc_server(
                     "PauseDispatch": dispatch.pause_dispatch,
                     "ResumeDispatch": dispatch.resume_dispatch,
                     "GetDispatchStatus": dispatch.get_dispatch_status,
+                    "SetTopicPolicy": policies.set_topic_policy,
+                    "ListTopicPolicies": policies.list_topic_policies,
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,
