@@ -114,3 +114,27 @@ async def test_resize_counts_for_every_stream_that_names_its_capacity(claims: Fa
     hub.connect(old, [])
     hub.roster.resize("w", 7)
     assert (new.capacity, old.capacity) == (7, 100)
+
+
+async def test_batch_of_a_worker_frees_its_own_slots_and_no_others(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub.connect(session := a_session(capacity=9), [Claim(f"own-{number}", "w1", 1) for number in range(3)])
+    hub.connect(other := a_session("w2", capacity=9), [Claim("other", "w2", 1), Claim("both", "w2", 1)])
+    hub.connect(third := a_session("w3", capacity=9), [Claim("both", "w3", 2)])
+
+    hub.roster.answered(
+        "w1",
+        [
+            Claim("own-0", "w1", 1),
+            Claim("own-1", "w1", 2),  # another attempt
+            Claim("own-2", "w1", 1),
+            Claim("other", "w1", 1),  # of another worker
+            Claim("unknown", "w1", 1),
+        ],
+    )
+    hub.roster.answered("w3", [Claim("both", "w3", 2)])
+
+    assert session.held == {"own-1": 1}
+    assert other.held == {"other": 1, "both": 1}
+    assert third.held == {}
+    assert set(hub.roster.held_jobs) == {"own-1", "other", "both"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulse_server.domain.jobs import Attempt, Claim, Job, Outcome, Report
+from pulse_server.domain.jobs import Attempt, Claim, FailureReport, Job, Outcome, Report
 from pulse_server.domain.reports import is_repeat, refusal
 from pulse_server.domain.status import JobStatus
 
@@ -31,7 +31,8 @@ def failed_once(attempt: int = 2, worker_id: str = "A", outcome: Outcome = Outco
 
 
 def report(worker_id: str | None = "A", attempt: int | None = 2, success: bool = True, **more: Any) -> Report:
-    return Report(Claim("j", worker_id, attempt), success, **more)
+    claim = Claim("j", worker_id, attempt)
+    return claim if success else FailureReport(claim, **more)
 
 
 @pytest.mark.parametrize("worker_id", ["A", None])

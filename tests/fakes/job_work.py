@@ -14,12 +14,12 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
+    FailureReport,
     Job,
     NewJob,
     Outcome,
     Promotion,
     Reaped,
-    Report,
     Submitted,
     Turn,
 )
@@ -75,7 +75,7 @@ class InMemoryWork(JobTable):
             claims, [TopicCompletions(topic, *zip(*jobs, strict=True)) for topic, jobs in counted.items()]
         )
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
+    async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")
         counted = {}
         # By id, in the order in which the store locks its rows: the first one is due first.

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from pulse_server.domain.ids import new_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job, NewJob, Report, Submitted
+from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, FailureReport, Job, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo, Slots
 from tests.fakes.time_machines import TimeMachine
@@ -36,12 +36,13 @@ def token(claimed: ClaimedJob) -> Claim:
     return Claim(claimed.id, claimed.worker_id, claimed.attempt)
 
 
-def success(claim: Claim) -> Report:
-    return Report(claim, True)
+def success(claim: Claim) -> Claim:
+    """The report of a success, which is the claim alone."""
+    return claim
 
 
-def failure(claim: Claim, error: str = "boom", **changes: Any) -> Report:
-    return Report(claim, False, error, **changes)
+def failure(claim: Claim, error: str = "boom", **changes: Any) -> FailureReport:
+    return FailureReport(claim, error, **changes)
 
 
 @dataclass

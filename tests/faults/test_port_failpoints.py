@@ -10,7 +10,7 @@ import pytest
 from pulse import failpoints
 from pulse_server import port_failpoints
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import NewJob, Report
+from pulse_server.domain.jobs import FailureReport, NewJob
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.repos.jobs import JobRepo
 
@@ -21,7 +21,7 @@ class Repo:
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> str:
         return "stored"
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> str:
+    async def fail_jobs(self, reports: Sequence[FailureReport]) -> str:
         return "failed"
 
 

@@ -211,9 +211,9 @@ def test_names_follow_the_conventions() -> None:
 
 def test_topics_past_the_bound_share_a_label() -> None:
     metrics = Metrics()
-    flood = [(f"topic-{number:05}", 0.1) for number in range(MOST_TOPICS + 5)]
-    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, flood)
-    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, [("topic-00000", 0.1), ("another", 0.1)])
+    flood = [f"topic-{number:05}" for number in range(MOST_TOPICS + 5)]
+    for topic in [*flood, "topic-00000", "another"]:
+        metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, [0.1])
 
     told = samples(metrics, "pulse_jobs_claimed")
 
@@ -226,7 +226,8 @@ def test_flood_of_topics_without_workers_leaves_the_others_their_names() -> None
     metrics = Metrics()
     metrics.count_topics(metrics.submitted, ["known"])
     metrics.count_topics(metrics.submitted, [f"made-up-{number:05}" for number in range(10 * MOST_TOPICS)])
-    metrics.count_and_observe(metrics.claimed, metrics.queue_wait, [("real", 0.1), ("known", 0.1)])
+    for topic in ("real", "known"):
+        metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, [0.1])
     metrics.count_topics(metrics.submitted, ["real", "known"])
 
     told = samples(metrics, "pulse_jobs_submitted")

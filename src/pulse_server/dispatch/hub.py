@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
@@ -24,6 +26,8 @@ from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
 from pulse_server.repos.jobs import Taker
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
+
+_worker_id = attrgetter("worker_id")
 
 
 class Hub:
@@ -219,19 +223,19 @@ class Hub:
         """Give claimed jobs to their sessions. Release those that can no longer be sent."""
         sessions = {session.worker_id: session for session in slots if not session.is_closing}
         unassigned: list[Claim] = []
-        assigned: dict[str, list[ClaimedJob]] = {worker_id: [] for worker_id in sessions}
+        assigned: dict[str, list[ClaimedJob]] = {}
         self._reconciler.note_assigned(jobs)
         paused = self._gate.paused({job.topic for job in jobs}) if self._gate.state.has_pauses else ()
-        for job in jobs:
-            own = assigned.get(job.worker_id)
-            # The worker left, or the topic was paused, while the statement was in flight.
-            if own is None or job.topic in paused:
-                unassigned.append(Claim(job.id, job.worker_id, job.attempt))
-            else:
-                own.append(job)
+        for worker_id, dealt in groupby(jobs, _worker_id):
+            assigned.setdefault(worker_id, []).extend(dealt)
         for worker_id, own in assigned.items():
-            if own:
-                self.roster.assign(sessions[worker_id], own, claimed_at)
+            session = sessions.get(worker_id)
+            # The worker left, or the topic was paused, while the statement was in flight.
+            late = own if session is None else [job for job in own if job.topic in paused] if paused else []
+            unassigned += [Claim(job.id, job.worker_id, job.attempt) for job in late]
+            if session is not None and len(late) < len(own):
+                kept = [job for job in own if job.topic not in paused] if late else own
+                self.roster.assign(session, kept, claimed_at)
         self._claims.release_soon(unassigned)
 
     # --- stopping

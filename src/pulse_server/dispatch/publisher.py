@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.completions import Completions
@@ -19,10 +21,10 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
+    FailureReport,
     Job,
     NewJob,
     Reaped,
-    Report,
     Submitted,
 )
 from pulse_server.domain.schedules import Fired
@@ -34,6 +36,8 @@ from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.watchers import Watchers
 
 TRANSITION_ERROR_CHARACTERS = 120
+
+_topic = attrgetter("topic")
 
 
 class Publisher:
@@ -100,8 +104,11 @@ class Publisher:
         if self._spans is not None:
             self._spans.record(jobs, sent_at)
         metrics = self._metrics
-        waited = [(job.topic, job.waited_seconds) for job in jobs]
-        metrics.count_and_observe(metrics.claimed, metrics.queue_wait, waited)
+        waited: dict[str, list[float]] = {}
+        for topic, neighbors in groupby(jobs, _topic):  # most claims are of one topic
+            waited.setdefault(topic, []).extend([job.waited_seconds for job in neighbors])
+        for topic, seconds in waited.items():
+            metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, seconds)
         self._watchers.publish(
             lambda: [
                 transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
@@ -112,10 +119,8 @@ class Publisher:
 
     def completed(self, completions: Completions) -> None:
         metrics = self._metrics
-        for name, ran_seconds, _ in completions.by_topic:
-            topic = metrics.topic(name, is_worked=True)
-            metrics.completed.add(topic, by=len(ran_seconds))
-            metrics.run_time.observe_all(topic, "completed", values=ran_seconds)
+        for topic, ran_seconds, _ in completions.by_topic:
+            metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
         self._watchers.publish(
             lambda: [
                 transition(claim.job_id, topic, JobStatus.COMPLETED, claim.attempt, claim.worker_id)
@@ -123,7 +128,7 @@ class Publisher:
             ]
         )
 
-    def failed(self, failures: Sequence[tuple[Report, Ended]]) -> None:
+    def failed(self, failures: Sequence[tuple[FailureReport, Ended]]) -> None:
         """The attempts failed: each job is retried, or dead-lettered."""
         metrics = self._metrics
         for report, ended in failures:

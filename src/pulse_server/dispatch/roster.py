@@ -150,9 +150,12 @@ class Roster:
 
     def assign(self, session: Session, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         session.assign(jobs, claimed_at)
-        add = self._add_holder
-        for job in jobs:
-            add(job.id, session)
+        job_ids = [job.id for job in jobs]
+        if self.held_jobs.isdisjoint(job_ids):  # nearly always
+            self._holders.update(dict.fromkeys(job_ids, (session,)))
+        else:
+            for job_id in job_ids:
+                self._add_holder(job_id, session)
 
     def free_slot(self, claim: Claim) -> tuple[Session, ...]:
         """Free the slot of a claim. Returns the sessions that held the job by it."""
@@ -180,14 +183,32 @@ class Roster:
 
     def answered(self, worker_id: str, claims: Sequence[Claim]) -> None:
         """Free the slots of jobs that their worker reported or released, and end its probation."""
-        free_slot = self.free_slot
-        for claim in claims:
-            for session in free_slot(claim):
-                if session.is_on_probation:
-                    session.trust()
-        for session in self.sessions_of(worker_id):
+        sessions = self.sessions_of(worker_id)
+        rest = self._free_slots_of(sessions[0], claims) if len(sessions) == 1 else claims
+        for claim in rest:
+            for session in self.free_slot(claim):
+                session.trust()
+        for session in sessions:
             session.trust()
         self.wakeup.set()
+
+    def _free_slots_of(self, session: Session, claims: Sequence[Claim]) -> list[Claim]:
+        """Free the slots of claims that are held by this session alone, which is their worker's.
+
+        Returns the other claims.
+        """
+        alone, holders, held = (session,), self._holders, session.held
+        own: list[str] = []
+        rest: list[Claim] = []
+        for claim in claims:
+            job_id, _, attempt = claim
+            if held.get(job_id) == attempt and holders.get(job_id) == alone:
+                del holders[job_id]
+                own.append(job_id)
+            else:
+                rest.append(claim)
+        session.settle_all(own)
+        return rest
 
     def stop_claims(self, claims: Iterable[Claim]) -> None:
         """These claims have ended: stop their jobs in the workers that are connected here."""

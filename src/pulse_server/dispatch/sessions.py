@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pulse_server.dispatch.outbox import NOTHING, STREAM_MESSAGE_JOBS, Outbox
 from pulse_server.domain.jobs import Claim, ClaimedJob
-
-# What one stream message carries at the most: well below the 4 MiB that a default gRPC client receives.
-STREAM_MESSAGE_JOBS = 1000
-STREAM_MESSAGE_BYTES = 2 * 1024 * 1024
 
 # What may wait for one worker: two messages, so that the next is ready when the last has left.
 SESSION_BYTES = 4 * 1024 * 1024
@@ -53,7 +49,7 @@ class Backlog:
 class Delivery:
     """One message to a worker."""
 
-    jobs: tuple[ClaimedJob, ...] = ()
+    jobs: Sequence[ClaimedJob] = ()
     claimed_at: float = 0.0  # of the oldest of the jobs, on the monotonic clock
     stops: tuple[Claim, ...] = ()
     recalled: frozenset[str] | None = None  # topics whose unstarted jobs the worker is to release; empty: all
@@ -96,8 +92,8 @@ class Session:
         self._backlog = backlog
         # Payload bytes in the outbox or being sent.
         self._waiting_bytes = 0
-        self._outbox: deque[tuple[float, ClaimedJob]] = deque()
-        self._sending: tuple[ClaimedJob, ...] = ()
+        self._outbox = Outbox()
+        self._sending = NOTHING
         self._stops: list[Claim] = []
         self._recalled: frozenset[str] | None = None
         self._has_news = asyncio.Event()
@@ -142,10 +138,9 @@ class Session:
     def assign(self, jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         self._changed.add(self)
         self.held.update([(job.id, job.attempt) for job in jobs])
-        size = _payload_bytes(jobs)
+        size = self._outbox.add(jobs, claimed_at).payload_bytes
         self._waiting_bytes += size
         self._backlog.add(size)
-        self._outbox.extend([(claimed_at, job) for job in jobs])
         self._has_news.set()
 
     def holds(self, claim: Claim) -> bool:
@@ -160,14 +155,19 @@ class Session:
         self.held.pop(job_id, None)
         self._changed.add(self)
 
+    def settle_all(self, job_ids: Collection[str]) -> None:
+        """Free the slots of these jobs."""
+        held = self.held
+        for job_id in job_ids:
+            held.pop(job_id, None)
+        self._changed.add(self)
+
     def stop_claim(self, claim: Claim) -> None:
         """The claim has ended: drop the job from the outbox, or notify the worker."""
         self.settle(claim.job_id)
-        for entry in self._outbox:
-            if entry[1].id == claim.job_id and entry[1].attempt == claim.attempt:
-                self._outbox.remove(entry)
-                self._count_off((entry[1],))
-                return
+        if unsent := self._outbox.remove_claim(claim):
+            self._count_off(sum([len(job.payload) for job in unsent]))
+            return
         self._stops.append(claim)
         self._has_news.set()
 
@@ -180,7 +180,7 @@ class Session:
             is_all = not topics or (self._recalled is not None and not self._recalled)
             self._recalled = frozenset() if is_all else topics | (self._recalled or frozenset())
             self._has_news.set()
-        return self._take_out([job for _, job in self._outbox if not topics or job.topic in topics])
+        return self._take_out(lambda job: not topics or job.topic in topics)
 
     def close(self) -> None:
         """Send nothing more: end the stream after the message that is being sent."""
@@ -193,14 +193,13 @@ class Session:
 
         Those in a message whose sending failed are not among them: the worker may have read it. ADR-0043
         """
-        self._count_off(self._sending)
-        self._sending = ()
-        return self._take_out([job for _, job in self._outbox])
+        self._count_off(self._sending.payload_bytes)
+        self._sending = NOTHING
+        return self._take_out(lambda job: True)
 
-    def _take_out(self, jobs: Collection[ClaimedJob]) -> list[Claim]:
-        taken = {job.id for job in jobs}
-        self._outbox = deque(entry for entry in self._outbox if entry[1].id not in taken)
-        self._count_off(jobs)
+    def _take_out(self, is_wanted: Callable[[ClaimedJob], bool]) -> list[Claim]:
+        jobs = self._outbox.remove(is_wanted)
+        self._count_off(sum([len(job.payload) for job in jobs]))
         for job in jobs:
             self.settle(job.id)
         return [Claim(job.id, self.worker_id, job.attempt) for job in jobs]
@@ -208,9 +207,9 @@ class Session:
     async def deliveries(self) -> AsyncIterator[Delivery]:
         """The messages to send, as there is something to send."""
         while True:
-            if self._sending:
-                self._count_off(self._sending)
-                self._sending = ()
+            if self._sending.jobs:
+                self._count_off(self._sending.payload_bytes)
+                self._sending = NOTHING
             if self.is_closing:
                 yield Delivery(is_last=True)
                 return
@@ -220,43 +219,13 @@ class Session:
                 continue
             stops, self._stops = tuple(self._stops), []
             recalled, self._recalled = self._recalled, None
-            taken = self._take_jobs()
-            self._sending = tuple([job for _, job in taken])
-            # Not that of the first: a slower statement may return jobs behind those of a newer one.
-            claimed_at = min([since for since, _ in taken], default=0.0)
-            yield Delivery(self._sending, claimed_at, stops, recalled)
+            # A worker of the original contract gets each job in a message of its own.
+            self._sending = self._outbox.take(STREAM_MESSAGE_JOBS if self.speaks_batches else 1)
+            yield Delivery(self._sending.jobs, self._sending.claimed_at, stops, recalled)
 
-    def _count_off(self, jobs: Collection[ClaimedJob]) -> None:
-        """The payloads of these jobs no longer wait."""
-        size = _payload_bytes(jobs)
+    def _count_off(self, size: int) -> None:
+        """So many bytes of payloads no longer wait."""
         was_full = self._waiting_bytes >= self._backlog.share
         self._waiting_bytes -= size
         self._changed.add(self)
         self._backlog.remove(size, was_full=was_full)
-
-    def _take_jobs(self) -> Collection[tuple[float, ClaimedJob]]:
-        """The jobs of the next message, each with the time of its claim."""
-        if not self._outbox:
-            return ()
-        if not self.speaks_batches:
-            return (self._outbox.popleft(),)
-        taken: list[tuple[float, ClaimedJob]] = []
-        size = 0
-        while self._outbox and len(taken) < STREAM_MESSAGE_JOBS and size < STREAM_MESSAGE_BYTES:
-            entry = self._outbox.popleft()
-            taken.append(entry)
-            size += _weight(entry[1])
-        return taken
-
-
-def _payload_bytes(jobs: Iterable[ClaimedJob]) -> int:
-    return sum([len(job.payload) for job in jobs])
-
-
-def _weight(job: ClaimedJob) -> int:
-    """About how many bytes the job adds to a message. Its other fields are bounded and small."""
-    if not job.metadata:
-        return len(job.payload)
-    return len(job.payload) + sum(
-        len(key.encode()) + len(value.encode()) for key, value in job.metadata.items()
-    )

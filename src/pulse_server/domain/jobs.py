@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pulse_server.domain.status import JobStatus
 
@@ -94,16 +94,19 @@ class ClaimedJob(NamedTuple):
     """From when it was due until now."""
 
 
-class Report(NamedTuple):
-    """How an attempt ended. For a failure: the error, and when the next attempt is due, if any."""
+class FailureReport(NamedTuple):
+    """An attempt failed: its error, and when the next one is due if the worker sets it."""
 
     claim: Claim
-    success: bool
     error: str = ""
     retry_after: timedelta | None = None
     discard: bool = False
     error_group: str = ""
     """The group of the job if this failure dead-letters it."""
+
+
+Report: TypeAlias = Claim | FailureReport
+"""How an attempt ended. A claim alone reports a success: one tuple for a job, and there may be thousands."""
 
 
 class Ended(NamedTuple):

@@ -7,6 +7,10 @@ from pulse_server.domain.jobs import Claim, Job, Outcome, Report
 from pulse_server.domain.status import JobStatus
 
 
+def claim_of(report: Report) -> Claim:
+    return report if isinstance(report, Claim) else report.claim
+
+
 def stands(claim: Claim, job: Job) -> bool:
     """Whether the claim holds the job, so that only a lock can have kept its report out."""
     return (
@@ -18,13 +22,13 @@ def stands(claim: Claim, job: Job) -> bool:
 
 def is_repeat(report: Report, job: Job) -> bool:
     """Whether this very report was taken before: its answer was lost and the worker sent it again."""
-    claim = report.claim
-    if report.success:
+    if isinstance(report, Claim):
         return (
             job.status is JobStatus.COMPLETED
-            and claim.attempt in (None, job.attempts)
-            and claim.worker_id in (None, job.finished_by)
+            and report.attempt in (None, job.attempts)
+            and report.worker_id in (None, job.finished_by)
         )
+    claim = report.claim
     if claim.attempt is None:
         return False
     return any(
@@ -37,7 +41,7 @@ def is_repeat(report: Report, job: Job) -> bool:
 
 def refusal(report: Report, job: Job) -> InvalidTransition:
     """Why the report was refused, as a sentence for the worker that names the job's holder."""
-    claim = report.claim
+    claim = claim_of(report)
     if job.status is not JobStatus.RUNNING:
         problem = f"Job {job.id} is {job.status}, not RUNNING: the report was not taken."
     elif claim.attempt is not None and claim.attempt != job.attempts:

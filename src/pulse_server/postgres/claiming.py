@@ -10,7 +10,7 @@ from operator import itemgetter
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import ClaimedJob
 from pulse_server.postgres.database import Connections
-from pulse_server.postgres.rows import Row, claimed_job_from_row
+from pulse_server.postgres.rows import Row, claimed_jobs_from_rows
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
@@ -35,7 +35,7 @@ def slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
 def claimed_jobs(rows: Sequence[Row], slots: Slots) -> list[ClaimedJob]:
     takers = [slots.workers[index] for index in slots.order]
     # RETURNING promises no order.
-    return [claimed_job_from_row(row, takers[row[0] - 1]) for row in sorted(rows, key=_by_slot)]
+    return claimed_jobs_from_rows(sorted(rows, key=_by_slot), takers)
 
 
 async def claim_across_topics(

@@ -13,13 +13,13 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
+    FailureReport,
     Job,
     JobFilter,
     NewJob,
     PageKey,
     Promotion,
     Reaped,
-    Report,
     Submitted,
     Turn,
 )
@@ -71,7 +71,7 @@ class PostgresJobRepo:
         rows = await self._rows.fetch(self._database.hot, "complete_jobs", *columns, encode_ids=uuid_array)
         return Completions(ordered, [TopicCompletions(*row) for row in rows])
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
+    async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._rows.fetch(
             self._database.hot,

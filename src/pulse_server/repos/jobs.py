@@ -18,13 +18,13 @@ from pulse_server.domain.jobs import (
     Claim,
     ClaimedJob,
     Ended,
+    FailureReport,
     Job,
     JobFilter,
     NewJob,
     PageKey,
     Promotion,
     Reaped,
-    Report,
     Submitted,
     Turn,
 )
@@ -81,7 +81,7 @@ class JobRepo(Protocol):
         """Complete what the claims still hold. Returns the claims that counted."""
         ...
 
-    async def fail_jobs(self, reports: Sequence[Report]) -> dict[Claim, Ended]:
+    async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         """Fail what the claims still hold. Returns the claims that counted, and where their jobs went."""
         ...
 

@@ -9,8 +9,8 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
-from pulse_server.domain.jobs import Ended, Job, Report
-from pulse_server.domain.reports import is_repeat, refusal, stands
+from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report
+from pulse_server.domain.reports import claim_of, is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
@@ -47,9 +47,11 @@ class Reports:
 
     async def _take(self, reports: list[Report]) -> list[PulseError | None]:
         self._publisher.batch_sent("report", len(reports))
-        successes = [report.claim for report in reports if report.success]
+        successes = [report for report in reports if isinstance(report, Claim)]
         failures = [
-            report._replace(error_group=error_group(report.error)) for report in reports if not report.success
+            report._replace(error_group=error_group(report.error))
+            for report in reports
+            if isinstance(report, FailureReport)
         ]
         completed = await self._repo.complete_jobs(successes) if successes else NO_COMPLETIONS
         self._publisher.completed(completed)
@@ -62,19 +64,16 @@ class Reports:
             _log(report, end)
         if len(completed) + len(failed) == len(reports):
             return [None] * len(reports)
-        refused = {
-            report.claim.job_id
+        rest = {
+            report: claim_of(report).job_id
             for report in reports
-            if report.claim not in (completed if report.success else failed)
+            if (report not in completed if isinstance(report, Claim) else report.claim not in failed)
         }
-        jobs = await self._repo.look_up_jobs(refused) if refused else {}
-        return [
-            None if report.claim in (completed if report.success else failed) else _judge(report, jobs)
-            for report in reports
-        ]
+        jobs = await self._repo.look_up_jobs(set(rest.values())) if rest else {}
+        return [_judge(report, jobs) if report in rest else None for report in reports]
 
 
-def _log(report: Report, ended: Ended) -> None:
+def _log(report: FailureReport, ended: Ended) -> None:
     # Without the error: handlers put pieces of their payloads into it. It is kept with the job.
     facts = {
         "job_id": report.claim.job_id,
@@ -89,14 +88,15 @@ def _log(report: Report, ended: Ended) -> None:
 
 
 def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:
-    job = jobs.get(report.claim.job_id)
+    claim = claim_of(report)
+    job = jobs.get(claim.job_id)
     if job is None:
-        return JobNotFound(report.claim.job_id)
-    if stands(report.claim, job):
+        return JobNotFound(claim.job_id)
+    if stands(claim, job):
         return JobLocked(job.id)  # it would have counted
     return None if is_repeat(report, job) else refusal(report, job)
 
 
 def _size(report: Report) -> int:
     """About how many bytes the report adds to a statement."""
-    return len(report.error)
+    return 0 if isinstance(report, Claim) else len(report.error)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as TopicCounts
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pulse_server.domain.latencies import BOUNDS
 from pulse_server.telemetry.instruments import (
@@ -166,17 +165,12 @@ class Metrics:
             counter.add(self.topic(name), by=count)
 
     def count_and_observe(
-        self, counter: Counter, histogram: Histogram, values: Iterable[tuple[str, float]], *labels: str
+        self, counter: Counter, histogram: Histogram, name: str, values: Sequence[float], *labels: str
     ) -> None:
-        """Count each value, and observe it, under its topic, which has a worker."""
-        by_topic: defaultdict[str, list[float]] = defaultdict(list)
-        for name, value in values:
-            by_topic[name].append(value)
-        known = self._topics
-        for name, same in by_topic.items():
-            topic = name if name in known else self.topic(name, is_worked=True)
-            counter.add_to((topic,), len(same))
-            histogram.observe_in((topic, *labels), same)
+        """Count the values, and observe them, under a topic that has a worker."""
+        topic = name if name in self._topics else self.topic(name, is_worked=True)
+        counter.add_to((topic,), len(values))
+        histogram.observe_in((topic, *labels), values)
 
     def __iter__(self) -> Iterator[Instrument]:
         return (value for value in vars(self).values() if isinstance(value, Instrument))

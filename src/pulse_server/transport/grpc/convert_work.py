@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, Report
+from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report
 from pulse_server.transport.grpc.convert_times import duration
 
 
@@ -37,32 +37,19 @@ def report(request: pb.ReportResultRequest) -> Report:
     claim = Claim(
         parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
     )
-    return Report(claim, True) if request.success else _failure(claim, request)
+    return claim if request.success else _failure(claim, request)
 
 
-def reports(
-    request: pb.ReportResultsRequest, known: Container[str], refused: Callable[[InvalidArgument], pb.Refusal]
-) -> Callable[[pb.Result], Report | pb.Refusal]:
-    """Return a reader of the results of one request. Known ids are not checked again."""
-    worker_id = limits.check_worker_id(request.worker_id)
-
-    def read(result: pb.Result) -> Report | pb.Refusal:
-        try:
-            job_id, attempt = result.job_id, result.attempt
-            if job_id not in known:
-                job_id = parse_id(job_id)
-            claim = Claim(job_id, worker_id, attempt if attempt > 0 else _optional_attempt(attempt))
-            return Report(claim, True) if result.success else _failure(claim, result)
-        except InvalidArgument as error:
-            return refused(error)  # not the error itself: its traceback holds this frame
-
-    return read
+def result(message: pb.Result, worker_id: str, known: Container[str]) -> Report:
+    """Read a result of that worker. Known ids are not checked again."""
+    job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
+    claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
+    return claim if message.success else _failure(claim, message)
 
 
-def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Report:
-    return Report(
+def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport:
+    return FailureReport(
         claim,
-        False,
         limits.clean_error(result.error),
         limits.check_delay(duration(result.retry_after, "retry_after"), "retry_after")
         if result.HasField("retry_after")
@@ -91,12 +78,6 @@ def _optional_attempt(attempt: int) -> int | None:
 
 def assignment(job: ClaimedJob) -> pb.JobAssignment:
     return pb.JobAssignment(**_assignment_fields(job))
-
-
-def add_assignments(message: pb.StreamJobsResponse, jobs: Iterable[ClaimedJob]) -> None:
-    add = message.assignments.add  # built in place: a list of messages would be copied
-    for job in jobs:
-        add(**_assignment_fields(job))
 
 
 def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,14 +17,15 @@ from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
-from pulse_server.dispatch.sessions import Delivery, Session
+from pulse_server.dispatch.sessions import Session
 from pulse_server.domain import limits
 from pulse_server.domain.errors import JobLocked, Unavailable
-from pulse_server.domain.jobs import Report
+from pulse_server.domain.reports import claim_of
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.transport.grpc import convert_times, convert_work
-from pulse_server.transport.grpc.boundary import refusal
+from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
+from pulse_server.transport.grpc.results import read_results
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
@@ -53,6 +53,7 @@ class WorkRpcs:
         self._leases = leases
         self._reports = reports
         self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
+        self._encoder = DeliveryEncoder()
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
             lease_ttl=convert_times.wire_duration(lease_ttl),
@@ -90,8 +91,11 @@ class WorkRpcs:
             if session.speaks_batches:  # after the welcome the worker is registered in the hub
                 await self._write(context, self._welcome())
             async for delivery in session.deliveries():
-                for message in _messages(session, delivery):
-                    await self._write(context, message)
+                if session.speaks_batches:
+                    await self._write(context, self._encoder.encode(delivery))
+                else:
+                    for message in original_messages(delivery.jobs):
+                        await self._write(context, message)
         except TimeoutError:
             log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
             raise Unavailable(
@@ -104,7 +108,7 @@ class WorkRpcs:
     @failpoints.before("stream.writing", Unavailable)
     @failpoints.after("stream.written", Unavailable)
     async def _write(
-        self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse
+        self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse | bytes
     ) -> None:
         """Write the message. Raises TimeoutError if the worker does not read for so long."""
         async with asyncio.timeout(self._write_timeout):
@@ -116,9 +120,9 @@ class WorkRpcs:
     @binds_worker_id
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
         if not request.worker_id and calling_user() is not None:
-            request.worker_id = await self._own_holder(convert_work.report(request).claim.job_id)
+            request.worker_id = await self._own_holder(claim_of(convert_work.report(request)).job_id)
         report = convert_work.report(request)
-        self._roster.answered(request.worker_id, [report.claim])
+        self._roster.answered(request.worker_id, [claim_of(report)])
         (error,) = await self._reports.report([report])
         if error is not None:
             raise error
@@ -129,29 +133,18 @@ class WorkRpcs:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        read_result = convert_work.reports(request, self._roster.held_jobs, refusal)
-        read = await each_in_turns(read_result, request.results, TURN_ENTRIES)
-        good = [report for report in read if isinstance(report, Report)]
+        results = await read_results(request, self._roster.held_jobs)
         # The worker has finished them, whether or not the reports are accepted: the next jobs can be claimed
         # while these are being committed.
         if request.capacity:
             self._roster.resize(request.worker_id, limits.check_capacity(request.capacity))
         if request.run_seconds:
             self._roster.set_pace(request.worker_id, limits.check_run_seconds(request.run_seconds))
-        self._roster.answered(request.worker_id, [report.claim for report in good])
-        answers = await self._reports.report(good)
-        if len(good) == len(read) and not any(answers):  # the usual case: all were accepted
+        self._roster.answered(request.worker_id, results.claims())
+        answers = await self._reports.report(results.reports)
+        if not results.unreadable and not any(answers):  # the usual case: all were accepted
             return pb.ReportResultsResponse()
-        rest = iter(answers)
-
-        def refusal_or_none(one: Report | pb.Refusal) -> pb.Refusal | None:
-            if isinstance(one, pb.Refusal):
-                return one
-            return refusal(error) if (error := next(rest)) is not None else None
-
-        return pb.ReportResultsResponse(
-            refused=_refused(await each_in_turns(refusal_or_none, read, TURN_ENTRIES))
-        )
+        return pb.ReportResultsResponse(refused=await results.refused(answers))
 
     @binds_worker_id
     async def heartbeat(self, request: pb.HeartbeatRequest, _context: Any) -> pb.HeartbeatResponse:
@@ -212,22 +205,3 @@ class WorkRpcs:
         """
         holder = await self._reports.holder(job_id)
         return holder if holder is not None and is_own(holder) else own_worker_id(_NO_WORKER)
-
-
-def _messages(session: Session, delivery: Delivery) -> Sequence[pb.StreamJobsResponse]:
-    if session.speaks_batches:
-        message = pb.StreamJobsResponse(
-            clock_seconds=delivery.claimed_at,
-            stop=[convert_work.wire_claim(claim) for claim in delivery.stops],
-            draining=delivery.is_last,
-            recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
-        )
-        convert_work.add_assignments(message, delivery.jobs)
-        return [message]
-    return [pb.StreamJobsResponse(assignment=convert_work.assignment(job)) for job in delivery.jobs]
-
-
-def _refused(refusals: Sequence[pb.Refusal | None]) -> list[pb.RefusedResult]:
-    return [
-        pb.RefusedResult(index=index, refusal=one) for index, one in enumerate(refusals) if one is not None
-    ]

@@ -1,0 +1,105 @@
+"""Encodes deliveries for the stream of a worker, as protobuf would and in less than half of its time.
+
+A drain sends a thousand jobs in a message. Most have an id, a topic, a payload, an attempt and a limit of
+attempts, and nothing else: their bytes are put together here. protobuf encodes the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.dispatch.sessions import Delivery
+from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.transport.grpc import convert_work
+
+# Keys of fields: the number of the field, and how its value is encoded.
+_ASSIGNMENTS = b"\x12"  # of StreamJobsResponse: 2, with a length
+_CLOCK_SECONDS_KEY = 0x31  # 6, a double
+_CLOCK_SECONDS = Struct("<Bd")
+_TOPIC = b"\x12"  # of JobAssignment: 2, with a length
+_PAYLOAD = b"\x1a"  # 3, with a length
+# The id (1, with its length of 36), then topic, payload, attempt (4) and max_attempts (6), as varints.
+_BODY = b"\x0a\x24%b%b%b%b\x20%b\x30%b"
+_ID_LENGTH = 0x24
+# Topics whose bytes are kept. More than a server usually has at a time; a few hundred kilobytes at most.
+_TOPICS_KEPT = 1000
+
+
+def _varint(number: int) -> bytes:
+    """Encode a number that is not negative."""
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+# By number. Nearly all attempts and sizes are small.
+_SMALL = [_varint(number) for number in range(4096)]
+
+
+class DeliveryEncoder:
+    """Encodes each delivery as a StreamJobsResponse. Keeps the bytes of topics."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, bytes] = {}
+
+    def encode(self, delivery: Delivery) -> bytes:
+        assignments = self.encode_assignments(delivery.jobs)
+        if assignments and not delivery.stops and delivery.recalled is None and not delivery.is_last:
+            return assignments + _CLOCK_SECONDS.pack(_CLOCK_SECONDS_KEY, delivery.claimed_at)
+        message = pb.StreamJobsResponse(
+            clock_seconds=delivery.claimed_at,
+            stop=[convert_work.wire_claim(claim) for claim in delivery.stops],
+            draining=delivery.is_last,
+            recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
+        )
+        return assignments + message.SerializeToString()
+
+    def encode_assignments(self, jobs: Iterable[ClaimedJob]) -> bytes:
+        """Return the bytes of the field `assignments`. Those of other fields can be appended to them."""
+        small, topics = _SMALL, self._topics
+        parts: list[bytes] = []
+        add = parts.append
+        for job in jobs:
+            job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
+            size = len(payload)
+            if (
+                not size
+                or priority
+                or metadata
+                or key
+                or confirm
+                or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(job_id) == _ID_LENGTH)
+            ):
+                body = convert_work.assignment(job).SerializeToString()
+            else:
+                body = _BODY % (
+                    job_id.encode(),
+                    topics.get(topic) or self._topic(topic),
+                    small[size] if size < 4096 else _varint(size),
+                    payload,
+                    small[attempt],
+                    small[max_attempts],
+                )
+            size = len(body)
+            add(_ASSIGNMENTS)
+            add(small[size] if size < 4096 else _varint(size))
+            add(body)
+        return b"".join(parts)
+
+    def _topic(self, name: str) -> bytes:
+        """Encode the topic, and the key of the payload that follows it."""
+        if len(self._topics) >= _TOPICS_KEPT:
+            self._topics.clear()
+        data = name.encode()
+        encoded = self._topics[name] = _TOPIC + _varint(len(data)) + data + _PAYLOAD
+        return encoded
+
+
+def original_messages(jobs: Sequence[ClaimedJob]) -> list[pb.StreamJobsResponse]:
+    """A message for each job, as workers of the original contract read them."""
+    return [pb.StreamJobsResponse(assignment=convert_work.assignment(job)) for job in jobs]

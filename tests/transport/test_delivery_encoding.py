@@ -1,0 +1,83 @@
+"""Deliveries as the server encodes them: what a worker reads is what protobuf would have sent."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.dispatch.sessions import Delivery
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.transport.grpc import deliveries
+from pulse_server.transport.grpc.convert_work import assignment
+from pulse_server.transport.grpc.deliveries import DeliveryEncoder
+
+NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
+JOBS = st.builds(
+    ClaimedJob,
+    id=st.one_of(st.uuids().map(str), st.text(max_size=50)),
+    topic=st.text(max_size=300),
+    payload=st.one_of(st.binary(max_size=100), st.integers(0, 20_000).map(bytes)),
+    attempt=NUMBERS,
+    priority=st.one_of(st.just(0), st.integers(-(2**31), 2**31 - 1)),
+    max_attempts=NUMBERS,
+    metadata=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=1),
+    idempotency_key=st.none() | st.text(max_size=20),
+    worker_id=st.just("w1"),
+    confirm=st.booleans(),
+    waited_seconds=st.just(0.0),
+)
+
+
+def plain_job(topic: str = "email", size: int = 50) -> ClaimedJob:
+    return ClaimedJob(new_id(), topic, b"x" * size, 1, 0, 5, None, None, "w1", False, 0.0)
+
+
+@given(st.lists(JOBS, max_size=10))
+def test_assignments_are_encoded_as_protobuf_encodes_them(jobs: list[ClaimedJob]) -> None:
+    expected = pb.StreamJobsResponse(assignments=[assignment(job) for job in jobs])
+
+    assert DeliveryEncoder().encode_assignments(jobs) == expected.SerializeToString()
+
+
+@given(
+    st.builds(
+        Delivery,
+        jobs=st.lists(JOBS, max_size=3).map(tuple),
+        claimed_at=st.floats(0, 1e9),
+        stops=st.lists(st.builds(Claim, st.uuids().map(str), st.just("w1"), st.integers(1, 9))).map(tuple),
+        recalled=st.none() | st.frozensets(st.text(max_size=5), max_size=3),
+        is_last=st.booleans(),
+    )
+)
+def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Delivery) -> None:
+    read = pb.StreamJobsResponse.FromString(DeliveryEncoder().encode(delivery))
+
+    assert read == pb.StreamJobsResponse(
+        assignments=[assignment(job) for job in delivery.jobs],
+        clock_seconds=delivery.claimed_at,
+        stop=[pb.Claim(job_id=stop.job_id, attempt=stop.attempt or 0) for stop in delivery.stops],
+        draining=delivery.is_last,
+        recall=None if delivery.recalled is None else pb.Recall(topics=sorted(delivery.recalled)),
+    )
+
+
+def test_plain_delivery_is_encoded_without_a_message() -> None:
+    """Byte for byte: the clock is the only field besides the jobs."""
+    delivery = Delivery((plain_job(), plain_job(size=5000)), 12.5)
+    expected = pb.StreamJobsResponse(
+        assignments=[assignment(job) for job in delivery.jobs], clock_seconds=12.5
+    )
+
+    assert DeliveryEncoder().encode(delivery) == expected.SerializeToString()
+
+
+def test_encoder_keeps_the_bytes_of_a_bounded_number_of_topics() -> None:
+    encoder = DeliveryEncoder()
+    jobs = [plain_job(f"topic-{number}") for number in range(deliveries._TOPICS_KEPT + 5)]
+
+    read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs))
+
+    assert [one.topic for one in read.assignments] == [job.topic for job in jobs]
+    assert len(encoder._topics) <= deliveries._TOPICS_KEPT
