@@ -18,6 +18,7 @@ from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
 from pulse.wire.lines import Line
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.results import encode_results
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -99,19 +100,7 @@ class Reporter:
         message.request.worker_id = self._worker_id
         message.request.capacity = capacity
         message.request.run_seconds = self._window.run_seconds
-        add = message.request.results.add
-        for job in jobs:
-            outcome = job.outcome
-            if isinstance(outcome, Failed):
-                add(
-                    job_id=job.job_id,
-                    attempt=job.attempt,
-                    error=outcome.error,
-                    retry_after=outcome.retry_after,
-                    discard=outcome.discard,
-                )
-            else:
-                add(job_id=job.job_id, attempt=job.attempt, success=True)
+        message.request.MergeFromString(encode_results(jobs))
         try:
             response = await self._line.call(message)
         except grpc.aio.AioRpcError as error:

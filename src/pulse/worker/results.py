@@ -1,0 +1,49 @@
+"""Encodes results for a report, as protobuf would and faster: a drain reports a thousand at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulse.outcomes import Failed
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.held_jobs import HeldJob
+
+# Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2) and
+# success (3) as varints.
+_RESULTS = b"\x12"
+_SUCCESS = b"\x12%c\x0a%c%b\x10%c\x18\x01"
+_AROUND_THE_ID = 6  # bytes of a success: two keys and lengths of one byte, the attempt, and `true`
+_ONE_BYTE = 0x80  # smaller numbers are varints of one byte
+
+
+def encode_results(jobs: Iterable[HeldJob]) -> bytes:
+    """Return the bytes of the field `results` of a ReportResultsRequest, in order."""
+    parts: list[bytes] = []
+    for job in jobs:
+        job_id, attempt = job.job_id.encode(), job.attempt
+        size = len(job_id) + _AROUND_THE_ID
+        if isinstance(job.outcome, Failed) or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+            data = _result(job).SerializeToString()
+            parts += (_RESULTS, _varint(len(data)), data)
+        else:
+            parts.append(_SUCCESS % (size, len(job_id), job_id, attempt))
+    return b"".join(parts)
+
+
+def _result(job: HeldJob) -> pb.Result:
+    outcome = job.outcome
+    if not isinstance(outcome, Failed):
+        return pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt, error=outcome.error, discard=outcome.discard)
+    if outcome.retry_after is not None:
+        result.retry_after.FromTimedelta(outcome.retry_after)
+    return result
+
+
+def _varint(number: int) -> bytes:
+    digits = bytearray()
+    while number >= _ONE_BYTE:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)

@@ -1,0 +1,61 @@
+"""Results as the worker encodes them: byte for byte what protobuf would send."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulse.outcomes import SUCCEEDED, Failed, Outcome
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.results import encode_results
+
+IDS = st.one_of(st.uuids().map(str), st.text(max_size=200))
+ATTEMPTS = st.one_of(st.integers(1, 5), st.integers(-(2**31), 2**31 - 1))
+FAILURES = st.builds(
+    Failed,
+    st.text(max_size=300),
+    st.none() | st.timedeltas(timedelta(0), timedelta(days=3)),
+    st.booleans(),
+)
+OUTCOMES: st.SearchStrategy[Outcome] = st.just(SUCCEEDED) | FAILURES
+
+
+def held(job_id: str, attempt: int, outcome: Outcome) -> Any:
+    return SimpleNamespace(job_id=job_id, attempt=attempt, outcome=outcome)
+
+
+def by_protobuf(jobs: list[Any]) -> bytes:
+    request = pb.ReportResultsRequest()
+    for job in jobs:
+        if isinstance(job.outcome, Failed):
+            failed = job.outcome
+            request.results.add(
+                job_id=job.job_id,
+                attempt=job.attempt,
+                error=failed.error,
+                retry_after=failed.retry_after,
+                discard=failed.discard,
+            )
+        else:
+            request.results.add(job_id=job.job_id, attempt=job.attempt, success=True)
+    return request.SerializeToString()
+
+
+@given(st.lists(st.builds(held, IDS, ATTEMPTS, OUTCOMES), max_size=20))
+def test_results_are_encoded_as_protobuf_encodes_them(jobs: list[Any]) -> None:
+    assert encode_results(jobs) == by_protobuf(jobs)
+
+
+def test_failures_keep_their_places_among_successes() -> None:
+    """The server names those it refuses by their index."""
+    outcomes: list[Outcome] = [SUCCEEDED, Failed("boom"), SUCCEEDED, Failed("x" * 5000), SUCCEEDED]
+    jobs = [held(f"job-{number}", 1, outcome) for number, outcome in enumerate(outcomes)]
+
+    read = pb.ReportResultsRequest.FromString(encode_results(jobs))
+
+    assert [result.job_id for result in read.results] == [job.job_id for job in jobs]
+    assert [result.success for result in read.results] == [True, False, True, False, True]
