@@ -1,0 +1,2 @@
+-- Reserved for claims that write no index.
+SELECT 1;
