@@ -76,6 +76,10 @@ async def wrong() -> None:
 """
 
 
+VERBS = [name for name in dir(pulse.Pulse) if not name.startswith("_")]
+VERBS += [f"schedules.{name}" for name in dir(pulse.Schedules) if not name.startswith("_")]
+
+
 def test_enqueue_is_typed_by_the_handler(tmp_path: Path) -> None:
     lines = USAGE.splitlines()
     first_wrong = lines.index("async def wrong() -> None:") + 2
@@ -85,17 +89,15 @@ def test_enqueue_is_typed_by_the_handler(tmp_path: Path) -> None:
 
 
 def test_blocking_verbs_have_the_types_of_the_async_ones(tmp_path: Path) -> None:
-    verbs = [name for name in dir(pulse.Pulse) if not name.startswith("_")]
-    verbs += [f"schedules.{name}" for name in dir(pulse.Schedules) if not name.startswith("_")]
-    declaring = [verbs.index(verb) for verb in ("every", "cron")]
+    declaring = [VERBS.index(verb) for verb in ("every", "cron")]
     lines = ["import pulse", "p = pulse.Pulse()", "s = pulse.SyncPulse()"]
-    lines += [f"reveal_type({client}.{verb})" for client in "ps" for verb in verbs]
+    lines += [f"reveal_type({client}.{verb})" for client in "ps" for verb in VERBS]
     revealed = re.findall(r'Revealed type is "(.*)"', mypy(tmp_path, "\n".join(lines)))
-    expected, found = revealed[: len(verbs)], revealed[len(verbs) :]
-    assert len(expected) == len(found) == len(verbs)
+    expected, found = revealed[: len(VERBS)], revealed[len(VERBS) :]
+    assert len(expected) == len(found) == len(VERBS)
     for at in declaring:  # what these return for asyncio is awaited
         expected[at] = expected[at].removesuffix(" -> pulse.client.schedule_declarations.Declaration")
-    for verb, expectation, text in zip(verbs, expected, found, strict=True):
+    for verb, expectation, text in zip(VERBS, expected, found, strict=True):
         assert parts(text) == parts(blocking(expectation)), verb
 
 
