@@ -21,7 +21,7 @@ import asyncpg
 from playwright.async_api import Browser, async_playwright
 
 from pulse_server.embedded.directory import PORT
-from pulse_server.embedded.initialise import DATABASE, SUPERUSER
+from pulse_server.embedded.initialization import DATABASE, SUPERUSER
 from tools.environment import ROOT, Problem, say
 
 IMAGES = ROOT / "docs" / "images"

@@ -120,7 +120,7 @@ def _serve_here(settings: Settings, dsn: str, lifeline: Lifeline | None = None) 
 
 
 def _tell_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Log what looks like a setting and is none: a misspelt one would go unnoticed until it is missed."""
+    """Log what looks like a setting and is none: a misspelled one would go unnoticed until it is missed."""
     from pulse_server.checks.listing import unknown_variables
 
     for finding in unknown_variables(environ):

@@ -31,7 +31,7 @@ def in_json(document: str) -> str:
 
 
 def summary(error: str) -> str:
-    """Return the most telling line of an error: the last of a traceback, else the first."""
+    """Return the most informative line of an error: the last of a traceback, else the first."""
     found = [line.strip() for line in error.splitlines() if line.strip()]
     if not found:
         return ""

@@ -36,7 +36,7 @@ def test_file_and_directory_are_for_their_owner_only(alone: CommandLine) -> None
     }
 
 
-def test_xdg_directory_is_honoured(alone: CommandLine, tmp_path: Path) -> None:
+def test_xdg_directory_is_honored(alone: CommandLine, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     result = alone("save", "creds", "--no-check", "--addr", "x:1", XDG_CONFIG_HOME=str(elsewhere))
     assert result.code == 0

@@ -69,7 +69,7 @@ async def test_lost_database_keeps_the_gate_as_it_was(board: Switchboard, paused
     assert (board.gate.open_topics(TOPICS) == TOPICS) is not paused
 
 
-async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learnt_after_it(replica: Replica) -> None:
+async def test_outage_does_not_end_the_refreshing_and_the_truth_is_learned_after_it(replica: Replica) -> None:
     repo = replica.switches
     gate = Gate(repo, replica.roster, replica.claims, interval=AT_ONCE)
     running = asyncio.create_task(gate.loop.run())

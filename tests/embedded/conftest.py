@@ -11,20 +11,20 @@ from pulse_server.embedded.directory import DataDirectory
 
 
 @pytest.fixture(scope="session")
-def initialised_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def initialized_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory whose server has run once and stopped. Copy it, do not start it."""
-    directory = tmp_path_factory.mktemp("initialised") / "pulse"
+    directory = tmp_path_factory.mktemp("initialized") / "pulse"
     with EmbeddedPostgres(directory, settings={"fsync": "off"}):
         pass
     return directory
 
 
 @pytest.fixture
-def directory(initialised_directory: Path, tmp_path: Path) -> Iterator[Path]:
+def directory(initialized_directory: Path, tmp_path: Path) -> Iterator[Path]:
     """A data directory, as an orderly stop leaves it."""
     copy = tmp_path / "pulse"
     # Not shutil: the data may belong to another account than ours, and the copy must as well.
-    subprocess.run(["cp", "-a", initialised_directory, copy], check=True)
+    subprocess.run(["cp", "-a", initialized_directory, copy], check=True)
     yield copy
     # Taking the lock removes what killed owners left in the temporary directory.
     last_owner = DataDirectory(copy)

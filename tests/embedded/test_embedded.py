@@ -86,12 +86,12 @@ asyncio.run(main())
 
 
 def test_deep_directory_works_although_socket_paths_are_short(
-    initialised_directory: Path, tmp_path: Path
+    initialized_directory: Path, tmp_path: Path
 ) -> None:
     deep = tmp_path.joinpath(*["a-rather-long-name-for-a-directory"] * 6)
     deep.mkdir(parents=True)
     (deep / "pulse, too").mkdir()
-    subprocess.run(["cp", "-a", initialised_directory / "postgres", deep / "pulse, too"], check=True)
+    subprocess.run(["cp", "-a", initialized_directory / "postgres", deep / "pulse, too"], check=True)
     with EmbeddedPostgres(deep / "pulse, too") as cluster:
         assert run_sql(cluster.dsn, "SELECT 1") == 1
 
@@ -140,7 +140,7 @@ def test_server_that_is_not_ready_in_time_is_stopped(directory: Path) -> None:
 def test_failed_initdb_shows_the_reason_and_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulse_server.embedded.initialise.SUPERUSER", "pg_reserved")
+    monkeypatch.setattr("pulse_server.embedded.initialization.SUPERUSER", "pg_reserved")
     with pytest.raises(StartFailed, match='superuser name "pg_reserved" is disallowed'):
         EmbeddedPostgres(tmp_path / "pulse").start()
     assert [path.name for path in (tmp_path / "pulse").iterdir()] == ["lock"]

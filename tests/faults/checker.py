@@ -75,8 +75,8 @@ class Verdict:
         found = self.by_invariant()
         for invariant in INVARIANTS:
             number = len(found[invariant.number])
-            judgement = "holds" if not number else f"BROKEN {_times(number)}"
-            lines.append(f"{invariant.number}  {invariant.promise}: {judgement}")
+            judgment = "holds" if not number else f"BROKEN {_times(number)}"
+            lines.append(f"{invariant.number}  {invariant.promise}: {judgment}")
         for rule, number in Counter(violation.rule for violation in self.violations).items():
             broken = [violation for violation in self.violations if violation.rule == rule]
             lines += ["", f"{broken[0].invariant}: {rule}. Broken {_times(number)}."]

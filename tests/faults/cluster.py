@@ -13,7 +13,7 @@ from pathlib import Path
 
 import asyncpg
 
-from pulse_server.embedded.initialise import SUPERUSER
+from pulse_server.embedded.initialization import SUPERUSER
 from pulse_server.embedded.postmaster import read_postmaster
 from tests.faults.audit import Connection
 from tests.postgres_cluster import FAST_SETTINGS

@@ -39,7 +39,7 @@ class Succession:
         self.address = f"127.0.0.1:{free_port()}"
         self.enqueues: list[asyncio.Task[pulse.JobHandle]] = []
         self.unanswered: list[pb.ReportResultsRequest] = []
-        self.cancelled: list[str] = []
+        self.canceled: list[str] = []
         self.clients = AsyncExitStack()
 
     async def client(self) -> pulse.Pulse:
@@ -154,12 +154,12 @@ async def cancel(life: Life) -> None:
     """Cancel two jobs: one is retried later, one is deleted by retention."""
     for _ in range(2):
         job = await life.p.enqueue(life.topic, Errand("cancelled"), delay=LATER)
-        life.succession.cancelled.append(job.id)
+        life.succession.canceled.append(job.id)
         await life.stub.CancelJob(pb.CancelJobRequest(job_id=job.id))
 
 
 async def redrive(life: Life) -> None:
-    await life.stub.RetryJob(pb.RetryJobRequest(job_id=life.succession.cancelled.pop()))
+    await life.stub.RetryJob(pb.RetryJobRequest(job_id=life.succession.canceled.pop()))
 
 
 async def be_due(life: Life) -> None:

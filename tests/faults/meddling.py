@@ -20,7 +20,7 @@ _SCHEDULES: dict[str, tuple[pulse.Every | pulse.Cron, pulse.CatchUp]] = {
     "never-late": (pulse.Every(timedelta(seconds=2)), "skip"),
     "minutely": (pulse.Cron("* * * * *"), "all"),
 }
-_CANCELLED_REMEMBERED = 50
+_CANCELED_REMEMBERED = 50
 _RECENT = 30
 
 
@@ -37,7 +37,7 @@ class Meddler:
         self._operator = Operator(history, doors, random)
         self._random = random
         self._acknowledged = acknowledged
-        self._cancelled: list[str] = []
+        self._canceled: list[str] = []
         self._schedules: list[pulse.ScheduleInfo] = []
 
     async def meddle(self, every_seconds: float, is_over: asyncio.Event) -> None:
@@ -62,14 +62,14 @@ class Meddler:
         if recent:
             job_id, _ = self._random.choice(recent)
             if await self._operator.cancel(job_id):
-                self._cancelled = [*self._cancelled[-_CANCELLED_REMEMBERED:], job_id]
+                self._canceled = [*self._canceled[-_CANCELED_REMEMBERED:], job_id]
 
     async def _redrive(self) -> None:
         dead = [job_id for job_id, order in self._acknowledged if order.errands[0].expect == "discard"]
-        if candidates := dead + self._cancelled:
+        if candidates := dead + self._canceled:
             job_id = self._random.choice(candidates)
             # Once only: another operator may cancel it again while this is under way.
-            self._cancelled = [known for known in self._cancelled if known != job_id]
+            self._canceled = [known for known in self._canceled if known != job_id]
             await self._operator.redrive(job_id)
 
     async def _prioritize(self) -> None:

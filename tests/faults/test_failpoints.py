@@ -253,7 +253,7 @@ def test_list_that_cannot_be_read_is_refused_with_a_sentence(text: str, sentence
     assert str(refused.value).endswith((".", "?"))
 
 
-def test_pulsed_refuses_a_misspelt_point_and_the_sdk_does() -> None:
+def test_pulsed_refuses_a_misspelled_point_and_the_sdk_does() -> None:
     variables = {"PULSE_FAILPOINTS": "jobs.insertd=kill", "DB_HOST": "postgresql://user@127.0.0.1:1/none"}
     code, _, errors = output("from pulse_server.main import main; raise SystemExit(main())", **variables)
     assert code == 1
@@ -266,7 +266,7 @@ def test_pulsed_refuses_a_misspelt_point_and_the_sdk_does() -> None:
     assert "BadFailpoints: PULSE_FAILPOINTS has 'jobs.insertd=kill'" in errors
 
 
-def test_variables_are_not_taken_for_misspelt_settings() -> None:
+def test_variables_are_not_taken_for_misspelled_settings() -> None:
     variables = {failpoints.VARIABLE: "", failpoints.SEED_VARIABLE: "", "DB_HOST": "postgresql://a@b/c"}
     assert not list(unknown_variables(variables))
     (finding,) = unknown_variables(variables | {"PULSE_FAILPOINT": ""})

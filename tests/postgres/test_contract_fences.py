@@ -104,7 +104,7 @@ async def test_report_of_a_worker_on_its_earlier_attempt_is_refused(store: Store
 
 
 @ends_or_keeps
-async def test_refused_claim_leaves_its_neighbours_alone(store: Store, verb: Verb) -> None:
+async def test_refused_claim_leaves_its_neighbors_alone(store: Store, verb: Verb) -> None:
     await store.submit(a_job(), a_job())
     first, second = await store.claim("A", 2)
 

@@ -146,7 +146,7 @@ async def test_job_that_lost_by_its_key_is_not_answered_with_its_namesakes_inser
     assert (await store.job(winner.id)).payload == b"won"
 
 
-async def test_refused_neighbour_does_not_stop_the_batch(store: Store) -> None:
+async def test_refused_neighbor_does_not_stop_the_batch(store: Store) -> None:
     taken = a_job()
     await store.submit(taken)
     before, after = a_job(), a_job()

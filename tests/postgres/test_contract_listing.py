@@ -182,11 +182,9 @@ async def test_dead_letters_are_found_by_their_group(store: Store) -> None:
 async def test_cancel_takes_only_those_in_the_statuses_it_names(store: Store) -> None:
     jobs = {status: await store.reach(status, topic=status.lower()) for status in JobStatus}
 
-    cancelled = await store.repo.cancel_jobs(
-        list(jobs.values()), "", {JobStatus.PENDING, JobStatus.COMPLETED}
-    )
+    canceled = await store.repo.cancel_jobs(list(jobs.values()), "", {JobStatus.PENDING, JobStatus.COMPLETED})
 
-    assert [entry.job.id for entry in cancelled] == [jobs[JobStatus.PENDING]]
+    assert [entry.job.id for entry in canceled] == [jobs[JobStatus.PENDING]]
     del jobs[JobStatus.PENDING]
     assert {status: await store.status(job_id) for status, job_id in jobs.items()} == {s: s for s in jobs}
 

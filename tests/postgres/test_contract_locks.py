@@ -1,4 +1,4 @@
-"""A row that another session has locked is left as it is, and its neighbours are not: over both stores."""
+"""A row that another session has locked is left as it is, and its neighbors are not: over both stores."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_report_of_a_locked_job_is_put_off_and_the_others_are_taken(
     assert await store.status(claims[3].job_id) is not JobStatus.RUNNING
 
 
-async def test_report_that_is_too_late_is_refused_though_a_neighbour_is_locked(
+async def test_report_that_is_too_late_is_refused_though_a_neighbor_is_locked(
     store: Store, locked: Locking
 ) -> None:
     stale, held = await store.start(), await store.start()

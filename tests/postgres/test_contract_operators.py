@@ -74,8 +74,8 @@ async def test_unknown_jobs_are_passed_over(store: Store) -> None:
     job_id = await store.reach(JobStatus.PENDING)
 
     assert await store.repo.retry_jobs([new_id()], 1) == []
-    cancelled = await store.repo.cancel_jobs([new_id(), job_id], "")
-    assert [cancellation.job.id for cancellation in cancelled] == [job_id]
+    canceled = await store.repo.cancel_jobs([new_id(), job_id], "")
+    assert [cancellation.job.id for cancellation in canceled] == [job_id]
 
 
 @pytest.mark.parametrize("status", [JobStatus.DEAD_LETTERED, JobStatus.CANCELED])

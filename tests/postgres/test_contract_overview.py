@@ -102,7 +102,7 @@ async def test_depth_counts_each_job_under_its_state_and_no_completed_one(glance
 
     assert depth == TopicDepth(
         "email", 2, 2, 1, 1, 1, oldest_ready_at=depth.oldest_ready_at
-    )  # ready, waiting, running, dead-lettered, cancelled
+    )  # ready, waiting, running, dead-lettered, canceled
 
 
 async def test_oldest_ready_job_is_the_one_that_is_longest_due(glance: Glance) -> None:

@@ -18,7 +18,7 @@ each_terminal_status = pytest.mark.parametrize("status", sorted(TERMINAL))
 
 
 @each_live_status
-async def test_prioritise_changes_the_priority_and_nothing_else(store: Store, status: JobStatus) -> None:
+async def test_prioritize_changes_the_priority_and_nothing_else(store: Store, status: JobStatus) -> None:
     job_id = await store.reach(status, payload=b"p")
     before = await store.job(job_id)
 
@@ -59,7 +59,7 @@ async def test_priority_of_a_running_job_counts_from_its_next_attempt(store: Sto
     assert [again.job_id for again in await store.claim(count=2)] == [claim.job_id, other]
 
 
-async def test_prioritise_takes_only_those_in_the_statuses_it_names(store: Store) -> None:
+async def test_prioritize_takes_only_those_in_the_statuses_it_names(store: Store) -> None:
     jobs = {status: await store.reach(status, topic=status.lower()) for status in JobStatus}
 
     changed = await store.repo.prioritize_jobs(

@@ -82,9 +82,9 @@ class Lifecycle(RuleBasedStateMachine):
         self._insert([job])
         return job
 
-    @rule(job=jobs, payload=st.sampled_from([b"{}", b"other"]), neighbour=st.booleans())
-    def submit_again(self, job: NewJob, payload: bytes, neighbour: bool) -> None:
-        self._insert([job._replace(payload=payload), *([a_job("email")] if neighbour else [])])
+    @rule(job=jobs, payload=st.sampled_from([b"{}", b"other"]), neighbor=st.booleans())
+    def submit_again(self, job: NewJob, payload: bytes, neighbor: bool) -> None:
+        self._insert([job._replace(payload=payload), *([a_job("email")] if neighbor else [])])
 
     @rule(
         target=jobs,

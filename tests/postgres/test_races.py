@@ -108,10 +108,10 @@ async def test_cancel_that_waited_for_the_completion_comes_too_late(
     claim = await postgres.start()
     await complete(rival, claim)
 
-    cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], ""))
+    canceling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], ""))
     await rival.execute("COMMIT")
 
-    assert await cancelling == []
+    assert await canceling == []
     assert await postgres.status(claim.job_id) is JobStatus.COMPLETED
 
 
@@ -134,9 +134,9 @@ async def test_cancel_that_waited_for_a_claim_ends_that_claim(
     (job_id,) = await postgres.submit(a_job())
     await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES)
 
-    cancelling = await blocked(connection, postgres.repo.cancel_jobs([job_id], "stop"))
+    canceling = await blocked(connection, postgres.repo.cancel_jobs([job_id], "stop"))
     await rival.execute("COMMIT")
-    (cancellation,) = await cancelling
+    (cancellation,) = await canceling
 
     assert cancellation.ended_claim == Claim(job_id, "B", 1)
     assert cancellation.job.status is JobStatus.CANCELED
@@ -150,9 +150,9 @@ async def test_cancel_that_waited_for_a_failure_keeps_its_history(
     columns = claim_columns([claim])
     await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""])
 
-    cancelling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
+    canceling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
     await rival.execute("COMMIT")
-    (cancellation,) = await cancelling
+    (cancellation,) = await canceling
 
     assert cancellation.ended_claim is None
     assert [entry.error for entry in cancellation.job.history] == ["boom"]
@@ -207,21 +207,21 @@ async def test_retry_that_waited_for_the_delete_finds_no_job(
 
 
 @pytest.mark.parametrize("statuses", [LIVE, {JobStatus.PENDING}], ids=["whatever lives", "what waits"])
-async def test_prioritise_that_waited_for_a_claim_goes_by_what_the_job_is_now(
+async def test_prioritize_that_waited_for_a_claim_goes_by_what_the_job_is_now(
     postgres: Store, connection: Connection, rival: Connection, statuses: set[JobStatus]
 ) -> None:
     (job_id,) = await postgres.submit(a_job())
     await run(rival, "claim_batch", "email", 1, [1], ["B"], [False], LEASE, CLAIM_BYTES)
 
-    prioritising = await blocked(connection, postgres.repo.prioritize_jobs([job_id], 7, statuses))
+    prioritizing = await blocked(connection, postgres.repo.prioritize_jobs([job_id], 7, statuses))
     await rival.execute("COMMIT")
 
-    assert len(await prioritising) == (JobStatus.RUNNING in statuses)
+    assert len(await prioritizing) == (JobStatus.RUNNING in statuses)
     assert (await postgres.job(job_id)).priority == (7 if JobStatus.RUNNING in statuses else 0)
     assert await postgres.repo.current_claims([Claim(job_id, "B", 1)])
 
 
-async def test_claim_skips_a_row_that_is_being_prioritised_and_finds_it_afterwards(
+async def test_claim_skips_a_row_that_is_being_prioritized_and_finds_it_afterwards(
     postgres: Store, rival: Connection
 ) -> None:
     first, second = await postgres.submit(a_job(), a_job())
@@ -255,13 +255,13 @@ async def test_submit_that_waited_for_its_twin_is_a_duplicate_or_refused(
         connection, postgres.repo.insert_jobs([job._replace(payload=payload), a_job()])
     )
     await rival.execute("COMMIT")
-    answer, neighbour = await submitting
+    answer, neighbor = await submitting
 
     if payload == job.payload:
         assert answer == Submitted(job.id, True)
     else:
         assert isinstance(answer, AlreadyExists)
-    assert isinstance(neighbour, Submitted)
+    assert isinstance(neighbor, Submitted)
 
 
 async def test_submit_whose_twin_was_rolled_back_is_inserted(

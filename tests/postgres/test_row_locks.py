@@ -72,14 +72,14 @@ async def test_lock_on_the_table_is_waited_for(
     """As an ALTER TABLE has it: what waited before must not fail now."""
     repo = impatient.repo
     await impatient.submit(*[a_job() for _ in range(6)])
-    beaten, completed, failed, released, cancelled, _ = await impatient.claim(count=6)
+    beaten, completed, failed, released, canceled, _ = await impatient.claim(count=6)
     job = a_job()
     calls: list[Any] = [
         repo.extend_leases([beaten], LEASE),
         repo.complete_jobs([completed]),
         repo.fail_jobs([failure(failed)]),
         repo.release_jobs([released]),
-        repo.cancel_jobs([cancelled.job_id], ""),
+        repo.cancel_jobs([canceled.job_id], ""),
         repo.insert_jobs([job]),
         repo.promote_due(10),
     ]
@@ -94,7 +94,7 @@ async def test_lock_on_the_table_is_waited_for(
     assert set(completions) == {completed}
     assert set(failures) == {failed}
     assert set(releases) == {released.job_id}
-    assert [entry.ended_claim for entry in cancellations] == [cancelled]
+    assert [entry.ended_claim for entry in cancellations] == [canceled]
     assert inserted == [Submitted(job.id, False)]
 
 

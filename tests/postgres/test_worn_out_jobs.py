@@ -26,14 +26,14 @@ async def worn(postgres: Store, connection: Connection, attempts: int) -> Claim:
 
 
 @pytest.mark.parametrize("attempts", WORN)
-async def test_failure_after_thousands_of_attempts_is_taken_and_so_are_its_neighbours(
+async def test_failure_after_thousands_of_attempts_is_taken_and_so_are_its_neighbors(
     postgres: Store, connection: Connection, attempts: int
 ) -> None:
-    claim, neighbour = await worn(postgres, connection, attempts), await postgres.start("B")
+    claim, neighbor = await worn(postgres, connection, attempts), await postgres.start("B")
 
-    failed = await postgres.repo.fail_jobs([failure(claim), failure(neighbour)])
+    failed = await postgres.repo.fail_jobs([failure(claim), failure(neighbor)])
 
-    assert statuses(failed) == {claim: JobStatus.RETRYING, neighbour: JobStatus.RETRYING}
+    assert statuses(failed) == {claim: JobStatus.RETRYING, neighbor: JobStatus.RETRYING}
     job = await postgres.job(claim.job_id)
     assert abs(job.next_run_at - job.history[-1].ended_at - retry_delay(attempts)) < ABOUT
 

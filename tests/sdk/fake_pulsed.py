@@ -197,7 +197,7 @@ class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
         )
 
     def CancelJob(self, request: pb.CancelJobRequest, context: Any) -> pb.CancelJobResponse:  # noqa: N802
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The job is COMPLETED, which cannot be cancelled.")
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "The job is COMPLETED, which cannot be canceled.")
 
     def _lose_answer(self, context: grpc.ServicerContext) -> None:
         with self.changed:

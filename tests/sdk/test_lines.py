@@ -103,15 +103,15 @@ async def test_refusal_that_may_pass_is_asked_again(server: LineServer, busy: pu
 
 
 async def test_canceled_caller_does_not_affect_the_others(server: LineServer, busy: pulse.Pulse) -> None:
-    cancelled = asyncio.create_task(busy.enqueue_many("t", [1, 2]))
+    canceled = asyncio.create_task(busy.enqueue_many("t", [1, 2]))
     await server.until(lambda: len(server.line.unanswered) == 1)
     other = asyncio.create_task(busy.enqueue_many("t", [3]))
     await server.until(lambda: len(server.line.unanswered) == 2)
-    cancelled.cancel()
+    canceled.cancel()
     for message in server.line.unanswered:
         await server.line.answer(message)
     assert len(await other) == 1
-    assert cancelled.cancelled()
+    assert canceled.cancelled()
     assert len(server.lines) == 1
 
 
@@ -145,7 +145,7 @@ async def test_line_that_the_server_ends_in_order_is_opened_again(
 
 
 async def test_what_breaks_the_line_is_asked_alone(server: LineServer, busy: pulse.Pulse) -> None:
-    """One message may be at fault, say too large: its neighbour must not be refused for it."""
+    """One message may be at fault, say too large: its neighbor must not be refused for it."""
     waiting = [asyncio.create_task(busy.enqueue_many("t", [number])) for number in range(2)]
     await server.until(lambda: len(server.line.unanswered) == 2)
     server.line.end(grpc.StatusCode.RESOURCE_EXHAUSTED, "The message is too large.")

@@ -171,7 +171,7 @@ async def test_errors_of_the_server_are_ours_with_its_sentence(p: pulse.Pulse) -
         await p.get_job("nobody")
     assert (missing.value.message, missing.value.code) == ("There is no job nobody.", "NOT_FOUND")
     assert missing.value.__cause__ is None
-    with pytest.raises(pulse.InvalidTransition, match="cannot be cancelled"):
+    with pytest.raises(pulse.InvalidTransition, match="cannot be canceled"):
         await p.cancel("x")
     with pytest.raises(pulse.PulseError, match="does not know this call"):
         await p.retry("x")

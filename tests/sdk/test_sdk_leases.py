@@ -139,7 +139,7 @@ async def test_lease_that_cannot_be_defended_is_given_up(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakePulsed(lease_seconds=0.4, heartbeat_seconds=0.1).start()
-    cancelled = asyncio.Event()
+    canceled = asyncio.Event()
     async with pulse.Pulse(fake.address) as p:
 
         @p.job("work")
@@ -147,12 +147,12 @@ async def test_lease_that_cannot_be_defended_is_given_up(
             try:
                 await asyncio.Event().wait()
             finally:
-                cancelled.set()
+                canceled.set()
 
         async with running(p):
             fake.beats_fail = True
             fake.deliver("j1")
-            await asyncio.wait_for(cancelled.wait(), PATIENCE_SECONDS)
+            await asyncio.wait_for(canceled.wait(), PATIENCE_SECONDS)
     assert fake.results == {}
     assert "1 jobs are given up" in caplog.text
     fake.stop()

@@ -20,7 +20,7 @@ async def client(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
         yield client
 
 
-async def test_one_job_is_prioritised_and_deleted(client: pulse.Pulse) -> None:
+async def test_one_job_is_prioritized_and_deleted(client: pulse.Pulse) -> None:
     job = await client.enqueue("mail")
 
     assert (await client.prioritize(job.id, 5)).priority == 5
@@ -34,7 +34,7 @@ async def test_one_job_is_prioritised_and_deleted(client: pulse.Pulse) -> None:
         await client.get_job(job.id)
 
 
-async def test_all_that_match_are_prioritised_and_deleted(
+async def test_all_that_match_are_prioritized_and_deleted(
     server: ServerUnderTest, client: pulse.Pulse
 ) -> None:
     await client.enqueue_many("mail", [None] * 3, metadata={"tenant": "acme"})

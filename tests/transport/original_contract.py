@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, message_factory, timestamp_pb2
 
-# message -> (number, name, type); a capitalised type is a message, `*` marks a repeated field.
+# message -> (number, name, type); a capitalized type is a message, `*` marks a repeated field.
 MESSAGES: dict[str, list[tuple[int, str, str]]] = {
     "SubmitJobRequest": [(1, "topic", "string"), (2, "payload", "bytes"), (3, "priority", "int32")],
     "SubmitJobResponse": [(1, "job_id", "string")],

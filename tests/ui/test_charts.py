@@ -102,7 +102,7 @@ def test_a_line_breaks_where_nothing_was_measured() -> None:
     assert line.dots == ""
 
 
-def test_a_point_without_neighbours_is_a_dot() -> None:
+def test_a_point_without_neighbors_is_a_dot() -> None:
     (line,) = charts([minute(0), minute(1, 1), minute(2), minute(3)])["failures"].lines
 
     assert (line.path, line.dots) == ("", f"M{1.5 * LINE_WIDTH / 4:g} {HEIGHT}h0")

@@ -8,7 +8,7 @@ from pulse_text.statuses import STATUSES
 
 
 def status(text: str) -> str:
-    """Convert the value of an option to a status; dead-lettered and cancelled are accepted too."""
+    """Convert the value of an option to a status; dead-lettered and `cancelled` are accepted too."""
     name = {"CANCELLED": "CANCELED"}.get(text.upper(), text.upper()).replace("-", "_")
     if name not in STATUSES:
         raise click.BadParameter(f"{text!r} is not a status: use one of {', '.join(STATUSES)}.")

@@ -14,7 +14,7 @@ from pulse_server.embedded.child import Child, Launcher, ParentWatch, default_pa
 from pulse_server.embedded.directory import PORT, DataDirectory, remove_socket_directory
 from pulse_server.embedded.errors import DataDirectoryInUse, DataDirectoryUnusable, StartFailed
 from pulse_server.embedded.identity import choose_identity
-from pulse_server.embedded.initialise import DATABASE, SUPERUSER, initialise
+from pulse_server.embedded.initialization import DATABASE, SUPERUSER, initialize
 from pulse_server.embedded.postmaster import is_serving, read_postmaster
 
 # How long a server whose pulsed was killed may take for its shutdown checkpoint.
@@ -125,7 +125,7 @@ class EmbeddedPostgres:
         if has_data:
             self._await_predecessor()
         else:
-            initialise(self._directory, installation, launcher, self._settings)
+            initialize(self._directory, installation, launcher, self._settings)
         return installation
 
     def _await_predecessor(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pulse_server.embedded.binaries import candidate_directories
 from pulse_server.embedded.directory import PORT
 from pulse_server.embedded.errors import EmbeddedError
-from pulse_server.embedded.initialise import DATABASE, SUPERUSER
+from pulse_server.embedded.initialization import DATABASE, SUPERUSER
 
 
 def psql_command(data_directory: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Dead letters in groups that died alike, counted no more often than the database can bear. ADR-0028"""
+"""Dead letters, grouped by error. Counts are cached: concurrent callers share one query. ADR-0028"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEAD_LETTER_COUNTS_REMEMBERED = 8
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersSample:
-    """Those groups that fit, and how many more there are."""
+    """The groups that fit into an answer, and how many are left out."""
 
     groups: tuple[DeadLetterGroup, ...]
     left_out: int
@@ -33,10 +33,10 @@ class DeadLetters:
         self._samples = Samples(self._count, DEAD_LETTER_COUNTS_REMEMBERED, clock)
 
     async def groups(self, topic: str | None, limit: int) -> DeadLettersSample:
-        """The groups of the topic, or of all, that somebody joined last; as many as fit into an answer."""
+        """Return the groups of the topic, or of all topics, by their newest job; as many as fit."""
         counted, counted_at = await self._samples.get(topic)
-        told = counted.groups[:limit]
-        return DeadLettersSample(told, counted.total - len(told), counted_at)
+        groups = counted.groups[:limit]
+        return DeadLettersSample(groups, counted.total - len(groups), counted_at)
 
     async def _count(self, topic: str | None) -> tuple[DeadLetterGroups, datetime]:
         counted = await self._repo.list_dead_letter_groups(topic, limits.MAX_PAGE_SIZE)

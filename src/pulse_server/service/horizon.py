@@ -1,7 +1,7 @@
-"""Watches what keeps dead rows from being removed, and says who it is once that has lasted too long.
+"""Watches what keeps dead rows from being removed, and logs a warning once it has lasted too long.
 
-A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index, and as long as
-somebody might still see them, each claim has to step over all of them.
+A queue's table suffers first: claimed jobs leave dead entries at the head of the claim index. As long as an
+old snapshot may still see them, each claim has to step over all of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class _Hold:
     holder: Holder
     first_seen: float
     seconds: float = 0.0
-    """None worth the name at the first look: a transaction may be old, and its snapshot of this moment."""
-    told_at_seconds: float | None = None
+    """0 at the first look: an old transaction may have a new snapshot."""
+    warned_at_seconds: float | None = None
 
 
 class Horizon:
     """Warns of a holder that is older than `patience`, again whenever it is twice as old, and of its end.
 
-    What is known of it is kept in memory only: a server that starts looks twice before it warns.
+    The state is in memory only: a server that starts looks twice before it warns.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Horizon:
         hold, now = self._hold, self._clock()
         if hold is not None and holder is not None and holder.identity == hold.holder.identity:
             hold.holder = holder
-            # Slots have no age, and neither have sessions that hide it: they are as old as our acquaintance.
+            # Slots have no age, nor have sessions that hide it: their age counts from the first look.
             hold.seconds = now - hold.first_seen if holder.seconds is None else holder.seconds
             self._warn_if_due(hold)
             return
-        if hold is not None and hold.told_at_seconds is not None:
+        if hold is not None and hold.warned_at_seconds is not None:
             log.info("vacuum_free_again", extra=_facts(hold))
         self._hold = None if holder is None else _Hold(holder, first_seen=now)
 
     def _warn_if_due(self, hold: _Hold) -> None:
-        told = hold.told_at_seconds
-        if hold.seconds >= (self._patience if told is None else 2 * told):
-            hold.told_at_seconds = hold.seconds
+        warned_at = hold.warned_at_seconds
+        if hold.seconds >= (self._patience if warned_at is None else 2 * warned_at):
+            hold.warned_at_seconds = hold.seconds
             hint = f"Until it ends no dead row is removed, and claims get slower. {hold.holder.remedy}"
             log.warning("vacuum_held_back", extra={**_facts(hold), "hint": hint})
 

@@ -1,4 +1,4 @@
-"""Looking at jobs, and what operators do with them: call off, send round again, prioritise, delete."""
+"""Jobs: get, list and find them; cancel, retry, prioritize and delete them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Jobs:
         return job
 
     async def list(self, wanted: JobFilter, *, limit: int, offset: int, token: str) -> Page[Job]:
-        """One page, newest first. A token goes on where the page that gave it ended, whatever came since."""
+        """Return one page, newest first. A token continues where its page ended; new jobs do not shift it."""
         return await page_of(
             lambda count, after: self._repo.list_jobs(wanted, limit=count, offset=offset, after=after),
             limit,
@@ -37,24 +37,24 @@ class Jobs:
         )
 
     async def find(self, prefix: str) -> Sequence[str]:
-        """The first ids that begin with these hexadecimal digits."""
+        """Return the first ids that begin with these hexadecimal digits."""
         return await self._repo.find_jobs(prefix, JOBS_FOUND)
 
     async def cancel_all(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> Sequence[Job]:
-        """Call off those that are in one of the statuses. Returns them.
+        """Cancel the jobs that are in one of the statuses. Returns them.
 
         Here and below, a job whose row another session of the database has locked stays as it is.
         """
-        cancelled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
-        self._publisher.canceled(cancelled, reason)
-        return [entry.job for entry in cancelled]
+        canceled = await self._repo.cancel_jobs(job_ids, reason, statuses) if job_ids else []
+        self._publisher.canceled(canceled, reason)
+        return [entry.job for entry in canceled]
 
     async def retry_all(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> Sequence[Job]:
-        """Put those back in line that are in one of the statuses. Returns them."""
+        """Retry the jobs that are in one of the statuses. Returns them."""
         jobs = await self._repo.retry_jobs(job_ids, attempts, statuses) if job_ids else []
         self._publisher.retried(jobs)
         return jobs
@@ -62,32 +62,32 @@ class Jobs:
     async def prioritize_all(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
     ) -> Sequence[Job]:
-        """Give those another priority that are in one of the statuses. Returns them.
+        """Change the priority of the jobs that are in one of the statuses. Returns them.
 
-        Nobody is woken: what is claimed next changes, not whether there is something to claim.
+        Dispatch is not woken: the order of claims changes, not whether there are jobs to claim.
         """
         return await self._repo.prioritize_jobs(job_ids, priority, statuses) if job_ids else []
 
     async def delete_all(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL
     ) -> Collection[str]:
-        """Delete those that are in one of the statuses. Returns their ids."""
+        """Delete the jobs that are in one of the statuses. Returns their ids."""
         deleted = await self._repo.delete_jobs(job_ids, statuses) if job_ids else {}
         self._publisher.deleted(deleted.values(), "operator")
         return deleted.keys()
 
     async def cancel(self, job_id: str, reason: str) -> Job:
-        """Call the job off. A job that is cancelled already stays so; one that is finished refuses."""
-        cancelled = await self.cancel_all([job_id], reason)
-        if cancelled:
-            return cancelled[0]
+        """Cancel the job. Does nothing to a canceled job; InvalidTransition if it is finished otherwise."""
+        canceled = await self.cancel_all([job_id], reason)
+        if canceled:
+            return canceled[0]
         job = await self._get_refused(job_id, LIVE)
         if job.status is not JobStatus.CANCELED:
-            raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be cancelled.")
+            raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be canceled.")
         return job
 
     async def retry(self, job_id: str, attempts: int) -> Job:
-        """Put a dead-lettered or cancelled job back in line, with at least that many attempts ahead."""
+        """Retry a dead-lettered or canceled job. It has at least so many attempts left then."""
         retried = await self.retry_all([job_id], attempts)
         if retried:
             return retried[0]
@@ -97,17 +97,17 @@ class Jobs:
         )
 
     async def prioritize(self, job_id: str, priority: int) -> Job:
-        """Give the job another priority. A job that runs keeps running; one that is finished refuses."""
+        """Change the priority. A running job keeps running; InvalidTransition if the job is finished."""
         prioritized = await self.prioritize_all([job_id], priority)
         if prioritized:
             return prioritized[0]
         job = await self._get_refused(job_id, LIVE)
         raise InvalidTransition(
-            job_id, f"Job {job_id} is {job.status}: only jobs that are not finished can be prioritised."
+            job_id, f"Job {job_id} is {job.status}: only jobs that are not finished can be prioritized."
         )
 
     async def delete(self, job_id: str) -> None:
-        """Delete a finished job. One that is not finished refuses."""
+        """Delete a finished job. InvalidTransition if it is not finished."""
         if await self.delete_all([job_id]):
             return
         job = await self._get_refused(job_id, TERMINAL)
@@ -116,7 +116,7 @@ class Jobs:
         )
 
     async def _get_refused(self, job_id: str, allowed: Collection[JobStatus]) -> Job:
-        """The job to which nothing was done. Raises JobLocked if its status is no reason."""
+        """Return the job that was not changed. Raises JobLocked if its status allows the change."""
         job = await self.get(job_id)
         if job.status in allowed:
             raise JobLocked(job_id)

@@ -1,4 +1,4 @@
-"""What happened minute by minute, off the statistics that every server adds to. No job is looked at."""
+"""Activity by the minute, from the statistics of all servers. No job is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pulse_server.domain.overview import Counts, Minute
 from pulse_server.repos.overview import OverviewRepo
 from pulse_server.service.samples import Samples
 
-# So many questions about minutes, each for a topic and a length, have an answer that is kept; a day of one
-# topic takes 0.5 MB.
+# So many spans, each of a topic and a length, are cached; a day of one topic takes 0.5 MB.
 SPANS_REMEMBERED = 32
 
 
@@ -28,7 +27,7 @@ class MinuteReport:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Minutes in a row, oldest first, and how long jobs waited and ran in all of them."""
+    """Consecutive minutes, oldest first, and the latencies over all of them."""
 
     minutes: tuple[MinuteReport, ...]
     wait: Latency
@@ -41,13 +40,13 @@ class Minutes:
         self._samples = Samples(self._read, SPANS_REMEMBERED, clock)
 
     async def last(self, count: int, topic: str) -> Span:
-        """The last minutes of the topic, or of ALL_TOPICS; the current one is the last and not over yet."""
+        """Return the last minutes of the topic, or of ALL_TOPICS. The last one is the current one."""
         return await self._samples.get((topic, count))
 
     async def _read(self, question: tuple[str, int]) -> Span:
         topic, count = question
         minutes = await self._repo.topic_minutes(topic, count)
-        # A day's percentiles take 20 ms, which no job should wait for.
+        # The percentiles of a day take 20 ms, in which the event loop must serve others.
         return await asyncio.to_thread(_span, minutes)
 
 

@@ -1,4 +1,4 @@
-"""Pages by key: a token says after which entry the next page starts, whatever comes or goes meanwhile."""
+"""Pages by key: a token names the entry after which the next page starts. Other changes do not shift it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def page_of(
     key: Callable[[Entry], PageKey],
     weight: Callable[[Entry], int],
 ) -> Page[Entry]:
-    """Read one page. One entry more than asked tells whether there is a next one.
+    """Read one page. It reads one entry more than requested, to know whether there is a next page.
 
-    A page of heavy entries ends early: what a default gRPC client receives has a bound.
+    A page of large entries ends early, because a default gRPC client receives 4 MiB at the most.
     """
     entries = await read(limit + 1, decode_token(token) if token else None)
     count = fitting(map(weight, entries[:limit]))
@@ -45,12 +45,12 @@ async def page_of(
 
 
 def text_weight(metadata: Mapping[str, str], *texts: str | None) -> int:
-    """How many bytes the texts take at the most."""
+    """Return the bytes that the texts take at the most."""
     return 4 * (sum(len(key + value) for key, value in metadata.items()) + sum(len(t or "") for t in texts))
 
 
 def fitting(weights: Iterable[int]) -> int:
-    """How many of the entries fit into one answer; at least one."""
+    """Return how many of the entries fit into one answer; at least one."""
     size = count = 0
     for weight in weights:
         size += weight

@@ -1,4 +1,4 @@
-"""Answers that many ask for and that need not be of this very moment."""
+"""Cached answers: concurrent callers share one query."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Value = TypeVar("Value")
 
 
 class Sample(Generic[Value]):
-    """One answer serves everyone who asks at about the same time: a screen that ten people refresh costs what
-    one does. An answer that took long is not asked for again for twenty times as long."""
+    """A cached answer. Concurrent callers share one query, which is not repeated for twenty times as long as
+    it took."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class Sample(Generic[Value]):
         *,
         to_its_end: bool = False,
     ) -> None:
-        """`to_its_end`: take the answer even if no caller waits so long. One that takes longer than the
-        patience of each would never come otherwise."""
+        """`to_its_end`: finish the query even if no caller waits for it any more. Otherwise one that takes
+        longer than the timeouts of callers would never finish."""
         self._take = take
         self._clock = clock
         self._to_its_end = to_its_end
@@ -42,11 +42,11 @@ class Sample(Generic[Value]):
 
     @property
     def is_of_use(self) -> bool:
-        """Whether the answer may be given once more, or is being taken."""
+        """Whether the cached answer is fresh, or a query is in progress."""
         return self._taking is not None or self._clock() < self._good_until
 
     async def get(self) -> Value:
-        """The answer, taken anew if it is too old. Who asks meanwhile waits for the same one."""
+        """Return the answer, from a new query if it is too old. Callers meanwhile wait for the same query."""
         if self._taking is None:
             if self._taken is not None and self._clock() < self._good_until:
                 return self._taken[0]
@@ -75,12 +75,11 @@ class Sample(Generic[Value]):
         if self._taking is taking:
             self._taking = None
         if not taking.cancelled():
-            taking.exception()  # those who waited have it; if there are none, it needs no log
+            taking.exception()  # retrieved: callers that waited have it, and without any it needs no log
 
 
 class Samples(Generic[Question, Value]):
-    """The answers to several questions. Those to the `most` that were asked last are kept while they are of
-    use."""
+    """Cached answers by question. The `most` that were asked last are kept while they are fresh."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Fires what is due."""
+"""Fires due schedules."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Reads what is due and lets the database take each step. Any number of them may run at once: a step is
-    guarded by the cursor that it starts from, so the second one to try it does nothing."""
+    """Plans a step for each due schedule; the database takes it. Any number of schedulers may run at once: a
+    step is guarded by the cursor that it starts from, so a second scheduler changes nothing."""
 
     def __init__(self, repo: ScheduleRepo, publisher: Publisher, *, interval: timedelta) -> None:
         self._repo = repo
@@ -36,7 +36,7 @@ class Scheduler:
         due = await self._repo.due_schedules(limit)
         if not due:
             self._unreadable = 0
-            # Too early by a hair for what was planned: look once more before going back to the usual pace.
+            # This tick was slightly too early: look once more before the next interval.
             pause, self._look_again_in = self._look_again_in, None
             return pause
         now = await self._repo.database_now()
@@ -72,7 +72,7 @@ class Scheduler:
     def _pause(
         self, following: Sequence[datetime | None], now: datetime, is_full_batch: bool
     ) -> timedelta | None:
-        """How long to sleep: not at all if more is due, less than a tick before a quick interval."""
+        """Return how long to sleep: not at all if more is due, less than a tick before a short interval."""
         soonest = min((moment for moment in following if moment is not None), default=None)
         if is_full_batch or (soonest is not None and soonest <= now):
             return timedelta(0)
@@ -82,7 +82,7 @@ class Scheduler:
 
 
 def _plan(schedule: Schedule, now: datetime) -> Fire | None:
-    """The step to take; None for a schedule that cannot be read, which must not stop the others."""
+    """Return the step to take, or None for a schedule that cannot be read: it must not stop the others."""
     try:
         return plan(schedule, now)
     except Exception:

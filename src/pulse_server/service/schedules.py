@@ -1,4 +1,4 @@
-"""Making, retuning and looking at schedules. A schedule is configuration; its fires are ordinary jobs."""
+"""Schedules: create, change, pause, fire and list them. Their fires are ordinary jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEDULE_CONTENTION = 5
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a caller wants a schedule to be."""
+    """The schedule that a caller requests."""
 
     name: str | None
     timetable: Timetable
@@ -41,12 +41,12 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Declarer:
-    """Who declares a schedule."""
+    """The caller that declares a schedule."""
 
     user: str | None = None
-    """None: the server is open."""
+    """None: the server has no users."""
     may_replace_all: bool = True
-    """False: only what the same user declared."""
+    """False: only schedules that the same user declared."""
 
     def require_right_to(self, schedule: Schedule) -> None:
         """PermissionDenied unless this caller may replace the schedule by a declaration."""
@@ -64,7 +64,7 @@ ANYONE = Declarer()
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a caller wants to be different; None: as it is."""
+    """The changes that a caller requests; None: unchanged."""
 
     timetable: Timetable | None = None
     topic: str | None = None
@@ -86,8 +86,8 @@ class Schedules:
     ) -> Schedule:
         """Store the schedule.
 
-        A name that is taken answers with the schedule that has it, if the definition is the same. Else that
-        schedule is retuned when the caller asked for it, and the call is refused when not.
+        If the name is taken by a schedule with the same definition, that schedule is returned. If the
+        definitions differ, it is updated with `replace_existing`; otherwise ScheduleExists is raised.
         """
         now = await self._repo.database_now()
         timetable = check_timetable(wanted.timetable, now)
@@ -129,7 +129,7 @@ class Schedules:
         return schedule
 
     async def page(self, *, limit: int, token: str) -> Page[Schedule]:
-        """One page, oldest first."""
+        """Return one page, oldest first."""
         return await page_of(
             lambda count, after: self._repo.list_schedules(limit=count, after=after),
             limit,
@@ -139,9 +139,9 @@ class Schedules:
         )
 
     async def update(self, schedule_id: str, changes: Changes, declarer: Declarer | None = None) -> Schedule:
-        """Retune. Occurrences to come follow the new definition; a new timetable starts from now.
+        """Change the schedule. Only future occurrences are affected; a new timetable starts from now.
 
-        With a declarer it is a declaration, which makes the schedule that user's.
+        With a declarer the change is a declaration: the schedule belongs to that user then.
         """
         for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
@@ -161,8 +161,8 @@ class Schedules:
         return schedule
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Go on with the next occurrence to come. What was missed while paused stays missed; a `once` whose
-        time has passed fires now."""
+        """Resume with the next occurrence. Those missed while paused are skipped, but an overdue `once`
+        fires now."""
         for _ in range(SCHEDULE_CONTENTION):
             current = await self.get(schedule_id)
             now = await self._repo.database_now()
@@ -175,12 +175,12 @@ class Schedules:
         raise _contended(schedule_id)
 
     async def delete(self, schedule_id: str) -> None:
-        """Remove the schedule. Its jobs stay, and keep their lineage."""
+        """Delete the schedule. Its jobs stay, and keep the id of the schedule."""
         if not await self._repo.delete_schedule(schedule_id):
             raise await self._refusal(schedule_id)
 
     async def fire(self, schedule_id: str, job_id: str) -> str:
-        """Make a job now, beside the timetable, which goes on as before. Returns the job's id."""
+        """Create a job now, apart from the timetable, which stays as it is. Returns the id of the job."""
         topic = await self._repo.fire_now(schedule_id, job_id)
         if topic is not None:
             self._publisher.fired_by_hand(job_id, topic)
@@ -190,23 +190,23 @@ class Schedules:
         return job_id
 
     async def preview(self, timetable: Timetable, count: int) -> list[datetime]:
-        """When a schedule with this timetable would fire if it were made now."""
+        """Return when a schedule with this timetable would fire if it were created now."""
         now = await self._repo.database_now()
-        # A day that comes every 28 years takes 10 ms to find, and so does the next: no job waits for that.
+        # A day that comes every 28 years takes 10 ms to find, in which the event loop must serve others.
         return await asyncio.to_thread(_upcoming, timetable, now, count)
 
     async def status(self) -> SchedulerStatus:
-        """How many schedules there are, and whether they fire in time."""
+        """Return how many schedules there are, and whether they fire in time."""
         return await self._repo.scheduler_status()
 
     async def _refusal(self, schedule_id: str) -> PulseError:
-        """Why nothing was done to the schedule: there is none, or its row is locked."""
+        """Return why the schedule was not changed: it does not exist, or its row is locked."""
         if await self._repo.get_schedule(schedule_id) is None:
             return ScheduleNotFound(schedule_id)
         return Unavailable(f"Schedule {schedule_id} is locked by another session of the database. Try again.")
 
     async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
-        timetable = _retuned(current, changes)
+        timetable = _changed_timetable(current, changes)
         cursor = current.next_run_at
         if timetable != current.timetable:
             now = await self._repo.database_now()
@@ -232,9 +232,9 @@ def _upcoming(timetable: Timetable, now: datetime, count: int) -> list[datetime]
     return upcoming(timetable, first_run(timetable, now), count)
 
 
-def _retuned(schedule: Schedule, changes: Changes) -> Timetable:
-    """The new timetable, of the same kind. A time zone that is not named stays, unless the new expression has
-    one of its own."""
+def _changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
+    """Return the new timetable, of the same kind. The time zone stays if none is given, unless the new
+    expression has its own."""
     current = schedule.timetable
     wanted = current if changes.timetable is None else changes.timetable
     if type(wanted) is not type(current):

@@ -1,4 +1,7 @@
-"""Acts on many jobs at once, batch by batch, so that whoever stops half-way leaves the rest untouched."""
+"""Selections: count, cancel, retry, prioritize and delete all jobs that match a filter, batch by batch.
+
+A caller that stops between two batches leaves the rest unchanged.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ from pulse_server.service.paging import decode_token, encode_token
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step did. An empty token: nothing that matched is left.
+    """The result of one batch. An empty token: no matching job is left.
 
-    `locked`: so many were left as they are, because another session of the database has their rows.
+    `locked`: so many jobs are unchanged because another session of the database has locked their rows.
     """
 
     changed: int
@@ -27,49 +30,49 @@ class Batch:
 
 
 class Selections:
-    """Where a filter names no status, it means whatever is not finished."""
+    """A filter without a status matches jobs that are not finished."""
 
     def __init__(self, repo: JobRepo, jobs: Jobs) -> None:
         self._repo = repo
         self._jobs = jobs
 
     async def count(self, wanted: JobFilter) -> tuple[int, datetime]:
-        """How many match, and by which moment of the database's clock."""
+        """Return how many jobs match, and the database time of the count."""
         statuses = wanted.statuses or LIVE
         if JobStatus.COMPLETED in statuses:
             raise InvalidArgument(
                 "status",
                 "is COMPLETED, and those are not counted: there may be millions, and counting reads each. "
-                "ListTopics tells how many were completed lately.",
+                "ListTopics returns how many were completed lately.",
             )
         counted_at = await self._repo.database_now()
         return await self._repo.count_matching_jobs(replace(wanted, statuses=statuses)), counted_at
 
     async def cancel(self, wanted: JobFilter, reason: str, *, limit: int, token: str) -> Batch:
-        """Call the next jobs off that match. One that has moved on by then is passed over."""
+        """Cancel the next jobs that match. A job whose status has changed meanwhile is skipped."""
         _require_some(wanted, "cancel")
-        statuses = _allowed(wanted.statuses or LIVE, LIVE, "cancelled")
+        statuses = _allowed(wanted.statuses or LIVE, LIVE, "canceled")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
         changed = await self._jobs.cancel_all(job_ids, reason, statuses)
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def retry(self, wanted: JobFilter, attempts: int, *, limit: int, token: str) -> Batch:
-        """Put the next jobs back in line that match. One that somebody else has retried is passed over."""
+        """Retry the next jobs that match. A job whose status has changed meanwhile is skipped."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
         changed = await self._jobs.retry_all(job_ids, attempts, statuses)
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
-        """Give the next jobs that match another priority. One that has finished by then is passed over."""
+        """Change the priority of the next jobs that match. A job that has finished meanwhile is skipped."""
         _require_some(wanted, "change")
-        statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritised")
+        statuses = _allowed(wanted.statuses or LIVE, LIVE, "prioritized")
         job_ids, next_token = await self._next(replace(wanted, statuses=statuses), limit, token)
         changed = await self._jobs.prioritize_all(job_ids, priority, statuses)
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
     async def delete(self, wanted: JobFilter, *, limit: int, token: str) -> Batch:
-        """Delete the next jobs that match. One that somebody has retried is passed over."""
+        """Delete the next jobs that match. A job that was retried meanwhile is skipped."""
         statuses = _allowed(_named(wanted, TERMINAL), TERMINAL, "deleted")
         job_ids, next_token = await self._next(wanted, limit, token)
         deleted = await self._jobs.delete_all(job_ids, statuses)
@@ -82,9 +85,9 @@ class Selections:
         statuses: frozenset[JobStatus],
         next_token: str,
     ) -> Batch:
-        passed_over = set(job_ids).difference(changed)
-        found = await self._repo.job_statuses(passed_over) if passed_over else {}
-        # One that has moved on is no longer in these statuses; one that still is was locked.
+        skipped = set(job_ids).difference(changed)
+        found = await self._repo.job_statuses(skipped) if skipped else {}
+        # A job whose status has changed is no longer in these statuses; one that still is was locked.
         locked = sum(status in statuses for status in found.values())
         return Batch(len(changed), next_token, locked)
 

@@ -1,4 +1,4 @@
-"""Who is connected where: each server keeps a row about itself, so that any of them can answer for all."""
+"""Servers and their connected workers. Each server keeps its own row, so that each can list all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELD_JOBS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """One worker: its connection, if it has one, and what the database says that it holds."""
+    """A worker: its connection, if it has one, and the jobs that it holds by the database."""
 
     worker_id: str
     holding: Holding
@@ -49,32 +49,32 @@ class Servers:
         self._silence = interval * SERVER_SILENT_ROUNDS
         self._has_recorded = False
         self._sparing = sparing
-        # A server that lives must never seem silent because of two rounds that were late.
+        # Two late rounds must not make a live server count as silent.
         self.loop = Loop("servers", self.record, min(interval, sparing.after / 3) if sparing else interval)
 
     async def record(self) -> None:
-        """Refresh this server's row. The first time, clean up after those that died long ago."""
+        """Refresh the row of this server. The first time, delete the rows of servers that died long ago."""
         if not self._has_recorded:
             await self._repo.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
             self._has_recorded = True
         await self._repo.record_server(self._id, self._name, self._connected(), self._sparing)
 
     async def leave(self) -> None:
-        """Take this server's row away, if there may be one."""
+        """Delete the row of this server, if there may be one."""
         if self._has_recorded:
             await self._repo.forget_servers(self._id, SERVER_FORGOTTEN_AFTER)
 
     async def servers(self) -> list[Server]:
-        """This one as it is now, and the others as they last told; by name."""
-        told = {server.id: server for server in await self._repo.list_servers(self._silence)}
-        row = told.get(self._id)
-        told[self._id] = Server(
+        """Return this server as it is now and the others as last recorded, by name."""
+        known = {server.id: server for server in await self._repo.list_servers(self._silence)}
+        row = known.get(self._id)
+        known[self._id] = Server(
             self._id, self._name, tuple(self._connected()), row.started_at if row else None
         )
-        return sorted(told.values(), key=lambda server: server.name)
+        return sorted(known.values(), key=lambda server: server.name)
 
     async def workers_by_topic(self) -> Counter[str]:
-        """How many workers of all servers take each topic."""
+        """Return the number of workers by topic, over all servers."""
         counted: Counter[str] = Counter()
         for server in await self.servers():
             # Workers with the same topics have the same tuple: each is walked once.
@@ -88,10 +88,10 @@ class Servers:
         return counted
 
     async def workers(self) -> list[WorkerReport]:
-        """Everyone who is connected anywhere or holds a job, by name.
+        """Return all workers that are connected to any server or hold a job, by name.
 
-        A worker that is connected twice is told twice; one that lost its connection and still holds jobs is
-        told without one.
+        A worker that is connected twice is listed twice. One that lost its connection and still holds jobs
+        is listed without a connection.
         """
         holdings = await self._repo.held_jobs(HELD_JOBS_SHOWN)
         reports = [
@@ -109,7 +109,7 @@ class Servers:
 
 
 def workers_page(reports: Sequence[WorkerReport], *, limit: int, token: str) -> Page[WorkerReport]:
-    """One page of the workers, which are in the order of their names; 0: as many as fit into an answer."""
+    """Return one page of the workers, which are sorted by name. Limit 0: as many as fit into an answer."""
     after = tuple(decode_name(token).split("\n")) if token else ()
     begin = bisect_right(reports, after, key=lambda report: (report.worker_id, report.server))
     rest = reports[begin : begin + limit] if limit else reports[begin:]

@@ -1,7 +1,7 @@
-"""Keeps statistics by topic and minute: what this server counted, added up in the database every few seconds.
+"""Statistics by topic and minute: each server adds its counts to the database every few seconds.
 
-The counts and the buckets come from the metrics, so no job pays for them. What a server did since it last
-told is lost when it is killed: these are statistics, and the jobs themselves are not among them.
+Counts and buckets come from the metrics, so no job pays for them. The counts since the last statement are
+lost when a server is killed; no job depends on them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Statistics:
         self.loop = Loop("statistics", self.record, interval)
 
     async def record(self) -> None:
-        """Add what was counted since the last time, and now and then take away what is too old."""
+        """Add what was counted since the last time, and now and then delete old minutes."""
         await self.record_news()
         self._until_clean_up -= 1
         if self._until_clean_up < 0:
@@ -83,14 +83,14 @@ class Statistics:
 
 
 class _Spreads:
-    """A histogram by topic, as it was when it was last asked for news."""
+    """A histogram by topic, and its counts at the last call of `news`."""
 
     def __init__(self, histogram: Histogram) -> None:
         self._histogram = histogram
         self._recorded: dict[Labels, list[int]] = {}
 
     def news(self) -> dict[str, Buckets]:
-        """What came into which bucket since, summed over whatever else the histogram is labelled with."""
+        """Return the new counts by topic and bucket, summed over the other labels of the histogram."""
         news: dict[str, Buckets] = {}
         for labels, spread in self._histogram.values.items():
             before = self._recorded.get(labels) or [0] * len(spread.counts)
@@ -104,7 +104,7 @@ class _Spreads:
 
 
 def _by_topic(counter: Counter) -> dict[str, int]:
-    """The counter's values, summed over whatever else it is labelled with. The topic is its first label."""
+    """Return the values by topic, which is the first label, summed over the other labels."""
     counted: dict[str, int] = {}
     for (topic, *_), value in counter.values.items():
         counted[topic] = counted.get(topic, 0) + int(value)

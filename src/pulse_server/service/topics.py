@@ -1,6 +1,6 @@
-"""The topics at a glance, counted no more often than the database can bear, and returned a page at a time.
+"""Topics with their depths, rates and latencies, page by page.
 
-There may be 100,000 of them. One count serves everyone; nothing walks them all in one turn of the event loop.
+There may be 100,000 topics. The counts are cached, and no turn of the event loop walks all topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pulse_server.turns import in_turns
 
 # About what a topic takes in an answer, besides its name.
 _TOPIC_BYTES = 250
-# On a page for which no size was asked: put together and serialized in some 20 ms, which is one turn.
+# The size of a page without a limit: built and serialized in some 20 ms, which is one turn.
 DEFAULT_TOPICS_PAGE = 4000
 # Names that are sorted in one turn of the event loop, together with those of the page: some 5 ms.
 _SORTED_IN_A_TURN = 5000
@@ -94,13 +94,13 @@ class Topics:
 async def page_by_name(
     sample: TopicsSample, others: Collection[str], *, search: str, limit: int, token: str
 ) -> TopicsPage:
-    """The topics that match, by name. `others` have no jobs and are topics all the same."""
+    """Return the topics that match, by name. `others` are topics without jobs."""
     after = decode_name(token) if token else ""
     most = limit or DEFAULT_TOPICS_PAGE
     names = await _matching(sample.names, search)
     without_jobs = 0
     found = list(_after(names, after, most + 1))
-    # In no order, and perhaps 100,000: the first of each piece are sorted in among those that are found.
+    # Unsorted, and perhaps 100,000: the first of each piece are merged into those that were found.
     async for some in in_turns(list({*others, *sample.rates}), _SORTED_IN_A_TURN):
         more = [name for name in some if name not in sample.depths and search in name]
         without_jobs += len(more)
@@ -113,12 +113,12 @@ async def page_by_name(
 async def busiest_page(
     sample: TopicsSample, others: Collection[str], *, search: str, limit: int
 ) -> TopicsPage:
-    """The topics that match and have the most to do. There is no next page: the others are found by name."""
-    everyone = await page_by_name(sample, others, search=search, limit=limits.MAX_PAGE_SIZE, token="")
+    """Return the busiest topics that match. There is no next page: others are found by name."""
+    by_name = await page_by_name(sample, others, search=search, limit=limits.MAX_PAGE_SIZE, token="")
     limit = limit or limits.MAX_PAGE_SIZE
     found = dict.fromkeys(name for name in sample.busiest if search in name)
-    found.update(dict.fromkeys(everyone.names))  # in case these were not enough
-    return TopicsPage(list(found)[:limit], "", everyone.total)
+    found.update(dict.fromkeys(by_name.names))  # in case these were not enough
+    return TopicsPage(list(found)[:limit], "", by_name.total)
 
 
 async def _matching(names: list[str], search: str) -> list[str]:

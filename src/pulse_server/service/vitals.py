@@ -1,4 +1,4 @@
-"""Samples the queue and its database in the background, so that telling the metrics asks nobody."""
+"""Vitals: gauges of the queue and its database, sampled in the background. A scrape makes no query."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NO_LABELS: Labels = ()
 class Vitals:
     """The gauges of the database, as the last sample found them.
 
-    The deeper the queue, the longer a sample takes and the longer the next one waits: it never has more than
-    a fixed share of its connection. `pulse_vitals_age_seconds` tells how old the numbers are.
+    A deep queue takes longer to sample, and the next sample waits longer: sampling uses at most a fixed share
+    of its connection. `pulse_vitals_age_seconds` is the age of the sample.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Vitals:
             await self._sample()
             self._sampled_at = self._clock()
         finally:
-            # Also after a failure: a sample that takes too long must not be taken twice as often.
+            # Also after a failure: a sample that takes too long must not be repeated sooner.
             self.loop.rest(tuning.SAMPLE_REST * timedelta(seconds=self._clock() - began))
 
     async def _sample(self) -> None:
@@ -62,7 +62,7 @@ class Vitals:
         await self._sample_topics()
 
     async def _sample_topics(self) -> None:
-        # A topic that was seen once stays, at zero: an alert that waits for its queue to empty has to see it.
+        # A topic that had jobs once stays, at zero: an alert that waits for an empty queue needs the zero.
         ready, oldest = dict.fromkeys(self._ready, 0.0), dict.fromkeys(self._oldest, 0.0)
         for entry in await self._repo.ready_by_topic(MOST_TOPICS):
             label = (OTHER_TOPICS if entry.topic is None else self._metrics.topic(entry.topic),)

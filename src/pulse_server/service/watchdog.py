@@ -1,4 +1,4 @@
-"""Takes jobs back from workers that have stopped proving that they are alive."""
+"""Reaps jobs whose leases have expired."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Reaps lapsed leases, but never before the workers had a whole lease to prove themselves.
+    """Reaps expired leases, but never before workers had a whole lease TTL to send a heartbeat.
 
-    After the database was away, or this process was frozen or not yet started, every lease looks lapsed
-    though its worker is fine: no beat could get through. So it reaps only after one lease TTL in which the
-    database answered every tick, in time, and took every beat. ADR-0010
+    After the database was away, or this process was frozen or not yet started, every lease looks expired
+    though its worker is fine: no heartbeat could be stored. So it reaps only after one lease TTL in which the
+    database answered every tick, in time, and stored every heartbeat. ADR-0010
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Watchdog:
             database_now = await self._repo.database_now()
             took = timedelta(seconds=self._clock() - asked_at)
             if took > self._lease_ttl / 4:
-                self.wait_again()  # it stood still for a while that leases do not outlast
+                self.wait_again()  # the database or this process stood still for too long
             elif self._is_steady():
                 await self._reap(database_now - took)
         except PulseError:
@@ -59,7 +59,7 @@ class Watchdog:
             raise
 
     def wait_again(self) -> None:
-        """Give the workers a whole lease to prove themselves, from the next tick on."""
+        """Wait for a whole lease TTL before the next reap, counted from the next tick."""
         self._steady_since = None
 
     def _is_steady(self) -> bool:
@@ -70,9 +70,9 @@ class Watchdog:
         self._last_answer = now
         return now - self._steady_since >= self._lease_ttl.total_seconds()
 
-    async def _reap(self, lapsed_before: datetime) -> None:
+    async def _reap(self, expired_before: datetime) -> None:
         while True:
-            reaped = await self._repo.reap_expired(REAP_BATCH, lapsed_before)
+            reaped = await self._repo.reap_expired(REAP_BATCH, expired_before)
             for entry in reaped:
                 _log(entry)
             self._publisher.reaped(reaped)

@@ -1,7 +1,7 @@
 -- Reads whether the schema is the one that a server was built for.
 
 -- name: find_migrations
--- Whether any migration was ever applied. Asked of the catalogue, which a role without rights on the schema may read.
+-- Whether any migration was ever applied. Read from the catalog, which a role without rights on the schema may read.
 SELECT EXISTS (
     SELECT
     FROM pg_class AS class

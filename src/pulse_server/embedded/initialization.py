@@ -20,7 +20,7 @@ _PATIENCE = timedelta(minutes=5)
 _BUILTIN_LOCALE_SINCE = 17
 
 
-def initialise(
+def initialize(
     directory: DataDirectory,
     installation: Installation,
     launcher: Launcher,
