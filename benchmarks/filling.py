@@ -9,7 +9,7 @@ TOPIC = "bench"
 # Ids as UUIDv7 has them, twenty to a millisecond; times a microsecond apart, as a stream of submits leaves
 # them. The payload is what `load.payload` makes.
 _FILL = """
-INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, queued, status)
 SELECT
     (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint + i / 20), 12, '0')
         || '7' || substr(md5(random()::text), 1, 3) || '8' || substr(md5(random()::text), 1, 15))::uuid,

@@ -23,7 +23,7 @@ _CLAIM = statements("transitions/work.sql")["claim_batch"]
 
 # Times lie a microsecond apart, as a stream of submits leaves them.
 _FILL = """
-INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+INSERT INTO pulse.jobs (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, queued, status)
 SELECT gen_random_uuid(), 'topic-' || (i % $2), '\\x7b7d', $3, 5,
        now() - interval '1 hour' + i * interval '1 microsecond',
        now() + CASE WHEN $4 THEN interval '1 day' ELSE interval '-1 hour' END, NOT $4, 'PENDING'

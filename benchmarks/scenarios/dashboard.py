@@ -28,14 +28,15 @@ _PAUSE_SECONDS = 0.1
 
 _FILL = """
 INSERT INTO pulse.jobs
-    (id, topic, payload, max_attempts, attempts, submitted_at, next_run_at, ready, status, finished_at,
-     last_error, error_group)
+    (id, topic, payload, max_attempts, attempts, submitted_at, next_run_at, queued, status, finished_at,
+     last_error, error_group, ended_as)
 SELECT gen_random_uuid(), 'topic-' || (i / 10 % $2), '\\x7b7d', 5, 1,
        now() - interval '1 hour' + i * interval '1 microsecond', now() - interval '1 hour',
        made.status = 'PENDING', made.status,
        CASE WHEN made.status <> 'PENDING' THEN now() - i * interval '1 millisecond' END,
        CASE WHEN made.status = 'DEAD_LETTERED' THEN 'ValueError: number ' || i END,
-       CASE WHEN made.status = 'DEAD_LETTERED' THEN md5((i % 20)::text) ELSE '' END
+       CASE WHEN made.status = 'DEAD_LETTERED' THEN md5((i % 20)::text) ELSE '' END,
+       CASE WHEN made.status = 'DEAD_LETTERED' THEN made.status END
 FROM generate_series(1, $1) AS i
 CROSS JOIN LATERAL (
     SELECT CASE WHEN i % 10 = 0 THEN 'PENDING' WHEN i % 50 = 1 THEN 'DEAD_LETTERED' ELSE 'COMPLETED' END

@@ -150,7 +150,7 @@ class _Scene:
         holder = await asyncpg.connect(self._dsn)
         try:
             await holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            await holder.fetchval("SELECT count(*) FROM pulse.jobs WHERE ready")
+            await holder.fetchval("SELECT count(*) FROM pulse.jobs WHERE queued")
             yield
             await holder.execute("COMMIT")
         finally:

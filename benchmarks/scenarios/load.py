@@ -14,8 +14,7 @@ import pulse
 from benchmarks.filling import TOPIC
 
 _UNFINISHED = """
-SELECT EXISTS (SELECT FROM pulse.jobs WHERE ready AND topic = ANY($1))
-    OR EXISTS (SELECT FROM pulse.jobs WHERE status = 'RUNNING' AND topic = ANY($1))
+SELECT EXISTS (SELECT FROM pulse.jobs WHERE queued AND topic = ANY($1))
 """
 
 

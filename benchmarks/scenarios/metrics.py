@@ -19,7 +19,7 @@ SCRAPES = 100
 
 _FILL = """
 INSERT INTO pulse.jobs
-    (id, topic, payload, max_attempts, attempts, submitted_at, next_run_at, ready, status, finished_at)
+    (id, topic, payload, max_attempts, attempts, submitted_at, next_run_at, queued, status, finished_at)
 SELECT gen_random_uuid(), 'topic-' || (i / 10 % $2), '\\x7b7d', 5, 0,
        now() - interval '1 hour' + i * interval '1 microsecond', now() - interval '1 hour', i % 10 = 0,
        CASE WHEN i % 10 = 0 THEN 'PENDING' ELSE 'COMPLETED' END, CASE WHEN i % 10 <> 0 THEN now() END

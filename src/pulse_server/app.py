@@ -30,6 +30,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
@@ -39,6 +40,7 @@ from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.policies import Policies
@@ -116,6 +118,9 @@ class App:
         self.watchdog = Watchdog(
             repo, publisher, interval=settings.watchdog_interval, lease_ttl=settings.lease_ttl
         )
+        lease_checks = PostgresLeaseCheckRepo(self._database)
+        self.settler = Settler(lease_checks)
+        self.lease_sweep = LeaseSweep(lease_checks)
         leases = Leases(
             repo,
             publisher,
@@ -238,6 +243,8 @@ class App:
     def _loops(self) -> tuple[Loop, ...]:
         return (
             self.watchdog.loop,
+            self.settler.loop,
+            self.lease_sweep.loop,
             self.spared_workers.loop,
             self.promoter.loop,
             self.scheduler.loop,

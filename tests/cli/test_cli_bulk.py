@@ -39,8 +39,9 @@ def bury(dsn: str, topic: str, count: int, error: str = "connection refused") ->
         dsn,
         """
         INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts,
-            max_attempts, ready, delivered, status, topic, payload, last_error)
-        SELECT gen_random_uuid(), at, at, at, at, 1, 1, false, true, 'DEAD_LETTERED', $1, '', $3
+            max_attempts, queued, delivered, status, topic, payload, last_error, ended_as)
+        SELECT gen_random_uuid(), at, at, at, at, 1, 1, false, true, 'DEAD_LETTERED', $1, '', $3,
+            'DEAD_LETTERED'
         FROM generate_series(1, $2::int) AS number, LATERAL (
             SELECT now() - number * interval '10 seconds' AS at
         ) AS submitted

@@ -56,7 +56,7 @@ def test_delete_of_all_that_match_asks_first(own: CommandLine, own_database: str
 
 def test_completed_jobs_are_deleted_without_a_count(own: CommandLine, own_database: str, topic: str) -> None:
     bury(own_database, topic, 1200)
-    sql(own_database, "UPDATE pulse.jobs SET status = 'COMPLETED' WHERE topic = $1", topic)
+    sql(own_database, "UPDATE pulse.jobs SET status = 'COMPLETED', ended_as = NULL WHERE topic = $1", topic)
     command = ["jobs", "delete", "--topic", topic, "--status", "COMPLETED"]
 
     assert re.search("all COMPLETED jobs on .* would be deleted", own(*command, "--dry-run").out)

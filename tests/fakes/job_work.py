@@ -114,7 +114,6 @@ class InMemoryWork(JobTable):
                     ready=True,
                     attempts=job.attempts - 1,
                     started_at=job.started_at if job.attempts > 1 or job.history else None,
-                    next_run_at=self.clock.now(),
                     locked_by=None,
                     lease_until=None,
                 )

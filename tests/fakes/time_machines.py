@@ -47,6 +47,24 @@ class InMemoryTimeMachine:
         self._repo._put(self._repo.jobs[job_id], **changes)
 
 
+async def check_running_jobs(connection: Any) -> None:
+    """Write the lease checks of all running jobs anew, for jobs that no statement of ours has claimed."""
+    await connection.execute(
+        "DELETE FROM pulse.lease_checks; INSERT INTO pulse.lease_checks (check_at, settled, ids) "
+        "SELECT min(lease_until), true, array_agg(id) "
+        "FROM (SELECT *, row_number() OVER (ORDER BY lease_until) AS n FROM pulse.jobs "
+        "WHERE locked_by IS NOT NULL) AS running GROUP BY n / 1000"
+    )
+
+
+async def lapse_all_leases(connection: Any) -> None:
+    """Expire the lease of every running job."""
+    await connection.execute(
+        "UPDATE pulse.jobs SET lease_until = now() - interval '1 h' WHERE locked_by IS NOT NULL"
+    )
+    await check_running_jobs(connection)
+
+
 class PostgresTimeMachine:
     """Rewrites the stored times over a connection of its own."""
 
@@ -55,6 +73,12 @@ class PostgresTimeMachine:
 
     async def lapse_leases(self, *job_ids: str) -> None:
         await self._move("lease_until", job_ids)
+        await self._connection.execute(
+            "INSERT INTO pulse.lease_checks (check_at, settled, ids) "
+            "SELECT lease_until, true, ARRAY[id] FROM pulse.jobs "
+            "WHERE id = ANY($1::uuid[]) AND lease_until IS NOT NULL",
+            list(job_ids),
+        )
 
     async def make_due(self, *job_ids: str) -> None:
         await self._move("next_run_at", job_ids)

@@ -55,7 +55,7 @@ BEGIN
             new_lease_until, new_ready, new_delivered, new_finished_by)
         VALUES (
             NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.status, NEW.attempts, NEW.max_attempts,
-            NEW.locked_by, NEW.lease_until, NEW.ready, NEW.delivered, NEW.finished_by);
+            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by);
     ELSIF TG_OP = 'UPDATE' THEN
         INSERT INTO audit.job_changes (
             id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,
@@ -65,15 +65,15 @@ BEGIN
             NEW.id, NEW.topic,
             CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
             OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
-            OLD.ready, OLD.delivered, OLD.finished_by, NEW.status, NEW.attempts, NEW.max_attempts,
-            NEW.locked_by, NEW.lease_until, NEW.ready, NEW.delivered, NEW.finished_by);
+            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by, NEW.status, NEW.attempts, NEW.max_attempts,
+            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by);
     ELSE
         INSERT INTO audit.job_changes (
             id, topic, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until, old_ready,
             old_delivered, old_finished_by)
         VALUES (
             OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
-            OLD.ready, OLD.delivered, OLD.finished_by);
+            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by);
     END IF;
     RETURN NULL;
 END

@@ -87,7 +87,7 @@ async def pour(world: World, flood: Flood) -> None:
 
 async def is_warm(world: World, flood: Flood) -> None:
     """Wait until workers have claimed all fast jobs, or a bound has passed."""
-    ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND ready"
+    ready = f"SELECT count(*) FROM pulse.jobs WHERE topic = '{FLOOD}' AND queued AND locked_by IS NULL"
     with suppress(TimeoutError, *_AWAY):
         async with asyncio.timeout(_PATIENCE_SECONDS), world.cluster.session() as session:
             while await session.fetchval(ready) > flood.slow * _BEHIND // 2:  # noqa: ASYNC110

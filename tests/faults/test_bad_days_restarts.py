@@ -109,7 +109,7 @@ async def _hasten_until(table: JobsTable, has_happened: Callable[[], Any]) -> No
     async def look() -> bool:
         await table.connection.execute(
             "UPDATE pulse.jobs SET next_run_at = now()"
-            " WHERE status = 'RETRYING' AND NOT ready AND next_run_at > now()"
+            " WHERE status = 'RETRYING' AND NOT queued AND next_run_at > now()"
         )
         answer = has_happened()
         return bool(await answer if inspect.isawaitable(answer) else answer)

@@ -228,7 +228,7 @@ def test_memory_growth_is_distinguished_from_warm_up() -> None:
 
 async def test_row_that_the_server_would_have_refused_is_found(table: JobsTable) -> None:
     insert = """
-        INSERT INTO pulse.jobs (id, topic, payload, submitted_at, next_run_at, max_attempts, ready, status)
+        INSERT INTO pulse.jobs (id, topic, payload, submitted_at, next_run_at, max_attempts, queued, status)
         VALUES (gen_random_uuid(), $1, '', now(), now(), 5, true, 'PENDING')
     """
     await table.connection.execute(insert, "mail")

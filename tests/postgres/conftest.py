@@ -33,7 +33,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
     # To delete a few rows is much quicker than to make new files, but what is deleted stays in them.
     tables = (
         *("pulse.jobs", "pulse.schedules", "pulse.paused_topics", "pulse.spared_workers"),
-        *("pulse.topic_policies",),
+        *("pulse.topic_policies", "pulse.lease_checks"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(name::regclass)) > 256 * 1024 FROM unnest($1::text[]) AS name", tables

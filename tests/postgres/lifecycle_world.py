@@ -18,6 +18,7 @@ from pulse_server.domain.jobs import Claim, ClaimedJob, Ended, Job
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.rows import job_from_row
 from pulse_server.repos.jobs import JobRepo
 from tests.fakes.jobs import InMemoryJobRepo
@@ -40,6 +41,15 @@ CREATE TRIGGER jobs_updated AFTER UPDATE ON pulse.jobs
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.record_status();
 """
 
+_JOBS = "SELECT *, queued AND locked_by IS NULL AS ready FROM pulse.jobs"
+_UNCHECKED = """
+SELECT count(*) FROM pulse.jobs AS job
+WHERE job.locked_by IS NOT NULL AND NOT EXISTS (
+    SELECT FROM pulse.lease_checks AS lease_check
+    WHERE job.id = ANY (lease_check.ids) AND lease_check.check_at <= job.lease_until
+)
+"""
+
 
 class Sight(NamedTuple):
     jobs: dict[str, Job]
@@ -56,6 +66,7 @@ class World:
         self._connection: Any = self.run(asyncpg.connect(dsn, timeout=10, command_timeout=30))
         self.run(self._connection.execute(_AUDIT))
         self.repo = PostgresJobRepo(self._database)
+        self._lease_checks = PostgresLeaseCheckRepo(self._database)
         self._time = PostgresTimeMachine(self._connection)
         self.forget_everything()
 
@@ -64,7 +75,11 @@ class World:
 
     def forget_everything(self) -> None:
         """Start over with no job, here and in the model."""
-        self.run(self._connection.execute("DELETE FROM pulse.jobs; DELETE FROM public.audit"))
+        self.run(
+            self._connection.execute(
+                "DELETE FROM pulse.jobs; DELETE FROM pulse.lease_checks; DELETE FROM public.audit"
+            )
+        )
         self.model = InMemoryJobRepo()
         self._model_time = InMemoryTimeMachine(self.model)
 
@@ -99,11 +114,17 @@ class World:
             if job.status is JobStatus.RETRYING:
                 self.model.jobs[job_id] = replace(job, next_run_at=job.next_run_at + timedelta(days=1))
 
+    def settle_claims(self) -> None:
+        """The claims so far are a few seconds old, and the settler passes by."""
+        self.run(self._connection.execute("UPDATE pulse.lease_checks SET check_at = now() WHERE NOT settled"))
+        self.run(self._lease_checks.settle_claims(1000))
+
     def look(self, issued: Sequence[Claim]) -> Sight:
         """What is stored now, which of the claims are good, and what has happened since the last look."""
 
         async def look() -> Sight:
-            jobs = map(job_from_row, await self._connection.fetch("SELECT * FROM pulse.jobs"))
+            assert not await self._connection.fetchval(_UNCHECKED), "its lease could expire unnoticed"
+            jobs = map(job_from_row, await self._connection.fetch(_JOBS))
             changes = await self._connection.fetch(
                 "DELETE FROM public.audit RETURNING number, old_status, new_status"
             )

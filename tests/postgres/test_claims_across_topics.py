@@ -16,7 +16,10 @@ TOPICS = 200
 DEPTH = 200
 BATCH = 100
 NAMES = [f"topic-{number}" for number in range(TOPICS)]
-BEST = "SELECT id FROM pulse.jobs WHERE ready ORDER BY priority DESC, submitted_at, id LIMIT $1"
+BEST = (
+    "SELECT id FROM pulse.jobs WHERE queued AND locked_by IS NULL "
+    "ORDER BY priority DESC, submitted_at, id LIMIT $1"
+)
 # When the job with the number n was submitted, in milliseconds: by turns, one topic after the other, and by
 # turns but for three topics that are older than all others.
 ORDERS = {
@@ -29,7 +32,7 @@ ORDERS = {
 async def fill(connection: Connection, order: str, depth: int = DEPTH) -> None:
     await connection.execute(
         f"""INSERT INTO pulse.jobs
-            (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+            (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, queued, status)
         SELECT gen_random_uuid(), 'topic-' || n % {TOPICS}, '', n % 7 / 6, 5,
                now() - interval '100 days' + ({ORDERS[order]}) * interval '1 ms', now(), true, 'PENDING'
         FROM generate_series(1, {TOPICS * depth}) AS n"""

@@ -10,14 +10,23 @@ from tests.postgres.sessions import Connection
 
 INSERT = """
 INSERT INTO pulse.jobs
-    (id, topic, payload, submitted_at, next_run_at, max_attempts, ready, status, locked_by, lease_until,
-     finished_at, attempts)
-VALUES ($1, 'email', '', now(), now(), 5, {ready}, '{status}', {locked_by}, {lease_until}, {finished_at},
-        {attempts})
+    (id, topic, payload, submitted_at, next_run_at, max_attempts, queued, status, locked_by, lease_until,
+     finished_at, ended_as, attempts)
+VALUES ($1, 'email', '', now(), now(), 5, {queued}, '{status}', {locked_by}, {lease_until}, {finished_at},
+        {ended_as}, {attempts})
 """
-FREE = {"ready": "false", "locked_by": "NULL", "lease_until": "NULL", "finished_at": "NULL", "attempts": "1"}
-HELD = {**FREE, "locked_by": "'A'", "lease_until": "now()"}
+FREE = {
+    "queued": "false",
+    "locked_by": "NULL",
+    "lease_until": "NULL",
+    "finished_at": "NULL",
+    "attempts": "1",
+    "ended_as": "NULL",
+}
+HELD = {**FREE, "queued": "true", "locked_by": "'A'", "lease_until": "now()"}
 DONE = {**FREE, "finished_at": "now()"}
+DEAD = {**DONE, "ended_as": "'DEAD_LETTERED'"}
+CANCELED = {**DONE, "ended_as": "'CANCELED'"}
 
 
 async def insert(connection: Connection, row: dict[str, str]) -> None:
@@ -27,14 +36,14 @@ async def insert(connection: Connection, row: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        {**FREE, "status": "PENDING", "ready": "true", "attempts": "0"},
+        {**FREE, "status": "PENDING", "queued": "true", "attempts": "0"},
         {**FREE, "status": "RETRYING"},
-        {**FREE, "status": "RETRYING", "ready": "true"},
+        {**FREE, "status": "RETRYING", "queued": "true"},
         {**HELD, "status": "RUNNING"},
         {**HELD, "status": "RUNNING", "attempts": "5"},
         {**DONE, "status": "COMPLETED"},
-        {**DONE, "status": "DEAD_LETTERED"},
-        {**DONE, "status": "CANCELED"},
+        {**DEAD, "status": "DEAD_LETTERED"},
+        {**CANCELED, "status": "CANCELED"},
     ],
     ids=lambda row: row["status"],
 )
@@ -52,13 +61,17 @@ async def test_legal_row_is_stored(connection: Connection, row: dict[str, str]) 
         ({**HELD, "status": "RETRYING"}, "jobs_lease_means_running"),
         ({**HELD, **DONE, "status": "COMPLETED", "locked_by": "'A'"}, "jobs_lease_means_running"),
         ({**FREE, "status": "PENDING", "lease_until": "now()"}, "jobs_lease_means_running"),
-        ({**HELD, "status": "RUNNING", "ready": "true"}, "jobs_ready_means_waiting"),
-        ({**DONE, "status": "COMPLETED", "ready": "true"}, "jobs_ready_means_waiting"),
-        ({**DONE, "status": "CANCELED", "ready": "true"}, "jobs_ready_means_waiting"),
+        ({**HELD, "status": "RUNNING", "queued": "false"}, "jobs_queued_means_unfinished"),
+        ({**DONE, "status": "COMPLETED", "queued": "true"}, "jobs_queued_means_unfinished"),
+        ({**CANCELED, "status": "CANCELED", "queued": "true"}, "jobs_queued_means_unfinished"),
+        ({**DONE, "status": "DEAD_LETTERED"}, "jobs_ended_as_repeats_status"),
+        ({**DEAD, "status": "COMPLETED"}, "jobs_ended_as_repeats_status"),
+        ({**CANCELED, "status": "DEAD_LETTERED"}, "jobs_ended_as_repeats_status"),
+        ({**FREE, "ended_as": "'CANCELED'", "status": "RETRYING"}, "jobs_ended_as_repeats_status"),
         ({**FREE, "status": "COMPLETED"}, "jobs_finished_means_terminal"),
-        ({**FREE, "status": "DEAD_LETTERED"}, "jobs_finished_means_terminal"),
+        ({**FREE, "ended_as": "'DEAD_LETTERED'", "status": "DEAD_LETTERED"}, "jobs_finished_means_terminal"),
         ({**DONE, "status": "PENDING"}, "jobs_finished_means_terminal"),
-        ({**HELD, "status": "RUNNING", "finished_at": "now()"}, "jobs_finished_means_terminal"),
+        ({**FREE, "status": "RETRYING", "finished_at": "now()"}, "jobs_finished_means_terminal"),
         ({**FREE, "status": "PENDING", "attempts": "-1"}, "jobs_attempts_are_bounded"),
         ({**HELD, "status": "RUNNING", "attempts": "6"}, "jobs_attempts_are_bounded"),
         ({**FREE, "status": "SLEEPING"}, "jobs_status_is_known"),

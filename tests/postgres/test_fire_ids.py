@@ -13,7 +13,7 @@ from tests.postgres.planning import HOUR, SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
 
 JUNK = """
-INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, ready, status)
+INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, queued, status)
 VALUES ($1, 'junk', '', 5, now(), now(), true, 'PENDING')
 """
 

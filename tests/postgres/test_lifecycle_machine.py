@@ -160,6 +160,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(which=st.lists(numbers, max_size=3), limit=st.integers(0, 3))
     def leases_lapse(self, which: list[int], limit: int) -> None:
         """The leases of some jobs run out, and the watchdog passes by, unless its limit is zero."""
+        self.world.settle_claims()
         for number in which:
             if job_id := self._pick(number, lambda job: job.status is JobStatus.RUNNING):
                 self.world.travel(lambda time, job_id=job_id: time.lapse_leases(job_id))

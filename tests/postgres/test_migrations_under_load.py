@@ -20,7 +20,7 @@ LATER = [
     Migration(
         9001,
         "9001_index",
-        "CREATE INDEX jobs_later ON pulse.jobs (topic, submitted_at) WHERE ready; "
+        "CREATE INDEX jobs_later ON pulse.jobs (topic, submitted_at) WHERE queued; "
         "DROP INDEX pulse.jobs_later; ALTER TABLE pulse.jobs ADD COLUMN later integer;",
     ),
     Migration(
@@ -31,7 +31,7 @@ LATER = [
         "ALTER TABLE pulse.paused_topics ADD COLUMN later integer; "
         "ALTER TABLE pulse.schedules ADD COLUMN later integer; "
         "ALTER TABLE pulse.servers ADD COLUMN later integer; "
-        "CREATE INDEX jobs_later ON pulse.jobs (topic, submitted_at) WHERE ready; "
+        "CREATE INDEX jobs_later ON pulse.jobs (topic, submitted_at) WHERE queued; "
         "DROP INDEX pulse.jobs_later;",
     ),
 ]
@@ -41,13 +41,21 @@ async def test_first_schema_is_upgraded_under_full_load_without_a_failed_stateme
     empty_database_dsn: str,
 ) -> None:
     first, *others = known_migrations()
+    compatible = [migration for migration in others if migration.version < 11]
     await apply_migrations(empty_database_dsn, [first])
 
     async with first_release_at_work(empty_database_dsn) as release:
-        applied = await apply_migrations(empty_database_dsn)
+        applied = await apply_migrations(empty_database_dsn, [first, *compatible])
+        assert release.failures == {}
+        # From 0011 on a server of the first release is refused, by the names of columns and never for a lock.
+        applied += await apply_migrations(empty_database_dsn)
 
     assert applied == [migration.name for migration in others]
-    assert release.failures == {}
+    assert release.failures.keys() <= {
+        "UndefinedColumnError",
+        "CheckViolationError",
+        "InvalidCachedStatementError",
+    }
     await require_current_schema(empty_database_dsn)
 
 

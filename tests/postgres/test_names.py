@@ -12,6 +12,7 @@ import pytest
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
@@ -20,6 +21,7 @@ from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.jobs import JobRepo
+from pulse_server.repos.lease_checks import LeaseCheckRepo
 from pulse_server.repos.overview import OverviewRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
@@ -52,6 +54,7 @@ class Port(NamedTuple):
 JOB_TRANSITIONS = ("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql")
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
+    Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),

@@ -63,7 +63,7 @@ LISTS = {
     "a topic": Question(JobFilter("topic-1"), {"jobs_live", "jobs_finished"}, 2 * PAGE * TOPICS),
     "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, PAGE),
     "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, PAGE + RUNNING),
-    "what runs": Question(of(JobStatus.RUNNING), {"jobs_live", "jobs_expired"}, RUNNING),
+    "what runs": Question(of(JobStatus.RUNNING), {"jobs_pkey"}, RUNNING),
     "dead letters": Question(of(JobStatus.DEAD_LETTERED), {"jobs_unsuccessful"}, PAGE),
     "dead letters of a topic": Question(
         of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, PAGE * TOPICS
@@ -82,7 +82,7 @@ LISTS = {
 COUNTS = {
     "what is not finished": Question(JobFilter(statuses=LIVE), {"jobs_live"}, WAITING + RUNNING),
     "what waits": Question(of(JobStatus.PENDING), {"jobs_live"}, WAITING + RUNNING),
-    "what runs": Question(of(JobStatus.RUNNING), {"jobs_expired", "jobs_live"}, WAITING + RUNNING),
+    "what runs": Question(of(JobStatus.RUNNING), {"jobs_pkey"}, RUNNING),
     "dead letters": Question(of(JobStatus.DEAD_LETTERED), {"jobs_unsuccessful"}, DEAD),
     "dead letters of a topic": Question(of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, DEAD),
     "dead letters of a group": Question(
@@ -91,10 +91,11 @@ COUNTS = {
 }
 SECTIONS = {
     "topic_depths": (
-        ["jobs_claim", "jobs_due", "jobs_expired", "jobs_unsuccessful"],
-        WAITING + RUNNING + DEAD,
+        # The running jobs are in the claim index, and looked up.
+        ["jobs_claim", "jobs_due", "jobs_pkey", "jobs_unsuccessful"],
+        WAITING + 2 * RUNNING + DEAD,
     ),
-    "held_jobs": (["jobs_expired"], RUNNING),
+    "held_jobs": (["jobs_pkey"], RUNNING),
     # Each is counted, and the newest of each group and topic are walked to and fetched.
     "list_dead_letter_groups": (
         ["jobs_dead_letters", "jobs_dead_letters", "jobs_pkey"],
@@ -148,7 +149,7 @@ def test_list_reads_about_a_page_in_the_order_of_its_index(
 
     assert set(plan.jobs_indexes()) <= LISTS[name].indexes, plan
     assert plan.rows_touched() <= LISTS[name].most_rows, plan
-    if "jobs_expired" not in plan.jobs_indexes():  # few, and in another order
+    if "jobs_pkey" not in plan.jobs_indexes():  # few, and in another order
         assert plan.sorts_over_jobs() == [], plan
 
 
@@ -187,7 +188,7 @@ def test_depths_go_to_the_table_for_the_running_jobs_alone(explained: Explained,
     plan = explained["glance", statistics, "topic_depths"]
 
     for scan in plan.scans_of("jobs"):
-        if scan["Index Name"] != "jobs_expired":
+        if scan["Index Name"] != "jobs_pkey":
             assert scan["Node Type"] == "Index Only Scan", plan
             assert scan["Heap Fetches"] == 0, plan
 

@@ -16,7 +16,7 @@ import pytest
 from pulse_server.postgres.database import HOT_PLANS
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.postgres import large_tables
-from tests.postgres.large_tables import TOPICS
+from tests.postgres.large_tables import RUNNING, TOPICS
 from tests.postgres.query_plans import Plan, explain, explain_text
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
@@ -73,12 +73,12 @@ WORKERS_ONCE = [
 DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
-    "claim of one topic": Case("claim_batch", claim(1), ["jobs_claim", "jobs_pkey"], 2 * BATCH),
+    "claim of one topic": Case("claim_batch", claim(1), ["Tid Scan", "jobs_claim"], 2 * BATCH),
     # The first few of each topic, further ones of some; each job that is taken is locked, then written.
     "claim of five topics": Case(
         "claim_across_topics",
         [*claim(5), str(2 * BATCH), str(3 * BATCH // 5 + 3)],
-        ["jobs_claim", "jobs_claim", "jobs_claim", "jobs_pkey", "jobs_pkey"],
+        ["Tid Scan", "jobs_claim", "jobs_claim", "jobs_claim", "jobs_pkey"],
         8 * BATCH,
     ),
     "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], 1),
@@ -97,9 +97,15 @@ CASES = {
     ),
     "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
     "release": Case("release_jobs", [*CLAIMS, "NULL"], ["jobs_pkey"], BATCH),
+    # Every job of two lease checks is looked at; of those that expired a batch is locked, then written.
     "reap": Case(
-        "reap_expired", [str(BATCH), "clock_timestamp()", "''"], ["jobs_expired", "jobs_pkey"], 2 * BATCH
+        "reap_expired",
+        [str(BATCH), "clock_timestamp()", "''", "20"],
+        ["jobs_pkey", "jobs_pkey", "jobs_pkey"],
+        RUNNING + 2 * BATCH,
     ),
+    "settle": Case("settle_claims", ["20", "NULL"], ["jobs_pkey"], 2 * BATCH),
+    "restore": Case("restore_lease_checks", ["'-infinity'", f"'{NIL_ID}'", str(BATCH)], ["jobs_live"], BATCH),
     "promote": Case("promote_due", [str(BATCH)], ["jobs_due", "jobs_due", "jobs_pkey"], 2 * BATCH + 1),
     # A probe for each topic, and a batch in all.
     "promote in turn": Case(
@@ -151,13 +157,9 @@ CASES = {
     ),
 }
 # A row per topic; the sum of what was promoted; where the walk stopped.
-ANSWERS = {
-    "complete": TOPICS,
-    "ready topics": TOPICS,
-    "promote": 1,
-    "promote in turn": 1,
-    "delete expired": 1,
-}
+ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
+    ("promote", "promote in turn", "delete expired", "settle", "restore"), 1
+)
 
 Fill = Callable[[Connection], Awaitable[None]]
 
@@ -166,7 +168,7 @@ async def waiting_after_a_nearly_empty_start(connection: Connection) -> None:
     for add in (large_tables.add_backlog, large_tables.add_due, large_tables.add_running):
         await add(connection, 4)
     await large_tables.gather_statistics(connection)
-    await connection.execute("TRUNCATE pulse.jobs")
+    await connection.execute("TRUNCATE pulse.jobs, pulse.lease_checks")
     await add_unfinished(connection)
 
 
@@ -181,6 +183,11 @@ async def add_unfinished(connection: Connection) -> None:
     await large_tables.add_due(connection)
     await large_tables.add_running(connection)
     await large_tables.add_dead_letters(connection)
+    await connection.execute(
+        f"""INSERT INTO pulse.lease_checks (check_at, settled, ids)
+            SELECT now(), false, array_agg(id)
+            FROM (SELECT id FROM pulse.jobs WHERE locked_by IS NOT NULL LIMIT {BATCH}) AS claimed"""
+    )
 
 
 async def leave_statistics(connection: Connection) -> None:
@@ -276,7 +283,7 @@ async def test_reading_of_plans_notices_a_backlog_that_is_sorted(connection: Con
 
     plan = await explain_text(
         connection,
-        "SELECT id FROM pulse.jobs WHERE topic = ANY('{topic-1,topic-2}') AND ready "
+        "SELECT id FROM pulse.jobs WHERE topic = ANY('{topic-1,topic-2}') AND queued "
         "ORDER BY priority DESC, submitted_at, id LIMIT 10",
     )
 

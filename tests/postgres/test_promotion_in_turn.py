@@ -50,7 +50,7 @@ async def add_waiting(connection: Connection, topic: str, count: int, due_in: st
     """Delayed jobs. `topic` is an SQL expression over n, the number of each."""
     await connection.execute(
         f"""INSERT INTO pulse.jobs
-            (id, topic, payload, max_attempts, submitted_at, next_run_at, ready, status)
+            (id, topic, payload, max_attempts, submitted_at, next_run_at, queued, status)
         SELECT gen_random_uuid(), {topic}, '', 5, now(), now() + interval '{due_in}', false, 'PENDING'
         FROM generate_series(1, {count}) AS n"""
     )
@@ -68,4 +68,4 @@ async def test_due_job_waits_for_a_few_statements_whatever_one_topic_has_due(
 
     statements = next(number for number, told in enumerate(repo.promoted, 1) if "z-mail" in told)
     assert statements <= 2 * (1 + topics // PROMOTE_TOPICS)
-    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE ready") == FLOOD + 1
+    assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE queued") == FLOOD + 1

@@ -80,7 +80,7 @@ async def test_beat_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "")
+    await run(rival, "reap_expired", 10, None, "", 10)
 
     beating = await blocked(connection, postgres.repo.extend_leases([claim], LEASE))
     await rival.execute("COMMIT")
@@ -94,7 +94,7 @@ async def test_report_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "")
+    await run(rival, "reap_expired", 10, None, "", 10)
 
     reporting = await blocked(connection, postgres.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")

@@ -154,12 +154,13 @@ async def _fill(connection: Connection, table: list[Row]) -> None:
     await connection.executemany(
         """
         INSERT INTO pulse.jobs (id, submitted_at, next_run_at, lease_until, finished_at, attempts,
-                                max_attempts, ready, status, topic, payload, locked_by)
+                                max_attempts, queued, status, topic, payload, locked_by, ended_as)
         SELECT gen_random_uuid(), now() - $2::interval, now(),
                CASE WHEN $1 = 'RUNNING' THEN now() END,
                CASE WHEN $1 IN ('COMPLETED', 'CANCELED', 'DEAD_LETTERED')
                    THEN now() - LEAST($2::interval, $3::interval) END,
-               1, 5, false, $1, $4::text, '', CASE WHEN $1 = 'RUNNING' THEN 'A' END
+               1, 5, $1 = 'RUNNING', $1, $4::text, '', CASE WHEN $1 = 'RUNNING' THEN 'A' END,
+               CASE WHEN $1 IN ('CANCELED', 'DEAD_LETTERED') THEN $1 END
         """,
         [(row.status.value, row.submitted, row.finished, str(number)) for number, row in enumerate(table)],
     )

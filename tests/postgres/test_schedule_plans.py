@@ -37,7 +37,7 @@ SELECT {_ID}, '2126-01-01 00:00:00+00'::timestamptz + n * interval '1 s',
        3600000, 5, 'interval', 'schedule-' || n, 'mail', ''
 FROM generate_series(1, {SCHEDULES}) AS n;
 INSERT INTO pulse.jobs
-    (id, submitted_at, next_run_at, max_attempts, ready, status, topic, payload, schedule_id)
+    (id, submitted_at, next_run_at, max_attempts, queued, status, topic, payload, schedule_id)
 SELECT gen_random_uuid(), '2026-01-01 00:00:00+00'::timestamptz + n * interval '1 s', now(), 5, true,
        'PENDING', 'mail', '', CASE n % 2 WHEN 0 THEN {ONE_ID}::uuid END
 FROM generate_series(1, {JOBS}) AS n;

@@ -126,7 +126,8 @@ async def hold_occurrence(rival: Connection, schedule: Schedule, occurrence: dat
     """Let whoever fires the occurrence wait in the middle: some jobs inserted, no cursor moved."""
     await rival.execute("BEGIN")
     await rival.execute(
-        "INSERT INTO pulse.jobs (id, submitted_at, next_run_at, max_attempts, ready, status, topic, payload) "
+        "INSERT INTO pulse.jobs "
+        "(id, submitted_at, next_run_at, max_attempts, queued, status, topic, payload) "
         "VALUES ($1, now(), now(), 5, true, 'PENDING', 'mail', '')",
         fire_id(schedule.id, occurrence),
     )

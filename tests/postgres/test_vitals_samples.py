@@ -10,6 +10,7 @@ import pytest
 from pulse_server.domain.vitals import JobCounts, ReadyTopic
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from tests.fakes.time_machines import check_running_jobs
 from tests.postgres.planning import HOUR, MINUTE, Planning
 from tests.postgres.sessions import Connection
 
@@ -36,19 +37,22 @@ async def add_jobs(
 ) -> None:
     is_running, is_finished = status == "RUNNING", status in ("COMPLETED", "DEAD_LETTERED", "CANCELED")
     await session.execute(
-        """INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, ready, status,
-                                   locked_by, lease_until, finished_at)
+        """INSERT INTO pulse.jobs (id, topic, payload, max_attempts, submitted_at, next_run_at, queued,
+                                   status, locked_by, lease_until, finished_at, ended_as)
            SELECT gen_random_uuid(), $2, '', 5, now(), now() + (n / 1000.0 - $4) * interval '1 s', $5, $3,
-                  CASE WHEN $6 THEN 'w' END, CASE WHEN $6 THEN now() END, CASE WHEN $7 THEN now() END
+                  CASE WHEN $6 THEN 'w' END, CASE WHEN $6 THEN now() END, CASE WHEN $7 THEN now() END,
+                  CASE WHEN $3 IN ('DEAD_LETTERED', 'CANCELED') THEN $3 END
            FROM generate_series(0, $1 - 1) AS n""",
         count,
         topic,
         status,
         due_seconds_ago,
-        status == "PENDING",
+        status == "PENDING" or is_running,
         is_running,
         is_finished,
     )
+    if is_running:
+        await check_running_jobs(session)
 
 
 async def test_ready_jobs_are_counted_by_topic_with_the_age_of_the_oldest(

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
 from pulse_server.telemetry.metrics import Metrics
+from tests.fakes.time_machines import lapse_all_leases
 from tests.server.http_caller import get
 from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
 
@@ -71,9 +72,7 @@ async def server(database_dsn: str) -> AsyncIterator[ServerUnderTest]:
 
 async def reap_all_running(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.app.watchdog, "_is_steady", lambda: True)
-    await server.table.connection.execute(
-        "UPDATE pulse.jobs SET lease_until = now() - interval '1 hour' WHERE status = 'RUNNING'"
-    )
+    await lapse_all_leases(server.table.connection)
     await server.app.watchdog.tick()
 
 

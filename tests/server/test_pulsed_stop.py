@@ -44,7 +44,7 @@ async def test_workers_are_notified_and_keep_their_jobs(database_dsn: str, table
         assert await server.ended() == 0
     row = await table.row(job.job_id)
     assert (row["status"], row["locked_by"], row["attempts"]) == ("RUNNING", "w1", 1)
-    assert await table.count("status = 'PENDING' AND ready") == 1
+    assert await table.count("status = 'PENDING' AND queued") == 1
 
 
 async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
@@ -64,8 +64,8 @@ async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
             server.signal()
             assert await server.ended() == 0
     delivered = await table.count("status = 'RUNNING' AND attempts = 1")
-    given_back = await table.count("status = 'RETRYING' AND attempts = 0 AND ready")
-    untouched = await table.count("status = 'PENDING' AND attempts = 0 AND ready")
+    given_back = await table.count("status = 'RETRYING' AND attempts = 0 AND queued")
+    untouched = await table.count("status = 'PENDING' AND attempts = 0 AND queued")
     assert delivered + given_back + untouched == 20
     assert given_back >= 1
     told = [line["jobs"] for line in server.events if line["event"] == "released_undelivered"]

@@ -11,9 +11,11 @@ AN_HOUR = timedelta(hours=1)
 
 _JOBS = """
 INSERT INTO pulse.jobs
-    (id, submitted_at, next_run_at, finished_at, max_attempts, ready, status, topic, payload)
+    (id, submitted_at, next_run_at, finished_at, max_attempts, queued, status, topic, payload,
+     ended_as)
 SELECT gen_random_uuid(), now() - interval '3 hours', now() + interval '1 hour',
-       CASE WHEN status <> 'PENDING' THEN now() - interval '2 hours' END, 5, false, status, 'mail', ''
+       CASE WHEN status <> 'PENDING' THEN now() - interval '2 hours' END, 5, false, status, 'mail', '',
+       CASE WHEN status IN ('CANCELED', 'DEAD_LETTERED') THEN status END
 FROM unnest(ARRAY['COMPLETED', 'CANCELED', 'DEAD_LETTERED', 'PENDING']) AS status
 """
 

@@ -23,7 +23,7 @@ async def test_worker_finishes_running_jobs_and_releases_the_rest(stage: Stage, 
         queued = await p.enqueue_many("work", [Errand("queued")] * 5)
         await table.wait_for_count(7, f"locked_by = '{leaving.name}'")
         leaving.signal(signal.SIGTERM)
-        await table.wait_for_count(5, "status = 'RETRYING' AND attempts = 0 AND ready")
+        await table.wait_for_count(5, "status = 'RETRYING' AND attempts = 0 AND queued")
         staying = await stage.worker(server.address, "gated", "work")
         elsewhere = [await finished(p, handle.id) for handle in queued]
         assert leaving.is_running

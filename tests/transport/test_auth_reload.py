@@ -84,9 +84,9 @@ async def test_undelivered_jobs_of_a_removed_user_go_back_with_their_attempt(gua
         table = guarded.server.table
         await eventually(lambda: table.count("status = 'RUNNING'"))
         await guarded.users("admin:*", "bob:*:worker")
-        gone_back = "status = 'RETRYING' AND ready AND attempts = 0"
+        gone_back = "status = 'RETRYING' AND queued AND attempts = 0"
         await eventually(lambda: table.count(gone_back))
-        untouched = "status = 'PENDING' AND ready AND attempts = 0"
+        untouched = "status = 'PENDING' AND queued AND attempts = 0"
         delivered = "status = 'RUNNING' AND attempts = 1"
         assert await table.count(f"({gone_back}) OR ({untouched}) OR ({delivered})") == 40
         assert (await ended(ann))[0] is UNAUTHENTICATED

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
+from tests.fakes.time_machines import lapse_all_leases
 from tests.transport.publications import Publications
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
@@ -103,7 +104,7 @@ async def released(server: ServerUnderTest, worker: StreamingWorker) -> None:
 
 
 async def reap(server: ServerUnderTest) -> None:
-    await server.table.connection.execute("UPDATE pulse.jobs SET lease_until = now() - interval '1 h'")
+    await lapse_all_leases(server.table.connection)
     server.app.watchdog._steady_since = -1e9
     server.app.watchdog.loop.nudge()
 

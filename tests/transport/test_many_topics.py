@@ -19,7 +19,7 @@ from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 MANY = 3000
 INSERT = """
     INSERT INTO pulse.jobs
-        (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+        (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, queued, status)
     SELECT gen_random_uuid(), 'topic-' || lpad(number::text, 5, '0'), '', 0, 5, now(), now(), true, 'PENDING'
     FROM generate_series(1, $1::int) AS number
 """

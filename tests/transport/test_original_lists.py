@@ -34,7 +34,7 @@ async def fill(server: ServerUnderTest, *, count: int = MANY, metadata: str | No
     await server.table.connection.execute(
         """
         INSERT INTO pulse.jobs
-            (id, topic, payload, max_attempts, schedule_id, submitted_at, next_run_at, ready, status,
+            (id, topic, payload, max_attempts, schedule_id, submitted_at, next_run_at, queued, status,
              metadata)
         SELECT gen_random_uuid(), 'mail', '', 5, $2::uuid, now(), now(), true, 'PENDING', $3::text::jsonb
         FROM generate_series(1, $1)

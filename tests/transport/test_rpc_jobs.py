@@ -103,7 +103,7 @@ async def test_canceled_waiting_job_is_never_delivered(server: ServerUnderTest, 
         next_id = await server.submit()
         assert (await worker.take_one()).job_id == next_id
     row = await server.table.row(job_id)
-    assert (row["status"], row["ready"]) == ("CANCELED", False)
+    assert (row["status"], row["queued"]) == ("CANCELED", False)
 
 
 async def test_cancel_of_a_running_job_reaches_its_worker_on_the_stream(server: ServerUnderTest) -> None:

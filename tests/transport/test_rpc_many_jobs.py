@@ -17,11 +17,11 @@ async def add_dead_letters(server: ServerUnderTest, count: int, topic: str = "ma
     """Insert dead letters of two kinds, alternately, into the table."""
     await server.table.connection.execute(
         """INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts,
-                                   max_attempts, ready, delivered, status, topic, payload, finished_by,
-                                   last_error)
+                                   max_attempts, queued, delivered, status, topic, payload, finished_by,
+                                   last_error, ended_as)
            SELECT gen_random_uuid(), clock_timestamp(), now(), now(), now(), 5,
                   5, false, true, 'DEAD_LETTERED', $2, '', 'w1',
-                  CASE n % 2 WHEN 0 THEN 'Connection refused' ELSE 'no such user' END
+                  CASE n % 2 WHEN 0 THEN 'Connection refused' ELSE 'no such user' END, 'DEAD_LETTERED'
            FROM generate_series(1, $1) AS n""",
         count,
         topic,
@@ -99,7 +99,7 @@ async def test_retry_in_batches_retries_all(server: ServerUnderTest) -> None:
     wanted = pb.JobFilter(status="DEAD_LETTERED", topic="mail")
 
     assert await retry_all(server, filter=wanted, limit=3) == [3, 3, 1]
-    assert await server.table.count("status = 'PENDING' AND ready AND max_attempts = 10") == 7
+    assert await server.table.count("status = 'PENDING' AND queued AND max_attempts = 10") == 7
     assert await server.table.count("status = 'DEAD_LETTERED' AND topic = 'sms'") == 2
 
 
@@ -130,8 +130,9 @@ async def test_job_that_another_caller_has_just_retried_is_skipped(server: Serve
     await add_dead_letters(server, 3)
     async with server.table.connection.transaction():
         await server.table.connection.execute(
-            "UPDATE pulse.jobs SET status = 'PENDING', ready = true, finished_at = NULL, finished_by = NULL, "
-            "max_attempts = 6 WHERE id = (SELECT id FROM pulse.jobs ORDER BY id LIMIT 1)"
+            "UPDATE pulse.jobs SET status = 'PENDING', queued = true, finished_at = NULL, "
+            "finished_by = NULL, ended_as = NULL, max_attempts = 6 "
+            "WHERE id = (SELECT id FROM pulse.jobs ORDER BY id LIMIT 1)"
         )
         retrying = asyncio.ensure_future(server.stub.RetryJobs(pb.RetryJobsRequest(filter=DEAD)))
         await waits_for_a_lock(server)

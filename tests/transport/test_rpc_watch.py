@@ -12,6 +12,7 @@ from pulse_server.repos.wakeups import Wakeup
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.grpc import boundary
 from tests.eventually import eventually
+from tests.fakes.time_machines import lapse_all_leases
 from tests.transport.authorized import USERS, answer, caller
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest, server_under_test
 from tests.transport.test_two_replicas import both_listen
@@ -63,9 +64,7 @@ async def test_reaped_job_is_seen(server: ServerUnderTest) -> None:
     async with server.worker("frozen") as worker:
         await worker.take_one()
         async with Watching(server.stub) as watching:
-            await server.table.connection.execute(
-                "UPDATE pulse.jobs SET lease_until = now() - interval '1 h'"
-            )
+            await lapse_all_leases(server.table.connection)
             server.app.watchdog._steady_since = -1e9
             server.app.watchdog.loop.nudge()
             (change,) = await watching.see(1)

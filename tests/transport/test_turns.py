@@ -87,7 +87,8 @@ async def add_schedules(server: ServerUnderTest) -> None:
 async def add_dead_letters(server: ServerUnderTest) -> None:
     await server.submit_many(VIEWS)
     await server.table.connection.execute(
-        """UPDATE pulse.jobs SET status = 'DEAD_LETTERED', ready = false, attempts = 1, finished_at = now(),
+        """UPDATE pulse.jobs SET status = 'DEAD_LETTERED', queued = false, attempts = 1, finished_at = now(),
+                                 ended_as = 'DEAD_LETTERED',
                                  error_group = substr(md5(id::text), 1, 12)"""
     )
 

@@ -104,7 +104,7 @@ async def test_claims_that_ended_while_a_server_was_cut_off_are_stopped_once_it_
         # Nothing is announced: as if the other server had done it while this one did not listen.
         await here.table.connection.execute(
             "UPDATE pulse.jobs SET status = 'CANCELED', locked_by = NULL, lease_until = NULL, "
-            "finished_at = now() WHERE id = $1::uuid",
+            "queued = false, ended_as = 'CANCELED', finished_at = now() WHERE id = $1::uuid",
             ids[0],
         )
         (ended,) = [job for job in held if job.job_id == ids[0]]

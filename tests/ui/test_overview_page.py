@@ -89,7 +89,7 @@ async def test_producer_sees_why_the_overview_is_closed(page: Page, guarded: Das
 
 MANY_TOPICS = """
     INSERT INTO pulse.jobs
-        (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, ready, status)
+        (id, topic, payload, priority, max_attempts, submitted_at, next_run_at, queued, status)
     SELECT gen_random_uuid(), 'topic-' || lpad(number::text, 5, '0'), '', 0, 5, now(), now(), true, 'PENDING'
     FROM generate_series(1, 1500) AS number
 """

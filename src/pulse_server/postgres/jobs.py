@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -27,8 +26,9 @@ from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
 from pulse_server.postgres.claiming import claim_across_topics, claimed_jobs, slot_arguments
 from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.lease_checks import reap
 from pulse_server.postgres.listing import Listing
-from pulse_server.postgres.row_locks import RowLocks, leave_it
+from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
     compact_claim_columns,
@@ -102,24 +102,8 @@ class PostgresJobRepo:
         return {str(row["id"]): row["topic"] for row in rows}
 
     async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        # Not after a wait for the whole table: no beat could be stored meanwhile either. ADR-0042
-        rows = await self._database.hot.fetch(
-            "reap_expired",
-            _SQL["reap_expired"],
-            limit,
-            lapsed_before,
-            LEASE_EXPIRED_GROUP,
-            if_locked=leave_it,
-        )
-        return [
-            Reaped(
-                Claim(str(row["id"]), row["locked_by"], row["attempts"]),
-                row["topic"],
-                JobStatus(row["status"]),
-                row["delivered"],
-            )
-            for row in rows
-        ]
+        lapsed_before = lapsed_before or await self.database_now()
+        return await reap(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, lapsed_before)
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
         await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)

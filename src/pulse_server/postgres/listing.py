@@ -15,6 +15,12 @@ from pulse_server.domain.status import LIVE, TERMINAL, JobStatus
 
 _ORDER = "ORDER BY submitted_at DESC, id DESC"
 _UNSUCCESSFUL = TERMINAL - {JobStatus.COMPLETED}
+# By the lease checks, as in the fragment running_jobs: no index knows what runs.
+_RUNS = (
+    "locked_by IS NOT NULL AND id = ANY (ARRAY("
+    "SELECT unnest(ids) FROM pulse.lease_checks WHERE settled UNION ALL SELECT unnest(ids) "
+    "FROM pulse.lease_checks WHERE NOT settled AND check_at > now() - interval '5 minutes'))"
+)
 
 
 class Listing:
@@ -78,13 +84,16 @@ def _arms(wanted: JobFilter) -> list[str]:
     if statuses is None:
         return ["finished_at IS NULL", "finished_at IS NOT NULL"]
     arms = []
-    if live := statuses & LIVE:
+    if (live := statuses & LIVE) == {JobStatus.RUNNING}:
+        arms.append(_RUNS)
+    elif live:
         arms.append("finished_at IS NULL" + ("" if live == LIVE else f" AND {_is_one_of(live)}"))
     if JobStatus.COMPLETED in statuses:
         done = statuses & TERMINAL
         arms.append("finished_at IS NOT NULL" + ("" if done == TERMINAL else f" AND {_is_one_of(done)}"))
     else:
-        arms += [_is_one_of({status}) for status in sorted(statuses & _UNSUCCESSFUL)]
+        # Of the statuses these alone stand in an index, as ended_as: claims write the status. ADR-0056
+        arms += [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
     return arms
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _LOCKS = {
     "everything": "LOCK TABLE pulse.jobs IN ACCESS EXCLUSIVE MODE",
     "running jobs": "SELECT FROM pulse.jobs WHERE status = 'RUNNING' FOR UPDATE",
-    "waiting jobs": "SELECT FROM pulse.jobs WHERE ready FOR UPDATE",
+    "waiting jobs": "SELECT FROM pulse.jobs WHERE queued AND locked_by IS NULL FOR UPDATE",
+    "lease checks": "SELECT FROM pulse.lease_checks FOR UPDATE",
     "schedules": "SELECT FROM pulse.schedules FOR UPDATE",
     "the switch": "SELECT FROM pulse.dispatch_control FOR UPDATE",
     "spared workers": "SELECT FROM pulse.spared_workers FOR UPDATE",

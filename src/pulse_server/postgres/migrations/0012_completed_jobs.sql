@@ -53,7 +53,7 @@ END $$;
 -- Every job, whichever table has it.
 CREATE VIEW pulse.all_jobs AS
 SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
-       job.attempts, job.max_attempts, job.ready, job.delivered, job.status, job.topic, job.payload, job.locked_by,
+       job.attempts, job.max_attempts, job.queued, job.delivered, job.status, job.topic, job.payload, job.locked_by,
        job.finished_by, job.idempotency_key, job.schedule_id, job.last_error, job.metadata, job.history, job.error_group
 FROM pulse.jobs AS job
 UNION ALL

@@ -10,7 +10,7 @@ WITH counted AS MATERIALIZED (
         job.error_group, job.topic, count(*) AS jobs,
         min(job.finished_at) AS first_at, max(job.finished_at) AS last_at
     FROM pulse.jobs AS job
-    WHERE job.status = 'DEAD_LETTERED' AND job.error_group >= '' AND job.topic = COALESCE($1::text, job.topic)
+    WHERE job.ended_as = 'DEAD_LETTERED' AND job.error_group >= '' AND job.topic = COALESCE($1::text, job.topic)
     GROUP BY job.error_group, job.topic
 ),
 shown AS MATERIALIZED (
@@ -26,7 +26,7 @@ FROM shown
 CROSS JOIN LATERAL (
     SELECT newest.id
     FROM pulse.jobs AS newest
-    WHERE newest.status = 'DEAD_LETTERED' AND newest.error_group >= ''
+    WHERE newest.ended_as = 'DEAD_LETTERED' AND newest.error_group >= ''
       AND newest.error_group = shown.error_group
       AND newest.topic = shown.topic
       AND newest.finished_at = shown.last_at

@@ -4,8 +4,12 @@
 -- name: job
 -- A job without what may be large: its payload and its history.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    job.ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    {is_claimable} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group
+
+-- name: is_claimable
+-- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
+job.queued AND job.locked_by IS NULL
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
@@ -18,9 +22,9 @@ id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::
     metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by
 
 -- name: new_job_columns
--- What insert_jobs and hand_over_jobs write: {new_job}, then ready and status.
+-- What insert_jobs and hand_over_jobs write: {new_job}, then queued and status.
 id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
-    submitted_at, next_run_at, ready, status
+    submitted_at, next_run_at, queued, status
 
 -- name: new_job
 new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
@@ -37,7 +41,7 @@ COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
 -- name: fire_columns
 -- What a fire writes besides the id of the job: {fire}.
-topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, ready, status
+topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
 
 -- name: fire
 -- A job as its schedule defines it, ready at once.
@@ -65,13 +69,13 @@ job.priority DESC, job.submitted_at, job.id
 -- name: ready_in_wanted_topic
 SELECT job.priority, job.submitted_at, job.id
         FROM pulse.jobs AS job
-        WHERE job.topic = wanted.topic AND job.ready
+        WHERE job.topic = wanted.topic AND {is_claimable}
         ORDER BY {claim_order}
 
 -- name: claimable
 -- What a claim reads of a job before it takes it. A last attempt, or a job that may have been lost with its worker
 -- before, is confirmed before it starts. ADR-0043
-job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
+job.ctid AS tid, job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
     octet_length(job.payload) AS bytes
 
 -- name: those_that_fit
@@ -79,6 +83,7 @@ job.id, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS mus
 -- BY: it would sort them again.
 ranked AS (
     SELECT
+        candidate.tid,
         candidate.id,
         candidate.must_confirm,
         row_number() OVER line::int AS slot,
@@ -87,16 +92,29 @@ ranked AS (
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 picked AS MATERIALIZED (
-    SELECT ranked.id, ranked.slot, ranked.must_confirm
+    SELECT ranked.tid, ranked.id, ranked.slot, ranked.must_confirm
     FROM ranked
     WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
 )
 
+-- name: longest_unsettled
+-- When a claim is looked at for the first time: nearly all jobs have ended by then.
+interval '2 seconds'
+
+-- name: check_picked
+-- Their leases are found by this row. ADR-0056
+checked AS (
+    INSERT INTO pulse.lease_checks (check_at, settled, ids)
+    SELECT now() + LEAST($6::interval, {longest_unsettled}), false, array_agg(picked.id)
+    FROM picked
+    HAVING count(*) > 0
+)
+
 -- name: lease_picked
--- Leases each picked job to the worker of its slot.
+-- Leases each picked job to the worker of its slot. It is locked, so its address is that of the newest version. One that
+-- was changed after this statement began, by prioritize_jobs, is not visible to it and stays for the next claim.
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
-    ready = false,
     attempts = job.attempts + 1,
     locked_by = ($4::text[])[($3::int[])[picked.slot]],
     lease_until = clock_timestamp() + $6::interval,
@@ -105,7 +123,7 @@ SET status = 'RUNNING',
     -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
     delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
 FROM picked
-WHERE job.id = picked.id
+WHERE job.ctid = picked.tid
 RETURNING
     picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
     job.metadata, job.idempotency_key,
@@ -137,20 +155,75 @@ LEAST(job.attempts, 10000) ^ 2 * interval '1 second'
 -- its concern. ADR-0010
 LEAST(now(), $2::timestamptz)
 
+-- name: running_in_due
+-- The jobs in the lease checks `due` that still run. One may stand in several: it was released and claimed again.
+running AS MATERIALIZED (
+    SELECT job.id, job.lease_until, job.locked_by
+    FROM (SELECT DISTINCT unnest(due.ids) AS id FROM due) AS named
+    JOIN pulse.jobs AS job ON job.id = named.id
+    WHERE job.locked_by IS NOT NULL
+)
+
+-- name: is_not_spared
+running.locked_by NOT IN (SELECT spared.worker_id FROM spared)
+
+-- name: due_is_spent
+spent AS (
+    DELETE FROM pulse.lease_checks AS lease_check USING due WHERE lease_check.ctid = due.tid
+)
+
+-- name: kept_is_checked_again
+-- Jobs that are due in the same second share a lease check, up to a thousand: a lease that ends has the others looked
+-- at no earlier than their own ends.
+checked AS (
+    INSERT INTO pulse.lease_checks (check_at, settled, ids)
+    SELECT min(placed.check_at), true, array_agg(placed.id)
+    FROM (
+        SELECT kept.id, kept.check_at, row_number() OVER (ORDER BY kept.check_at) - 1 AS place FROM kept
+    ) AS placed
+    GROUP BY date_trunc('second', placed.check_at), placed.place / 1000
+)
+
+-- name: running_jobs
+-- The jobs that run, by the lease checks: the settled ones, and those of the claims of the last moment. No fresh check
+-- is older than a few seconds; the bound skips the dead entries that a transaction keeps by staying open. LIMIT has each
+-- job looked up by its id, whatever the statistics say.
+running AS MATERIALIZED (
+    SELECT job.*
+    FROM (
+        SELECT unnest(lease_check.ids) AS id FROM pulse.lease_checks AS lease_check WHERE lease_check.settled
+        UNION
+        SELECT unnest(lease_check.ids)
+        FROM pulse.lease_checks AS lease_check
+        WHERE NOT lease_check.settled AND lease_check.check_at > now() - interval '5 minutes'
+    ) AS named
+    CROSS JOIN LATERAL (
+        SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until
+        FROM pulse.jobs AS job
+        WHERE job.id = named.id AND job.locked_by IS NOT NULL
+        LIMIT 1
+    ) AS job
+)
+
+-- name: is_ready_now
+-- Queued, and not among the `running`: by the claim index alone, which does not know. The subselect is made a hash
+-- table whatever the statistics say: the planner expects ten rows of it.
+job.queued AND job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids FROM running) AS held)
+
 -- name: waits
 -- PENDING or RETRYING and not ready, in the form of the index jobs_due.
-NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
+NOT job.queued AND job.finished_at IS NULL
 
 -- name: waits_in_turn
 -- The same in the form of the index jobs_due_in_turn. In the form of jobs_due, the planner would walk the jobs of all
 -- topics.
-NOT job.ready AND job.status NOT IN ('RUNNING', 'COMPLETED', 'DEAD_LETTERED', 'CANCELED') AND job.topic >= ''
+NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.topic >= ''
 
 -- name: promoted
 -- Makes the jobs in `due` ready.
 promoted AS (
     UPDATE pulse.jobs AS job
-    SET ready = true
+    SET queued = true
     FROM due
     WHERE job.id = due.id
     RETURNING job.topic

@@ -1,29 +1,30 @@
 -- What operators see at a glance. Nothing here walks finished jobs.
 
 -- name: topic_depths
--- How many jobs each topic has in each state that waits, runs or needs an operator. Four index-only
--- scans over the partial indexes of those states. By name: sorting 100,000 of them is nothing for an event loop.
+-- How many jobs each topic has in each state that waits, runs or needs an operator. Three index-only
+-- scans over the partial indexes of those states, and the jobs that run. By name: sorting 100,000 of them is nothing
+-- for an event loop.
+WITH {running_jobs}
 SELECT counted.topic, counted.state, counted.jobs, counted.oldest
 FROM (
     SELECT job.topic, 'ready' AS state, count(*) AS jobs, min(job.next_run_at) AS oldest
     FROM pulse.jobs AS job
-    WHERE job.ready
+    WHERE {is_ready_now}
     GROUP BY job.topic
     UNION ALL
     SELECT job.topic, 'waiting', count(*), NULL
     FROM pulse.jobs AS job
-    WHERE NOT job.ready AND job.status IN ('PENDING', 'RETRYING')
+    WHERE {waits}
     GROUP BY job.topic
     UNION ALL
-    SELECT job.topic, 'running', count(*), NULL
-    FROM pulse.jobs AS job
-    WHERE job.status = 'RUNNING'
-    GROUP BY job.topic
+    SELECT running.topic, 'running', count(*), NULL
+    FROM running
+    GROUP BY running.topic
     UNION ALL
-    SELECT job.topic, lower(job.status), count(*), NULL
+    SELECT job.topic, lower(job.ended_as), count(*), NULL
     FROM pulse.jobs AS job
-    WHERE job.status IN ('DEAD_LETTERED', 'CANCELED')
-    GROUP BY job.topic, job.status
+    WHERE job.ended_as IS NOT NULL
+    GROUP BY job.topic, job.ended_as
 ) AS counted
 ORDER BY counted.topic COLLATE "C";
 
@@ -118,14 +119,14 @@ DELETE FROM pulse.topic_minutes AS stats WHERE stats.minute < now() - $1::interv
 
 -- name: held_jobs
 -- What the workers hold: the first $1 of each, longest held first, each with the number of them all.
+WITH {running_jobs}
 SELECT ranked.*
 FROM (
     SELECT
-        job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until,
-        count(*) OVER (PARTITION BY job.locked_by) AS held_count,
-        row_number() OVER (PARTITION BY job.locked_by ORDER BY job.started_at, job.id) AS place
-    FROM pulse.jobs AS job
-    WHERE job.status = 'RUNNING'
+        running.*,
+        count(*) OVER (PARTITION BY running.locked_by) AS held_count,
+        row_number() OVER (PARTITION BY running.locked_by ORDER BY running.started_at, running.id) AS place
+    FROM running
 ) AS ranked
 WHERE ranked.place <= $1
 ORDER BY ranked.locked_by, ranked.place;

@@ -6,13 +6,13 @@
 -- it could see is before it. ADR-0035
 
 -- name: get_job
-SELECT * FROM pulse.jobs WHERE id = $1::uuid;
+SELECT {job}, job.payload, job.history FROM pulse.jobs AS job WHERE job.id = $1::uuid;
 
 -- name: look_up_jobs
 -- By id, for judging what a fence refused. The payload stays in the database.
-SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, ready, delivered,
-       locked_by, lease_until, started_at, finished_at, finished_by, history
-FROM pulse.jobs
+SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, {is_claimable} AS ready,
+       delivered, locked_by, lease_until, started_at, finished_at, finished_by, history
+FROM pulse.jobs AS job
 WHERE id = ANY($1::uuid[])
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
@@ -50,7 +50,7 @@ JOIN pulse.jobs AS job
 SELECT wanted.topic
 FROM unnest(string_to_array($1::text, chr(10))) AS wanted (topic)
 CROSS JOIN LATERAL (
-    SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND job.ready LIMIT 1
+    SELECT FROM pulse.jobs AS job WHERE job.topic = wanted.topic AND {is_claimable} LIMIT 1
 ) AS probe;
 
 -- name: database_now

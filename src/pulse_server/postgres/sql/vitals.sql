@@ -2,11 +2,13 @@
 
 -- name: ready_by_topic
 -- How many jobs could be claimed, and how long the one that is longest due has been due, per topic; those past
--- the $1 deepest topics together, with no name. Read from the claim index alone (migration 0003).
-WITH waiting AS MATERIALIZED (
+-- the $1 deepest topics together, with no name. Read from the claim index alone (migration 0003), without the jobs
+-- that run.
+WITH {running_jobs},
+waiting AS MATERIALIZED (
     SELECT job.topic, count(*) AS ready, min(job.next_run_at) AS due_since
     FROM pulse.jobs AS job
-    WHERE job.ready
+    WHERE {is_ready_now}
     GROUP BY job.topic
 ),
 ranked AS (
@@ -20,11 +22,12 @@ FROM ranked
 GROUP BY 1;
 
 -- name: count_jobs
--- Those that are small in a healthy queue, each from its own partial index. Completed ones are not counted:
--- it would take a read of all of them.
+-- Those that are small in a healthy queue: the ones that run, and the dead letters from their partial index. Completed
+-- ones are not counted: it would take a read of all of them.
+WITH {running_jobs}
 SELECT
-    (SELECT count(*) FROM pulse.jobs WHERE status = 'RUNNING') AS running,
-    (SELECT count(*) FROM pulse.jobs WHERE status = 'DEAD_LETTERED') AS dead_letters;
+    (SELECT count(*) FROM running) AS running,
+    (SELECT count(*) FROM pulse.jobs WHERE ended_as = 'DEAD_LETTERED') AS dead_letters;
 
 -- name: measure_database
 -- The state of the database itself.

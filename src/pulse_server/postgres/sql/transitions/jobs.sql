@@ -45,28 +45,38 @@ WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
     WHERE {asked_topic_is_open}
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS waiting WHERE waiting.topic = asked.topic AND waiting.ready)
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable})
+),
+stored AS (
+    INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
+        CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
+        CASE WHEN {is_handed_over} THEN new.worker_id END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() + $13::interval END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() END,
+        {is_handed_over} AND NOT new.confirms
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
+    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+              worker_id, confirms)
+    LEFT JOIN free
+        ON free.topic = new.topic
+       AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
+    ON CONFLICT DO NOTHING
+    RETURNING id, locked_by IS NOT NULL AS is_taken
+),
+checked AS (
+    INSERT INTO pulse.lease_checks (check_at, settled, ids)
+    SELECT now() + LEAST($13::interval, {longest_unsettled}), false, array_agg(stored.id)
+    FROM stored
+    WHERE stored.is_taken
+    HAVING count(*) > 0
 )
-INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
-SELECT
-    {new_job},
-    NOT {is_handed_over} AND {new_job_is_due},
-    CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
-    CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
-    CASE WHEN {is_handed_over} THEN new.worker_id END,
-    CASE WHEN {is_handed_over} THEN clock_timestamp() + $13::interval END,
-    CASE WHEN {is_handed_over} THEN clock_timestamp() END,
-    {is_handed_over} AND NOT new.confirms
-FROM unnest(
-    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
-) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-          worker_id, confirms)
-LEFT JOIN free
-    ON free.topic = new.topic
-   AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
-ON CONFLICT DO NOTHING
-RETURNING id, locked_by IS NOT NULL AS is_taken;
+SELECT stored.id, stored.is_taken FROM stored;
 
 -- name: cancel_jobs
 -- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this
@@ -74,11 +84,12 @@ RETURNING id, locked_by IS NOT NULL AS is_taken;
 WITH {unfinished_targets}
 UPDATE pulse.jobs AS job
 SET status = 'CANCELED',
-    ready = false,
+    ended_as = 'CANCELED',
+    queued = false,
     finished_at = clock_timestamp(),
     history = CASE
         WHEN job.locked_by IS NULL THEN job.history
-        ELSE pulse.append_attempt(
+        ELSE pulse.with_attempt(
             job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
     END,
     last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
@@ -97,7 +108,7 @@ RETURNING {job}, {rest_of_one},
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
 UPDATE pulse.jobs AS job
 SET status = 'PENDING',
-    ready = CASE
+    queued = CASE
         WHEN {was_canceled_in_worker}
         THEN {end_of_rest} <= now()
         ELSE true
@@ -110,6 +121,7 @@ SET status = 'PENDING',
     max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
     finished_at = NULL,
     finished_by = NULL,
+    ended_as = NULL,
     error_group = ''
 WHERE job.id = ANY($1::uuid[])
   AND job.status = ANY($3::text[])

@@ -9,14 +9,15 @@
 WITH candidate AS MATERIALIZED (
     SELECT {claimable}
     FROM pulse.jobs AS job
-    WHERE job.topic = $1::text AND job.ready
+    WHERE job.topic = $1::text AND {is_claimable}
       AND {dispatch_is_on}
       AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = $1::text)
     ORDER BY {claim_order}
     LIMIT $2
     FOR UPDATE OF job SKIP LOCKED
 ),
-{those_that_fit}
+{those_that_fit},
+{check_picked}
 {lease_picked};
 
 -- name: claim_across_topics
@@ -89,13 +90,14 @@ candidate AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT {claimable}
         FROM pulse.jobs AS job
-        -- Still ready, in a form that keeps the planner from walking the claim index for it.
-        WHERE job.id = best.id AND job.ready::int = 1
+        -- Still claimable, in a form that keeps the planner from walking the claim index for it.
+        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL
         FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT $2
 ),
 {those_that_fit},
+{check_picked},
 leased AS (
     {lease_picked}
 )
@@ -112,6 +114,7 @@ LEFT JOIN leased ON true;
 WITH completed AS (
     UPDATE pulse.jobs AS job
     SET status = 'COMPLETED',
+        queued = false,
         finished_at = clock_timestamp(),
         finished_by = job.locked_by,
         locked_by = NULL,
@@ -133,12 +136,14 @@ GROUP BY completed.topic;
 -- still holds. The next attempt is due after the backoff, unless the worker set another delay.
 UPDATE pulse.jobs AS job
 SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+    ended_as = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' END,
+    queued = false,
     finished_at = CASE WHEN {failure_is_final} THEN clock_timestamp() END,
     finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
     next_run_at = clock_timestamp() + COALESCE(claim.retry_after, {backoff}),
     last_error = claim.error,
     error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
-    history = pulse.append_attempt(
+    history = pulse.with_attempt(
         job.history, job.attempts, job.locked_by, job.started_at,
         CASE WHEN claim.discard THEN 'discarded' ELSE 'failed' END, claim.error),
     locked_by = NULL,
@@ -151,7 +156,8 @@ RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
 
 -- name: extend_leases
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
--- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts.
+-- must stop. Workers extend a job's lease from its start on, so from now on the attempt counts. The lease check of the job
+-- stays where it is: it is moved once it is due.
 UPDATE pulse.jobs AS job
 SET lease_until = clock_timestamp() + $4::interval,
     delivered = true
@@ -164,13 +170,12 @@ RETURNING claim.id, claim.worker_id, claim.attempt;
 -- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
 -- confirmation. One that was lost with a worker, as its history shows, keeps its start: without it, the job could kill a
 -- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
+-- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
 UPDATE pulse.jobs AS job
 SET status = 'RETRYING',
-    ready = true,
     attempts = job.attempts - 1,
     started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
-    next_run_at = clock_timestamp(),
     locked_by = NULL,
     lease_until = NULL
 FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
@@ -186,37 +191,77 @@ RETURNING job.id, job.topic;
 -- died, or was lost on its way there. A row whose lease is being extended at this moment is locked, and skipped. So are
 -- the jobs of a spared worker: its heartbeats arrive and cannot be stored, or the server it was connected to has gone
 -- silent without leaving and the worker may be connecting to another. ADR-0042
-WITH expired AS MATERIALIZED (
-    SELECT job.id, job.locked_by, job.attempts, job.delivered
-    FROM pulse.jobs AS job
-    WHERE job.status = 'RUNNING' AND job.lease_until < {reaping_time}
-      AND job.locked_by NOT IN (
-          SELECT spared.worker_id
-          FROM pulse.spared_workers AS spared
-          WHERE spared.spared_until > {reaping_time}
-          UNION ALL
-          SELECT worker ->> 'worker_id'
-          FROM pulse.servers AS server
-          CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
-          WHERE server.silent_from < now()
-            AND server.workers_spared_until > {reaping_time}
-      )
-    ORDER BY job.lease_until
-    LIMIT $1
+-- The jobs are found by the settled lease checks that are due. These are replaced by checks for the jobs that still run:
+-- at the end of their leases, or, if one is locked or spared, from now on. Returns with each job how many checks there
+-- were, in a row without a job if none was reaped. ADR-0056
+--   $1 jobs   $2 the moment of reaping_time   $3 error group   $4 lease checks
+WITH spared AS MATERIALIZED (
+    SELECT spared.worker_id
+    FROM pulse.spared_workers AS spared
+    WHERE spared.spared_until > {reaping_time}
+    UNION ALL
+    SELECT worker ->> 'worker_id'
+    FROM pulse.servers AS server
+    CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+    WHERE server.silent_from < now()
+      AND server.workers_spared_until > {reaping_time}
+),
+due AS MATERIALIZED (
+    SELECT lease_check.ctid AS tid, lease_check.ids
+    FROM pulse.lease_checks AS lease_check
+    WHERE lease_check.settled AND lease_check.check_at < {reaping_time}
+    ORDER BY lease_check.check_at
+    LIMIT $4
     FOR UPDATE SKIP LOCKED
+),
+{running_in_due},
+candidate AS MATERIALIZED (
+    SELECT running.id
+    FROM running
+    WHERE running.lease_until < {reaping_time} AND {is_not_spared}
+    ORDER BY running.lease_until
+    LIMIT $1
+),
+expired AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts, job.delivered
+    FROM candidate
+    JOIN pulse.jobs AS job ON job.id = candidate.id
+    WHERE job.lease_until < {reaping_time}
+    FOR UPDATE OF job SKIP LOCKED
+),
+{due_is_spent},
+kept AS MATERIALIZED (
+    SELECT
+        running.id,
+        CASE
+            WHEN running.lease_until >= {reaping_time} THEN running.lease_until
+            -- Past $1: for the next batch.
+            WHEN {is_not_spared} AND running.id NOT IN (SELECT candidate.id FROM candidate) THEN running.lease_until
+            ELSE now()
+        END AS check_at
+    FROM running
+    WHERE running.id NOT IN (SELECT expired.id FROM expired)
+),
+{kept_is_checked_again},
+reaped AS (
+    UPDATE pulse.jobs AS job
+    SET status = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+        ended_as = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' END,
+        queued = false,
+        finished_at = CASE WHEN {expiry_is_final} THEN clock_timestamp() END,
+        finished_by = CASE WHEN {expiry_is_final} THEN job.locked_by END,
+        attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
+        next_run_at = clock_timestamp() + {backoff},
+        last_error = 'worker lease expired',
+        error_group = CASE WHEN {expiry_is_final} THEN $3::text ELSE '' END,
+        history = pulse.with_attempt(
+            job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
+        locked_by = NULL,
+        lease_until = NULL
+    FROM expired
+    WHERE job.id = expired.id
+    RETURNING job.id, job.topic, job.status, expired.locked_by, expired.attempts, expired.delivered
 )
-UPDATE pulse.jobs AS job
-SET status = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
-    finished_at = CASE WHEN {expiry_is_final} THEN clock_timestamp() END,
-    finished_by = CASE WHEN {expiry_is_final} THEN job.locked_by END,
-    attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
-    next_run_at = clock_timestamp() + {backoff},
-    last_error = 'worker lease expired',
-    error_group = CASE WHEN {expiry_is_final} THEN $3::text ELSE '' END,
-    history = pulse.append_attempt(
-        job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
-    locked_by = NULL,
-    lease_until = NULL
-FROM expired
-WHERE job.id = expired.id
-RETURNING job.id, job.topic, job.status, expired.locked_by, expired.attempts, expired.delivered;
+SELECT reaped.*, (SELECT count(*) FROM due) AS lease_checks
+FROM (SELECT) AS always
+LEFT JOIN reaped ON true;

@@ -1,0 +1,95 @@
+"""Keeps the lease checks few and complete. ADR-0056"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from pulse_server.domain.jobs import PageKey
+from pulse_server.loops import Loop
+from pulse_server.repos.lease_checks import LeaseCheckRepo
+
+# A claim is two seconds old when it is settled: the checks of about three seconds of claims are unsettled.
+SETTLE_INTERVAL = timedelta(seconds=1)
+# Lease checks per statement. Each claim has one, of up to a thousand jobs; so has each hand-over.
+SETTLE_BATCH = 500
+# A tick looks at what became due since the last one, and a little further back: a claim may commit late.
+# While a transaction is held open, to look at everything is a walk over all that was settled since.
+SETTLE_MARGIN = timedelta(seconds=10)
+# For checks that an earlier tick skipped, because another session had them locked. Every so often, and no
+# more than a twentieth of the time.
+SETTLE_EVERYTHING = timedelta(minutes=1)
+SETTLE_EVERYTHING_SHARE = 0.05
+
+# Jobs per statement: some 10 ms.
+SWEEP_BATCH = 5000
+# Between two passes over the unfinished jobs: how long a job may be overlooked whose check was lost.
+SWEEP_INTERVAL = timedelta(minutes=10)
+# Of the time of one connection, while a pass goes on.
+SWEEP_SHARE = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class Settler:
+    """Settles claims soon after they were made, so that few jobs are named by lease checks: those of the last
+    seconds, and those that run longer."""
+
+    def __init__(
+        self,
+        repo: LeaseCheckRepo,
+        *,
+        interval: timedelta = SETTLE_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._repo = repo
+        self._clock = clock
+        self._settled_at: float | None = None
+        self._all_next_at = 0.0
+        self.loop = Loop("settler", self.tick, interval)
+
+    async def tick(self) -> None:
+        began = self._clock()
+        looking_back = None
+        if self._settled_at is not None and began < self._all_next_at:
+            looking_back = timedelta(seconds=began - self._settled_at) + SETTLE_MARGIN
+        while await self._repo.settle_claims(SETTLE_BATCH, looking_back) == SETTLE_BATCH:
+            pass
+        self._settled_at = began
+        if looking_back is None:
+            took = self._clock() - began
+            self._all_next_at = began + max(SETTLE_EVERYTHING.total_seconds(), took / SETTLE_EVERYTHING_SHARE)
+
+
+class LeaseSweep:
+    """Finds running jobs that no lease check names: the table was truncated, or restored from elsewhere.
+
+    Walks all unfinished jobs in the order of their submission, one statement per tick.
+    """
+
+    def __init__(
+        self,
+        repo: LeaseCheckRepo,
+        *,
+        interval: timedelta = SWEEP_INTERVAL,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._repo = repo
+        self._interval = interval
+        self._clock = clock
+        self._reached: PageKey | None = None
+        self.loop = Loop("lease sweep", self.tick, interval)
+
+    async def tick(self) -> timedelta:
+        """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
+        began = self._clock()
+        found = await self._repo.restore_lease_checks(after=self._reached, limit=SWEEP_BATCH)
+        if found.restored:
+            log.warning("lease_checks_restored", extra={"jobs": found.restored})
+        self._reached = found.reached
+        if found.looked_at < SWEEP_BATCH:
+            self._reached = None
+            return self._interval
+        return timedelta(seconds=self._clock() - began) * (1 / SWEEP_SHARE - 1)
