@@ -64,7 +64,7 @@ async def _claim_repeatedly(connection: asyncpg.Connection[asyncpg.Record], topi
         await transaction.start()
         started = time.perf_counter()
         rows = await connection.fetch(
-            _CLAIM, topics, BATCH, [1] * BATCH, ["worker"], [True], timedelta(seconds=30), CLAIM_BYTES
+            _CLAIM, topics, BATCH, [1] * BATCH, ["worker"], [True], timedelta(seconds=30), CLAIM_BYTES, [], 0
         )
         times.append((time.perf_counter() - started) * 1000)
         await transaction.rollback()

@@ -37,6 +37,14 @@ async def test_claim_asks_for_no_more_bytes_than_its_workers_have_room_for() -> 
     assert slots_for([session] * 5).most_bytes == 1000
 
 
+async def test_packed_jobs_fit_into_the_share_of_each_worker() -> None:
+    backlog = Backlog(lambda: None)
+    slow, quick = a_session("slow", backlog), a_session("quick", backlog)
+    fill(slow, SESSION_BYTES - 1000)
+
+    assert slots_for([slow, quick], [slow, slow]).packed_bytes == 1000
+
+
 async def test_slow_readers_leave_half_of_the_bytes_to_the_rest() -> None:
     backlog = Backlog(lambda: None)
     slow = [a_session(f"slow-{number}", backlog) for number in range(ALL_BYTES // SESSION_BYTES // 2)]

@@ -1,11 +1,14 @@
 """The slots of a claim: how many each worker gets, and in which order."""
 
+from collections import Counter
+
 import pytest
 
-from pulse_server.dispatch.groups import Group, slots_for
+from pulse_server import tuning
+from pulse_server.dispatch.groups import Group, reserved, slots_for
 from pulse_server.dispatch.sessions import Session
 from tests.dispatch.fake_claims import FakeClaims
-from tests.dispatch.hub_under_test import a_hub, a_session
+from tests.dispatch.hub_under_test import a_hub, a_session, running
 
 
 def a_group(*sessions: Session) -> Group:
@@ -61,3 +64,59 @@ def test_full_and_closing_sessions_have_no_slots() -> None:
 def test_slots_tell_who_can_confirm() -> None:
     group = a_group(a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False))
     assert slots_for(group.slots(most=10)).confirms == [True, False]
+
+
+# --- packed dealing. ADR-0054
+
+
+def a_crowd(workers: int, capacity: int) -> Group:
+    return a_group(*(a_session(f"w{number}", capacity=capacity) for number in range(workers)))
+
+
+def test_claim_that_fills_all_slots_fills_whole_workers() -> None:
+    group = a_crowd(workers=100, capacity=40)
+    spread = group.slots(most=1000)
+
+    packed = Counter(group.packed_slots(spread, most=1000))
+
+    assert max(Counter(spread).values()) == 10
+    assert len(packed) == 25
+    assert set(packed.values()) == {40}
+    assert packed.keys() <= set(spread)
+
+
+def test_packed_order_still_reaches_twenty_workers() -> None:
+    group = a_crowd(workers=30, capacity=1000)
+
+    packed = Counter(group.packed_slots(group.slots(most=1000), most=1000))
+
+    assert len(packed) == 20
+
+
+@pytest.mark.parametrize(("workers", "capacity"), [(100, 9), (1, 2000)], ids=["all slots fit", "one worker"])
+def test_no_second_order_where_it_would_change_nothing(workers: int, capacity: int) -> None:
+    group = a_crowd(workers, capacity)
+
+    assert group.packed_slots(group.slots(most=1000), most=1000) == []
+
+
+def test_slots_stay_reserved_in_either_order() -> None:
+    a, b = a_session("a", capacity=3), a_session("b", capacity=3)
+    with reserved([a, b], [a, a]):
+        assert (a.free, b.free) == (1, 2)
+    assert (a.free, b.free) == (3, 3)
+
+
+async def test_hub_offers_the_packed_order_where_slots_are_more_than_a_claim_takes(
+    claims: FakeClaims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "CLAIM_BATCH", 4)
+    claims.add_jobs("mail", *(f"job {number}" for number in range(5)))
+    hub = a_hub(claims)
+    for number in range(3):
+        hub.connect(a_session(f"w{number}", capacity=3), [])
+    with running(hub):
+        await claims.wait_for_calls(2)
+    (_, first), (_, second) = claims.claims_made
+    assert (first.order, first.packed) == ([0, 1, 2, 0], [0, 0, 0, 1])
+    assert len(second.packed) == 4

@@ -58,9 +58,12 @@ class InMemoryWork(JobTable):
         ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
         sizes = accumulate((len(job.payload) for job in ready), initial=0)
         fitting = [job for job, before in zip(ready, sizes, strict=False) if before < slots.most_bytes]
+        picked = (fitting or ready[:1])[: len(slots.order)]
+        is_packed = len(picked) == len(slots.packed)
+        is_packed &= sum(len(job.payload) for job in picked[:-1]) < slots.packed_bytes
         return [
             self._claim(job, slots.workers[index], slots.confirms[index], lease)
-            for index, job in zip(slots.order, fitting or ready[:1], strict=False)
+            for index, job in zip(slots.packed if is_packed else slots.order, picked, strict=False)
         ]
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:

@@ -62,6 +62,26 @@ async def test_best_jobs_go_to_the_slots_in_their_order(store: Store) -> None:
     assert [(await store.job(job.id)).locked_by for job in claimed] == ["B", "A", "B"]
 
 
+@pytest.mark.parametrize("topics", [["email"], ["email", "sms"]], ids=["one topic", "two topics"])
+@pytest.mark.parametrize(
+    ("jobs", "packed_bytes", "workers"),
+    [(4, 100, "AABB"), (5, 100, "AABB"), (3, 100, "BAB"), (4, 6, "BABA"), (4, 7, "AABB")],
+    ids=["all slots", "more", "fewer", "large payloads", "small payloads"],
+)
+async def test_claim_that_fills_all_slots_goes_by_the_packed_order(
+    store: Store, topics: list[str], jobs: int, packed_bytes: int, workers: str
+) -> None:
+    await store.submit(*[a_job(payload=b"{}") for _ in range(jobs)])
+    slots = Slots(["A", "B"], [False, True], [1, 0, 1, 0], packed=[0, 0, 1, 1], packed_bytes=packed_bytes)
+
+    claimed = await store.repo.claim_batch(topics, slots, LEASE)
+
+    assert "".join(job.worker_id for job in claimed) == workers
+    rows = [await store.job(job.id) for job in claimed]
+    assert "".join(job.locked_by or "" for job in rows) == workers
+    assert [job.delivered for job in rows] == [worker == "A" for worker in workers]
+
+
 async def test_no_more_than_the_slots_are_claimed(store: Store) -> None:
     await store.submit(*[a_job() for _ in range(5)])
 

@@ -37,7 +37,7 @@ def claim(topics: int) -> list[str]:
     names = [f"topic-{number}" for number in range(topics)]
     asked = f"'{{{','.join(names)}}}'" if topics > 1 else f"'{names[0]}'"
     slots = f"array_fill(1, ARRAY[{BATCH}])"
-    return [asked, str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES)]
+    return [asked, str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES), "'{}'", "0"]
 
 
 def new_jobs(count: int) -> list[str]:

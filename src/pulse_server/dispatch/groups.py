@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from operator import attrgetter
@@ -17,6 +17,8 @@ Item = TypeVar("Item")
 
 # So many items of the same rank are compared. Up to here the order is exact.
 COMPARED = 8
+# A burst still reaches several workers, should the next job of a fast handler be a slow one.
+BURST_MOST = 50
 
 _free = attrgetter("free")
 
@@ -130,17 +132,17 @@ class Group:
 
         In each round a worker gets one burst: one job, or as many as its handlers run within a moment.
         """
-        left = self._enough_sessions(most)
-        slots: list[Session] = []
-        while left and len(slots) < most:
-            rest = []
-            for free, session in left:
-                burst = session.burst
-                slots += [session] * min(free, burst)
-                if free > burst:
-                    rest.append((free - burst, session))
-            left = rest
-        return slots[:most]
+        return _dealt(self._enough_sessions(most), most, attrgetter("burst"))
+
+    def packed_slots(self, slots: Sequence[Session], most: int) -> list[Session]:
+        """The order for a claim that fills all of `slots`: the longest burst to each worker. ADR-0054
+
+        Empty if it would change nothing: fewer slots than `most` are all filled in either order.
+        """
+        if len(slots) < most:
+            return []
+        packed = _dealt(self._enough_sessions(most), most, lambda _: BURST_MOST)
+        return packed if packed != slots else []
 
     def _enough_sessions(self, most: int) -> list[tuple[int, Session]]:
         """The sessions with the most free slots, best first: as many as get a job in the first round."""
@@ -154,6 +156,20 @@ class Group:
                 dealt += min(free, session.burst)
         found.sort(key=_free_of_pair, reverse=True)
         return found
+
+
+def _dealt(left: list[tuple[int, Session]], most: int, burst_of: Callable[[Session], int]) -> list[Session]:
+    """Slots of these sessions with so many free ones, in rounds of one burst each."""
+    slots: list[Session] = []
+    while left and len(slots) < most:
+        rest = []
+        for free, session in left:
+            burst = burst_of(session)
+            slots += [session] * min(free, burst)
+            if free > burst:
+                rest.append((free - burst, session))
+        left = rest
+    return slots[:most]
 
 
 def _free_of_pair(pair: tuple[int, Session]) -> int:
@@ -172,8 +188,8 @@ def _turn(group: Group) -> tuple[bool, int]:
     return group.failures > 0, -group.free
 
 
-def slots_for(slots: Sequence[Session]) -> Slots:
-    """The free slots in the form that a claim takes."""
+def slots_for(slots: Sequence[Session], packed: Sequence[Session] = ()) -> Slots:
+    """The free slots in the form that a claim takes. `packed` are slots of the same sessions."""
     sessions = list(dict.fromkeys(slots))
     index = {session: number for number, session in enumerate(sessions)}
     return Slots(
@@ -181,24 +197,28 @@ def slots_for(slots: Sequence[Session]) -> Slots:
         confirms=[session.speaks_batches for session in sessions],
         order=[index[session] for session in slots],
         most_bytes=min(CLAIM_BYTES, sum(session.free_bytes for session in sessions)),
+        packed=[index[session] for session in packed],
+        # All of them together would fit into the smallest share: no worker gets more than its own.
+        packed_bytes=min((session.free_bytes for session in packed), default=0),
     )
 
 
 @contextmanager
-def reserved(slots: Sequence[Session]) -> Iterator[None]:
-    """Keep the slots free of other jobs for the length of the block."""
-    _reserve(slots, 1)
+def reserved(slots: Sequence[Session], packed: Sequence[Session] = ()) -> Iterator[None]:
+    """Keep the slots free of other jobs for the length of the block, whichever order will count."""
+    if len(slots) == 1:  # as for most submits: a Counter would cost more than all the rest
+        counts = {slots[0]: 1}
+    else:
+        counts = Counter(slots) | Counter(packed) if packed else Counter(slots)
+    _reserve(counts, 1)
     try:
         yield
     finally:
-        _reserve(slots, -1)
+        _reserve(counts, -1)
 
 
-def _reserve(slots: Sequence[Session], sign: int) -> None:
-    if len(slots) == 1:  # as for most submits: a Counter would cost more than all the rest
-        slots[0].reserve(sign)
-        return
-    for session, count in Counter(slots).items():
+def _reserve(counts: Mapping[Session, int], sign: int) -> None:
+    for session, count in counts.items():
         session.reserve(sign * count)
 
 

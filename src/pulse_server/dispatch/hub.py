@@ -200,9 +200,10 @@ class Hub:
         self._demand.clear_work(topics)
         group.is_claiming = True
         claimed_at = lease_clock()
-        wanted = slots_for(slots)
+        packed = group.packed_slots(slots, tuning.CLAIM_BATCH)
+        wanted = slots_for(slots, packed)
         try:
-            with self._lanes.step(lane), reserved(slots):
+            with self._lanes.step(lane), reserved(slots, packed):
                 jobs = await self._claims.claim(topics, wanted)
         except Exception as error:
             # A failure of the database must not end a worker's stream, nor the turn of another group.

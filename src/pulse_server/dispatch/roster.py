@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from pulse_server.dispatch.demand import Demand
-from pulse_server.dispatch.groups import Group
+from pulse_server.dispatch.groups import BURST_MOST, Group
 from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.jobs import Claim, ClaimedJob
@@ -17,8 +17,6 @@ from pulse_server.domain.overview import ConnectedWorker
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
 # job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
 BURST_SECONDS = 0.002
-# A burst still reaches several workers, should the next job of a fast handler be a slow one.
-BURST_MOST = 50
 # Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
 TOPICS_OF_WORKERS = 150_000
 

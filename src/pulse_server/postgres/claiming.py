@@ -29,13 +29,14 @@ def slot_arguments(slots: Slots, lease: timedelta) -> list[object]:
         list(slots.confirms),
         lease,
         slots.most_bytes,
+        [index + 1 for index in slots.packed],
+        slots.packed_bytes,
     ]
 
 
 def claimed_jobs(rows: Sequence[Row], slots: Slots) -> list[ClaimedJob]:
-    takers = [slots.workers[index] for index in slots.order]
     # RETURNING promises no order.
-    return claimed_jobs_from_rows(sorted(rows, key=_by_slot), takers)
+    return claimed_jobs_from_rows(sorted(rows, key=_by_slot), slots.workers)
 
 
 async def claim_across_topics(
@@ -64,7 +65,7 @@ def _rest(slots: Slots, jobs: Sequence[ClaimedJob]) -> Slots:
     if not jobs:
         return slots
     left = slots.most_bytes - sum(len(job.payload) for job in jobs)
-    return slots._replace(order=slots.order[len(jobs) :], most_bytes=left)
+    return slots._replace(order=slots.order[len(jobs) :], most_bytes=left, packed=())
 
 
 def _candidates(jobs: float, topics: int) -> tuple[int, int]:

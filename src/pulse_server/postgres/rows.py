@@ -44,16 +44,16 @@ def job_from_row(row: asyncpg.Record) -> Job:
     )
 
 
-def claimed_jobs_from_rows(rows: Iterable[Row], takers: Sequence[str]) -> list[ClaimedJob]:
-    """The jobs of a claim. Each row begins with its slot, counted from 1: the index of its taker."""
+def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[ClaimedJob]:
+    """The jobs of a claim. The second column is the index of the worker, counted from 1."""
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        slot, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, waited = row
+        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, waited = row
         metadata = None if metadata is None else json.loads(metadata)
         fields = (str(job_id), topic, payload, attempt, priority, most, metadata, key)
         # ClaimedJob(…), without the call of a Python function: a claim has a thousand rows.
-        add(new_tuple(ClaimedJob, (*fields, takers[slot - 1], confirm, waited)))
+        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, waited)))
     return jobs
 
 

@@ -38,13 +38,16 @@ class Slots(NamedTuple):
     """Room for jobs: one entry per job wanted, each an index into the workers, in the order of dispatch.
 
     `confirms` states of each worker whether it can beat before it starts a job. A claim ends early once its
-    payloads have `most_bytes`.
+    payloads have `most_bytes`. A claim that fills all slots goes by `packed` instead of `order`, unless
+    `packed` is empty or the payloads have `packed_bytes`. ADR-0054
     """
 
     workers: Sequence[str]
     confirms: Sequence[bool]
     order: Sequence[int]
     most_bytes: int = CLAIM_BYTES
+    packed: Sequence[int] = ()
+    packed_bytes: int = 0
 
     def is_filled_by(self, jobs: Sequence[ClaimedJob]) -> bool:
         """Whether a claim that brought these jobs may have left others that are ready."""

@@ -92,9 +92,18 @@ ranked AS (
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 picked AS MATERIALIZED (
-    SELECT ranked.tid, ranked.id, ranked.slot, ranked.must_confirm
+    SELECT ranked.tid, ranked.id, ranked.slot, ranked.must_confirm, ranked.bytes_before
     FROM ranked
     WHERE ranked.slot = 1 OR ranked.bytes_before < $7::bigint
+),
+-- The packed order, if there is one, for a claim that fills all slots: more jobs wait, and spread thinly they would cost
+-- a message for each few. ADR-0054
+dealt AS MATERIALIZED (
+    SELECT CASE
+        WHEN count(*) = cardinality($8::int[]) AND max(picked.bytes_before) < $9::bigint THEN $8::int[]
+        ELSE $3::int[]
+    END AS slots
+    FROM picked
 )
 
 -- name: longest_unsettled
@@ -116,16 +125,16 @@ checked AS (
 UPDATE pulse.jobs AS job
 SET status = 'RUNNING',
     attempts = job.attempts + 1,
-    locked_by = ($4::text[])[($3::int[])[picked.slot]],
+    locked_by = ($4::text[])[picked.worker],
     lease_until = clock_timestamp() + $6::interval,
     started_at = clock_timestamp(),
     -- The attempt counts once its worker has extended the lease, which it does only for handlers that have started.
     -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
-    delivered = NOT ($5::bool[])[($3::int[])[picked.slot]]
-FROM picked
+    delivered = NOT ($5::bool[])[picked.worker]
+FROM (SELECT picked.*, (SELECT dealt.slots FROM dealt)[picked.slot] AS worker FROM picked) AS picked
 WHERE job.ctid = picked.tid
 RETURNING
-    picked.slot, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
+    picked.slot, picked.worker, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
     job.metadata, job.idempotency_key,
     picked.must_confirm AND NOT job.delivered AS confirm,
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds

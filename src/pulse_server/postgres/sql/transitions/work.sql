@@ -6,6 +6,7 @@
 -- topic, is paused: the switches are read in this statement, not only from a server's memory. A batch ends early once
 -- its payloads have $7 bytes; octet_length reads the length from the row, not the payload. ADR-0038
 --   $1 topic   $2 limit   $3 slot -> index into $4   $4 worker ids   $5 which of them confirm   $6 lease   $7 bytes
+--   $8 in place of $3 if all slots are filled, or empty   $9 with fewer bytes than these
 WITH candidate AS MATERIALIZED (
     SELECT {claimable}
     FROM pulse.jobs AS job
@@ -21,40 +22,40 @@ WITH candidate AS MATERIALIZED (
 {lease_picked};
 
 -- name: claim_across_topics
--- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best $8 jobs
--- over all topics without a lock, then locks as many of them as there are slots. $8 is more than the slots, so that a
+-- claim_batch for workers of several topics, at the cost of one batch and not of one per topic. Finds the best $10 jobs
+-- over all topics without a lock, then locks as many of them as there are slots. $10 is more than the slots, so that a
 -- claim that finds the best ones locked takes the next. Also returns how many there were, in a row without a job if
 -- none was left. ADR-0045
---   The first few of each topic ($9) are nearly always enough. A topic that has all of these among the best may have
+--   The first few of each topic ($11) are nearly always enough. A topic that has all of these among the best may have
 --   more that belong there: it is read further, and if that is not enough, for all that it could contribute.
---   $1 topics   $2-$7 as claim_batch   $8 jobs to choose from   $9 of each topic at first
+--   $1 topics   $2-$9 as claim_batch   $10 jobs to choose from   $11 of each topic at first
 WITH {open_topics},
 first AS MATERIALIZED (
     SELECT wanted.topic, job.*
     FROM wanted
     CROSS JOIN LATERAL (
         {ready_in_wanted_topic}
-        LIMIT $9
+        LIMIT $11
     ) AS job
     -- Sorted once: the sorts below find it in order, which costs them next to nothing.
     ORDER BY {claim_order}
-    LIMIT $8
+    LIMIT $10
 ),
 deep AS MATERIALIZED (
     SELECT best.topic
     FROM first AS best
     GROUP BY best.topic
-    HAVING count(*) >= $9
+    HAVING count(*) >= $11
 ),
 share AS MATERIALIZED (
-    SELECT GREATEST(1, LEAST(64, 2 * $8 / NULLIF(count(*), 0))) AS of_each FROM deep
+    SELECT GREATEST(1, LEAST(64, 2 * $10 / NULLIF(count(*), 0))) AS of_each FROM deep
 ),
 further AS MATERIALIZED (
     SELECT wanted.topic, job.*
     FROM deep AS wanted
     CROSS JOIN LATERAL (
         {ready_in_wanted_topic}
-        OFFSET $9
+        OFFSET $11
         LIMIT (SELECT share.of_each FROM share)
     ) AS job
 ),
@@ -64,25 +65,25 @@ deepest AS MATERIALIZED (
         SELECT * FROM (SELECT * FROM first UNION ALL SELECT * FROM further) AS job
         WHERE EXISTS (SELECT FROM deep)
         ORDER BY {claim_order}
-        LIMIT $8
+        LIMIT $10
     ) AS best
     GROUP BY best.topic
-    HAVING count(*) >= $9 + (SELECT share.of_each FROM share)
+    HAVING count(*) >= $11 + (SELECT share.of_each FROM share)
 ),
 furthest AS MATERIALIZED (
     SELECT wanted.topic, job.*
     FROM deepest AS wanted
     CROSS JOIN LATERAL (
         {ready_in_wanted_topic}
-        OFFSET $9 + (SELECT share.of_each FROM share)
-        LIMIT $8
+        OFFSET $11 + (SELECT share.of_each FROM share)
+        LIMIT $10
     ) AS job
 ),
 best AS MATERIALIZED (
     SELECT job.id
     FROM (SELECT * FROM first UNION ALL SELECT * FROM further UNION ALL SELECT * FROM furthest) AS job
     ORDER BY {claim_order}
-    LIMIT $8
+    LIMIT $10
 ),
 candidate AS MATERIALIZED (
     SELECT locked.*
