@@ -42,7 +42,7 @@ async def test_release_wakes_dispatch_for_what_went_back(replica: Replica, claim
     assert await replica.store.status(held.job_id) is JobStatus.RETRYING
 
 
-async def test_release_of_lost_claims_wakes_nobody(replica: Replica, claims: Claims) -> None:
+async def test_release_of_lost_claims_wakes_no_group(replica: Replica, claims: Claims) -> None:
     claim = await replica.store.start()
     await replica.repo.complete_jobs([claim])
 

@@ -113,7 +113,7 @@ async def test_resume_of_everything_does_not_lift_the_pause_of_a_topic(board: Sw
     assert board.gate.open_topics(TOPICS) == {"image"}
 
 
-async def test_turning_a_switch_flips_the_gate_here_and_tells_the_others(
+async def test_change_of_a_switch_updates_the_gate_here_and_notifies_the_others(
     board: Switchboard, replica: Replica
 ) -> None:
     await board.control.pause(None, "maintenance")

@@ -146,7 +146,7 @@ async def test_nothing_is_handed_over_while_others_may_wait(server: Server) -> N
 
 
 @pytest.mark.parametrize("changes", [{"topic": "sms"}, {"delay": timedelta(seconds=1)}])
-async def test_job_that_nobody_can_start_is_only_stored(server: Server, changes: dict[str, object]) -> None:
+async def test_job_without_a_free_worker_is_only_stored(server: Server, changes: dict[str, object]) -> None:
     await server.connect("w1")
 
     await server.submissions.submit([a_job(**changes)])
@@ -194,7 +194,7 @@ async def test_same_job_twice_in_a_batch_is_handed_over_at_most_once(server: Ser
     assert await sent_to(session) == [job.id]
 
 
-async def test_full_server_tells_the_others_of_a_new_job(server: Server) -> None:
+async def test_full_server_announces_a_new_job_to_the_others(server: Server) -> None:
     await server.connect("w1", capacity=1)
 
     await server.submissions.submit([a_job()])

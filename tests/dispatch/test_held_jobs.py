@@ -58,7 +58,7 @@ async def test_report_of_the_probe_ends_the_probation_of_an_original_worker(clai
     assert session.free == 3
 
 
-async def test_cancelled_job_puts_nobody_on_probation(claims: FakeClaims) -> None:
+async def test_canceled_job_puts_no_worker_on_probation(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     session = a_session(capacity=3)
     hub.connect(session, [Claim("job", "w1", 1)])

@@ -83,7 +83,7 @@ async def test_group_that_came_up_empty_is_not_asked_again_until_it_is_woken(cla
     assert [topics for topics, _ in claims.claims_made[2:]] == [frozenset({"image"})]
 
 
-async def test_wake_up_tells_which_topics_nobody_here_can_take(claims: FakeClaims) -> None:
+async def test_wake_up_returns_the_topics_that_no_worker_here_can_take(claims: FakeClaims) -> None:
     hub = a_hub(claims)
     hub.connect(a_session("w1", "mail"), [])
     hub.connect(a_session("w2", "image", capacity=1), [Claim("held", "w2", 1)])

@@ -91,7 +91,7 @@ async def test_report_of_one_worker_looks_at_no_other() -> None:
     assert WatchedSession.looks <= FEW
 
 
-async def test_job_that_nobody_was_handed_is_claimed_for_one_group() -> None:
+async def test_job_that_was_not_handed_over_is_claimed_for_one_group() -> None:
     """Were all groups that want the topic asked, each job would cost a thousand claims."""
     crowd = Crowd()
     await crowd.settle()

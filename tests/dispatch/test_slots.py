@@ -61,7 +61,7 @@ def test_full_and_closing_sessions_have_no_slots() -> None:
     assert not group.has_slots
 
 
-def test_slots_tell_who_can_confirm() -> None:
+def test_slots_name_the_workers_that_can_confirm() -> None:
     group = a_group(a_session("new", capacity=2), a_session("old", capacity=1, speaks_batches=False))
     assert slots_for(group.slots(most=10)).confirms == [True, False]
 

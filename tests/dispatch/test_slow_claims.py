@@ -137,9 +137,9 @@ async def test_failing_group_is_logged_once_and_when_it_recovers(
         await claims.wait_for_calls(5)
         claims.errors.clear()
         await eventually(lambda: session.held)
-    told = [record for record in caplog.records if record.msg.startswith("dispatch_")]
-    assert [record.msg for record in told] == ["dispatch_failing", "dispatch_recovered"]
-    assert {tuple(vars(record)["topics"]) for record in told} == {("mail",)}
+    records = [record for record in caplog.records if record.msg.startswith("dispatch_")]
+    assert [record.msg for record in records] == ["dispatch_failing", "dispatch_recovered"]
+    assert {tuple(vars(record)["topics"]) for record in records} == {("mail",)}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def test_work_that_a_worker_here_can_take_is_not_announced() -> None:
     assert replica.line.topics == []
 
 
-def test_only_the_topics_that_nobody_here_can_take_are_announced() -> None:
+def test_only_the_topics_that_no_worker_here_can_take_are_announced() -> None:
     replica = Replica(roster=RecordingRoster(has_slots_for={"email"}))
 
     replica.publisher.promoted({"email", "sms"})

@@ -1,4 +1,4 @@
-"""Watching: nobody pays while nobody does, and a slow watcher is told what it missed."""
+"""Watching: it costs nothing without a watcher, and a slow watcher learns how much it missed."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_without_a_watcher_nothing_is_put_together_or_announced(
     watchers: Watchers, line: FakeWakeupLine
 ) -> None:
     def never() -> list[Transition]:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("the changes were evaluated without a watcher")
 
     watchers.publish(never)
 
     assert (line.watching, line.transitions) == (0, [])
 
 
-async def test_watcher_here_is_told_and_the_line_stays_silent(
+async def test_local_watcher_gets_transitions_and_the_line_stays_silent(
     watchers: Watchers, line: FakeWakeupLine
 ) -> None:
     with watching(watchers) as watcher:
@@ -74,7 +74,7 @@ async def test_watcher_here_is_told_and_the_line_stays_silent(
     assert line.transitions == []
 
 
-async def test_servers_tell_each_other_while_somebody_watches_elsewhere(
+async def test_transitions_are_sent_to_servers_that_have_watchers(
     watchers: Watchers, line: FakeWakeupLine, clock: Seconds
 ) -> None:
     line.deliver(Wakeup(frozenset(), watching=True))
@@ -86,9 +86,7 @@ async def test_servers_tell_each_other_while_somebody_watches_elsewhere(
     assert [change.job_id for change in line.transitions] == ["a"]
 
 
-async def test_others_are_reminded_for_as_long_as_somebody_watches(
-    watchers: Watchers, line: FakeWakeupLine
-) -> None:
+async def test_others_are_reminded_while_there_is_a_watcher(watchers: Watchers, line: FakeWakeupLine) -> None:
     with watching(watchers):
         await watchers._remind()
     await watchers._remind()
@@ -97,7 +95,9 @@ async def test_others_are_reminded_for_as_long_as_somebody_watches(
     assert WATCH_INTEREST > 2 * WATCH_REMINDER
 
 
-async def test_what_others_tell_reaches_the_watchers_here(watchers: Watchers, line: FakeWakeupLine) -> None:
+async def test_transitions_of_other_servers_reach_local_watchers(
+    watchers: Watchers, line: FakeWakeupLine
+) -> None:
     with watching(watchers) as watcher:
         line.deliver(Wakeup(frozenset(), transitions=(submitted("a"),), missed=3))
         assert await next_batch(watcher) == (["a"], 3)
@@ -118,7 +118,7 @@ async def test_filters_keep_the_rest_away(watchers: Watchers) -> None:
         assert not by_both._something_new.is_set()
 
 
-async def test_slow_watcher_is_told_how_much_it_missed(
+async def test_slow_watcher_learns_how_much_it_missed(
     watchers: Watchers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pulse_server.watchers.WATCHER_BACKLOG", 3)
@@ -146,9 +146,9 @@ async def test_stop_ends_the_batches_after_what_is_there(watchers: Watchers) -> 
             assert [batch async for batch in silent.batches()] == []
 
 
-def test_only_the_first_line_of_an_error_is_told() -> None:
-    told = transition("a", "mail", JobStatus.RETRYING, 1, "w1", "boom " * 100 + "\nTraceback")
+def test_only_the_first_line_of_an_error_is_published() -> None:
+    published = transition("a", "mail", JobStatus.RETRYING, 1, "w1", "boom " * 100 + "\nTraceback")
 
-    assert told.error.startswith("boom")
-    assert len(told.error) == TRANSITION_ERROR_CHARACTERS
-    assert "\n" not in told.error
+    assert published.error.startswith("boom")
+    assert len(published.error) == TRANSITION_ERROR_CHARACTERS
+    assert "\n" not in published.error

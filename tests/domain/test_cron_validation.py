@@ -127,11 +127,11 @@ def test_expression_is_refused_with_the_field_named(expression: str, problem: st
         check_timetable(Cron(expression), NOW)
 
     assert caught.value.field == "cron"
-    told = str(caught.value)
-    assert told.startswith("cron ")
-    assert problem in told
-    assert told.endswith(".")
-    assert len(told) < 400
+    message = str(caught.value)
+    assert message.startswith("cron ")
+    assert problem in message
+    assert message.endswith(".")
+    assert len(message) < 400
 
 
 def test_zone_of_the_expression_is_the_schedules_zone() -> None:

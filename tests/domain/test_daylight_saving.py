@@ -24,7 +24,7 @@ def every_change() -> list[tuple[tuple[ClockChange, ...], ClockChange]]:
     return [(changes, change) for changes in zones_by_changes() for change in changes]
 
 
-# Looked for when the first test asks: whoever runs other tests of the suite need not wait for it.
+# Computed for the first test that needs it: other tests of the suite do not wait for it.
 CHANGED = st.deferred(lambda: st.sampled_from(every_change()))
 
 

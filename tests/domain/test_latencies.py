@@ -22,7 +22,7 @@ def counted(seconds: list[float]) -> Buckets:
     return Counter(bisect_left(BOUNDS, value) for value in seconds)
 
 
-def told(seconds: list[float]) -> dict[float, float]:
+def estimated(seconds: list[float]) -> dict[float, float]:
     found = latency(counted(seconds))
     return {0.5: found.p50, 0.95: found.p95, 0.99: found.p99}
 
@@ -42,7 +42,7 @@ def test_nothing_has_no_percentiles() -> None:
 
 @given(values)
 def test_estimate_lies_in_the_bucket_of_the_true_percentile(seconds: list[float]) -> None:
-    for share, estimate in told(seconds).items():
+    for share, estimate in estimated(seconds).items():
         truth = sorted(seconds)[ceil(share * len(seconds)) - 1]
         bucket = bisect_left(BOUNDS, truth)
         assert (BOUNDS[bucket - 1] if bucket else 0) <= estimate <= BOUNDS[min(bucket, len(BOUNDS) - 1)]
@@ -50,14 +50,14 @@ def test_estimate_lies_in_the_bucket_of_the_true_percentile(seconds: list[float]
 
 @given(st.lists(st.floats(FASTEST, SLOWEST, exclude_min=True), min_size=1, max_size=200))
 def test_estimate_is_within_a_fifth_of_the_truth(seconds: list[float]) -> None:
-    for share, estimate in told(seconds).items():
+    for share, estimate in estimated(seconds).items():
         truth = sorted(seconds)[ceil(share * len(seconds)) - 1]
         assert truth / 1.21 <= estimate <= truth * 1.21
 
 
 @given(values)
 def test_higher_percentile_is_never_shorter(seconds: list[float]) -> None:
-    estimates = list(told(seconds).values())
+    estimates = list(estimated(seconds).values())
 
     assert estimates == sorted(estimates)
 
@@ -69,7 +69,7 @@ def test_job_that_takes_longer_makes_no_percentile_shorter(
     slower = list(seconds)
     slower[which % len(slower)] *= factor
 
-    for before, after in zip(told(seconds).values(), told(slower).values(), strict=True):
+    for before, after in zip(estimated(seconds).values(), estimated(slower).values(), strict=True):
         assert after >= before
 
 

@@ -35,7 +35,7 @@ async def add_backlog(connection: Connection, count: int = BACKLOG) -> None:
 
 
 async def add_due(connection: Connection, count: int = RUNNING) -> None:
-    """Failed jobs whose wait is over, and that nobody has promoted yet."""
+    """Failed jobs whose wait is over, and that are not promoted yet."""
     await connection.execute(
         f"""{_COLUMNS}
         SELECT {_ID.format(kind=8002)}, now(), now() - n * interval '1 ms', NULL, now(), NULL, 0, 1, 5,

@@ -11,7 +11,7 @@ from pulse_server.domain.jobs import Claim
 
 
 class Said(NamedTuple):
-    """Which claim a worker talks about: the n-th that holds, or the n-th ever issued; and how it tells it."""
+    """The claim that a worker reports: the n-th that holds or the n-th ever issued, and how it reports it."""
 
     holds: bool
     number: int

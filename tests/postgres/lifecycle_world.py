@@ -26,7 +26,7 @@ from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine, 
 
 Answer = TypeVar("Answer")
 
-# Records each status that a row takes, whoever changes it.
+# Records each status that a row takes, by any change.
 _AUDIT = """
 CREATE TABLE public.audit (number bigserial PRIMARY KEY, job_id uuid, old_status text, new_status text);
 CREATE FUNCTION public.record_status() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -95,7 +95,7 @@ class Planning:
         return await self.make(Once(at), overdue=None, **changes)
 
     async def make_unreadable(self, count: int = 1, overdue: timedelta = 2 * HOUR) -> list[str]:
-        """Schedules whose expression somebody has spoilt in the table."""
+        """Schedules whose expression was made invalid in the table."""
         spoilt = [await self.make(Cron("@hourly"), overdue=overdue, topic="spoilt") for _ in range(count)]
         ids = [schedule.id for schedule in spoilt]
         await self.connection.execute(

@@ -17,7 +17,7 @@ _SQL = {name: statement for file in FILES for name, statement in statements(file
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan as EXPLAIN tells it."""
+    """A plan as EXPLAIN prints it."""
 
     root: dict[str, Any]
 
@@ -96,10 +96,10 @@ async def explain_text(connection: Connection, statement: str) -> Plan:
     transaction = connection.transaction()
     await transaction.start()
     try:
-        told = await connection.fetchval(f"EXPLAIN (FORMAT JSON, ANALYZE, TIMING OFF) {statement}")
+        explained = await connection.fetchval(f"EXPLAIN (FORMAT JSON, ANALYZE, TIMING OFF) {statement}")
     finally:
         await transaction.rollback()
-    return Plan(json.loads(told)[0]["Plan"])
+    return Plan(json.loads(explained)[0]["Plan"])
 
 
 async def settle_on(connection: Connection, plans: dict[str, str]) -> None:

@@ -17,20 +17,20 @@ async def blocked(connection: Connection, action: Awaitable[Answer]) -> asyncio.
     """Start the action and return once it waits for a lock that another transaction holds."""
     task = asyncio.ensure_future(action)
     async with asyncio.timeout(20):
-        while not await _somebody_waits(connection):
+        while not await _a_session_waits(connection):
             assert not task.done(), "it should have had to wait"
             await asyncio.sleep(0.002)
     return task
 
 
-async def nobody_waits(connection: Connection) -> None:
+async def no_session_waits(connection: Connection) -> None:
     """Return once no session waits for a lock any more, whether it got it or gave up."""
     async with asyncio.timeout(20):
-        while await _somebody_waits(connection):  # noqa: ASYNC110 - the database rings no bell
+        while await _a_session_waits(connection):  # noqa: ASYNC110 - the database rings no bell
             await asyncio.sleep(0.002)
 
 
-async def _somebody_waits(connection: Connection) -> bool:
+async def _a_session_waits(connection: Connection) -> bool:
     return bool(
         await connection.fetchval(
             "SELECT count(*) FROM pg_stat_activity "
@@ -46,4 +46,4 @@ async def cut_sessions(connection: Connection, application_name: str) -> None:
         "WHERE datname = current_database() AND application_name = $1",
         application_name,
     )
-    assert cut, "there was nobody to cut off"
+    assert cut, "there was no session to cut off"

@@ -61,12 +61,12 @@ async def test_driver_queries_the_types_of_a_session_without_registered_ones(dat
 
 
 async def test_types_are_as_the_server_has_them(session: Session) -> None:
-    told = [(kind["oid"], kind["name"], kind["elemtype"], kind["elemdelim"]) for kind in array_types.TYPES]
+    listed = [(kind["oid"], kind["name"], kind["elemtype"], kind["elemdelim"]) for kind in array_types.TYPES]
     known = await session.fetch(
         "SELECT oid, typname, typelem, typdelim::text FROM pg_type WHERE oid = ANY($1::oid[])",
-        [oid for oid, *_ in told],
+        [oid for oid, *_ in listed],
     )
-    assert sorted(told) == sorted(map(tuple, known))
+    assert sorted(listed) == sorted(map(tuple, known))
 
 
 async def test_driver_without_the_method_queries_the_types(

@@ -102,7 +102,7 @@ async def test_claimer_who_finds_the_best_ones_locked_takes_the_next(
 async def test_claim_tries_again_where_others_hold_all_that_it_chose_from(
     postgres: Store, connection: Connection, second_connection: Connection
 ) -> None:
-    """Two others hold as much as it looks at. It is not told that there is nothing left."""
+    """Two others hold as much as it looks at. The claim does not report that nothing is left."""
     await fill(connection, "by turns", depth=5)
     best = [row["id"] for row in await connection.fetch(BEST, 2 * BATCH + 50)]
     async with second_connection.transaction():

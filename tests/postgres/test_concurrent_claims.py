@@ -53,7 +53,7 @@ async def test_concurrent_claimers_share_the_queue_without_overlap(
 async def test_jobs_end_once_while_reports_cancels_and_reaps_race(
     postgres: Store, claimers: list[PostgresJobRepo]
 ) -> None:
-    """Four parties want to end each of the same jobs: exactly one of them is told that it did."""
+    """Four parties want to end each of the same jobs: exactly one of them succeeds."""
     await postgres.submit(*[a_job(max_attempts=1) for _ in range(200)])
     claims = await postgres.claim(count=200)
     ids = [claim.job_id for claim in claims]

@@ -36,7 +36,7 @@ class Morgue:
         await self.store.time.age(claim.job_id, submitted=submitted * HOUR, finished=hours_ago * HOUR)
         return claim.job_id
 
-    async def told(self, topic: str | None = None, limit: int = 9) -> list[tuple[str, str, int]]:
+    async def listed(self, topic: str | None = None, limit: int = 9) -> list[tuple[str, str, int]]:
         found = await self.repo.list_dead_letter_groups(topic, limit)
         return [(group.sample.topic, group.sample.error_group, group.count) for group in found.groups]
 
@@ -87,16 +87,16 @@ async def test_group_with_the_latest_dead_letter_comes_first(morgue: Morgue) -> 
     await morgue.bury("bb", hours_ago=2)
     await morgue.bury("aa", hours_ago=1)
 
-    assert await morgue.told() == [("email", "aa", 2), ("email", "bb", 1)]
+    assert await morgue.listed() == [("email", "aa", 2), ("email", "bb", 1)]
 
 
 async def test_each_topic_has_groups_of_its_own(morgue: Morgue) -> None:
     await morgue.bury("aa", hours_ago=2)
     await morgue.bury("aa", hours_ago=1, topic="sms")
 
-    assert await morgue.told() == [("sms", "aa", 1), ("email", "aa", 1)]
-    assert await morgue.told("email") == [("email", "aa", 1)]
-    assert await morgue.told("nobody") == []
+    assert await morgue.listed() == [("sms", "aa", 1), ("email", "aa", 1)]
+    assert await morgue.listed("email") == [("email", "aa", 1)]
+    assert await morgue.listed("unused") == []
 
 
 async def test_groups_past_the_limit_are_counted(morgue: Morgue) -> None:
@@ -113,7 +113,7 @@ async def test_dead_letters_without_a_group_are_one(morgue: Morgue) -> None:
     await morgue.bury("", hours_ago=2)
     await morgue.bury("", hours_ago=1)
 
-    assert await morgue.told() == [("email", "", 2)]
+    assert await morgue.listed() == [("email", "", 2)]
 
 
 async def test_job_that_is_retried_leaves_its_group(morgue: Morgue) -> None:
@@ -121,7 +121,7 @@ async def test_job_that_is_retried_leaves_its_group(morgue: Morgue) -> None:
     (job,) = await morgue.store.repo.retry_jobs([job_id], 1)
 
     assert job.error_group == ""
-    assert await morgue.told() == []
+    assert await morgue.listed() == []
 
 
 async def test_attempt_that_another_follows_gives_no_group(morgue: Morgue) -> None:
@@ -136,7 +136,7 @@ async def test_jobs_whose_lease_lapsed_for_the_last_time_are_a_group(morgue: Mor
     await morgue.store.time.lapse_leases(claim.job_id)
     await morgue.store.repo.reap_expired(9)
 
-    assert await morgue.told() == [("email", LEASE_EXPIRED_GROUP, 1)]
+    assert await morgue.listed() == [("email", LEASE_EXPIRED_GROUP, 1)]
 
 
 async def test_lapsed_lease_that_another_attempt_follows_gives_no_group(morgue: Morgue) -> None:

@@ -43,7 +43,7 @@ async def populate(store: Store) -> list[Job]:
 
 def combinations(border: datetime) -> Iterator[JobFilter]:
     for statuses, topic, since, before, schedule, error in product(
-        STATUSES, (None, "email", "nobody"), (None, border), (None, border), (None, SCHEDULE), (None, "BOOM")
+        STATUSES, (None, "email", "unused"), (None, border), (None, border), (None, SCHEDULE), (None, "BOOM")
     ):
         yield JobFilter(topic, statuses, since, before, schedule, error)
 

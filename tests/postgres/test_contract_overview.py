@@ -256,8 +256,8 @@ async def test_server_is_listed_by_its_last_report(glance: Glance) -> None:
     await glance.repo.record_server(second, "a:1", [WORKER])
     await glance.repo.record_server(second, "a:1", [])
 
-    told = await glance.repo.list_servers(MINUTE)
-    assert [server._replace(started_at=None) for server in told] == [
+    listed = await glance.repo.list_servers(MINUTE)
+    assert [server._replace(started_at=None) for server in listed] == [
         Server(second, "a:1", ()),
         Server(first, "b:1", (WORKER,)),
     ]

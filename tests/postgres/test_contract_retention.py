@@ -37,7 +37,7 @@ class Keeping:
         return await self.repo.delete_expired(kept, after=after, limit=limit)
 
     async def finished(self, status: JobStatus, ago: timedelta, submitted: timedelta | None = None) -> str:
-        """A job that came to its end that long ago, an hour after it was submitted unless told otherwise."""
+        """A job that came to its end that long ago, an hour after it was submitted by default."""
         job_id = await self.store.reach(status)
         await self.store.time.age(job_id, submitted=submitted or ago + DAY / 24, finished=ago)
         return job_id

@@ -165,7 +165,7 @@ async def test_paused_dispatch_lets_everything_but_the_claim_go_on(
 async def test_claim_that_began_before_the_pause_was_committed_is_the_last(
     switches: PostgresDispatchRepo, postgres: Store, second_connection: Connection
 ) -> None:
-    """Who turns the switch waits for nobody: a claim that does not see it yet goes through."""
+    """A change of the switch waits for no claim: one that does not see it yet goes through."""
     await postgres.submit(a_job(), a_job())
     async with second_connection.transaction():
         await second_connection.execute("UPDATE pulse.dispatch_control SET paused = true, paused_at = now()")

@@ -1,4 +1,4 @@
-"""What becomes of an error of the database on its way up: who can help it, and what it may tell."""
+"""What becomes of an error of the database on its way up: its status, and what its message may reveal."""
 
 import urllib.parse
 

@@ -1,4 +1,4 @@
-"""Migrations on a real database: once each, whoever starts at the same time, and never half."""
+"""Migrations on a real database: once each, even if several servers start at once, and never half."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ async def test_server_that_dies_while_migrating_lets_the_next_one_in(empty_datab
 
 @asynccontextmanager
 async def long_transaction(dsn: str, statement: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-    """Somebody who did this a while ago, and has not come to an end."""
+    """A session that did this a while ago, and whose transaction is still open."""
     connection = await asyncpg.connect(dsn, timeout=10, server_settings={"application_name": "a report"})
     await connection.execute(f"BEGIN; {statement}")
     try:

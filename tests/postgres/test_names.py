@@ -40,7 +40,7 @@ WITHOUT_METHOD = {
     *("find_existing", "claim_across_topics"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
 }
-# Both ports tell the time.
+# Both ports read the time.
 IN_TWO_FILES = {"database_now"}
 
 

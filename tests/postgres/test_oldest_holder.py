@@ -1,4 +1,4 @@
-"""Who keeps dead rows from being removed, as the database tells of sessions that really do."""
+"""Who keeps dead rows from being removed, with real sessions."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def looks_back_to(session: Connection, xid: int) -> bool:
 
 
 async def write(session: Connection) -> int:
-    """Begin a transaction that has an id and no snapshot any more. Returns the id, as sessions tell it."""
+    """Begin a transaction that has an id and no snapshot any more. Returns the id, as sessions show it."""
     await session.execute("BEGIN")
     xid = int(await session.fetchval("SELECT pg_current_xact_id()::text")) % 2**32
     await session.execute("SELECT 1")  # what was fetched before lives on, snapshot and all, until this
@@ -124,7 +124,7 @@ async def found(vitals: PostgresVitalsRepo, pid: int | None, name: str = "") -> 
             await asyncio.sleep(0.005)
 
 
-async def is_told(vitals: PostgresVitalsRepo, pid: int) -> bool:
+async def is_shown(vitals: PostgresVitalsRepo, pid: int) -> bool:
     """Whether this session is said to hold anything back."""
     holder = await vitals.oldest_holder()
     return holder is not None and holder.pid == pid
@@ -156,7 +156,7 @@ async def test_hold_that_goes_on_is_known_again_older_and_over_when_it_ends(
     assert second.identity == first.identity
     assert second.transactions >= first.transactions + 5
     assert (second.seconds or 0) > (first.seconds or 0)
-    assert not await is_told(vitals, pid)
+    assert not await is_shown(vitals, pid)
 
 
 async def test_transaction_that_wrote_holds_without_a_snapshot(
@@ -180,14 +180,14 @@ async def test_holder_is_the_one_furthest_back_in_transactions(
     await session.execute("SELECT pg_current_xact_id()")
 
     await found(vitals, holding)
-    assert not await is_told(vitals, session.get_server_pid())
+    assert not await is_shown(vitals, session.get_server_pid())
 
 
 async def test_idle_session_holds_nothing_back(vitals: PostgresVitalsRepo, session: Connection) -> None:
     await session.fetchval("SELECT 1")
     await session.execute("BEGIN")  # no snapshot yet, and no id
 
-    assert not await is_told(vitals, session.get_server_pid())
+    assert not await is_shown(vitals, session.get_server_pid())
 
 
 async def test_snapshot_in_another_database_is_none_of_our_business(
@@ -196,7 +196,7 @@ async def test_snapshot_in_another_database_is_none_of_our_business(
     async with session_of(cluster_dsn) as elsewhere:
         pid = await take_snapshot(elsewhere)
 
-        assert not await is_told(vitals, pid)
+        assert not await is_shown(vitals, pid)
 
 
 async def test_transaction_that_wrote_in_another_database_holds_ours_back_too(
@@ -234,12 +234,12 @@ async def test_one_who_only_looks_back_to_an_open_transaction_is_not_taken_for_i
     xid = await write(session)
 
     async with session_of(stranger_dsn) as onlooker, looking(stranger_dsn) as vitals:
-        async with asyncio.timeout(PATIENCE_SECONDS):  # until nobody else is in between
+        async with asyncio.timeout(PATIENCE_SECONDS):  # until no other session is in between
             while not await looks_back_to(onlooker, xid):
                 await onlooker.execute("ROLLBACK")
         pid = onlooker.get_server_pid()
         await found(vitals, session.get_server_pid())
-        assert not await is_told(vitals, pid)
+        assert not await is_shown(vitals, pid)
 
 
 async def test_prepared_transaction_holds_until_it_is_ended(
@@ -278,7 +278,7 @@ async def test_session_that_vacuums_holds_nothing_back(
                 assert not vacuum.done(), "it was over before anybody looked"
                 await asyncio.sleep(0.005)
 
-        assert not await is_told(vitals, pid)
+        assert not await is_shown(vitals, pid)
     finally:
         # Until it is gone: before PostgreSQL 14 the function itself cannot wait.
         async with asyncio.timeout(PATIENCE_SECONDS):

@@ -21,9 +21,9 @@ from pulse_server.service.submissions import Submissions
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job
 from tests.faults.proxy import database_proxy
-from tests.postgres.sessions import Connection, cut_sessions, nobody_waits
+from tests.postgres.sessions import Connection, cut_sessions, no_session_waits
 
-NOBODY_LISTENS = "postgresql://postgres@127.0.0.1:1/nowhere"
+UNREACHABLE = "postgresql://postgres@127.0.0.1:1/nowhere"
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ async def test_statement_that_must_wait_too_long_is_unavailable_and_changes_noth
 
     with pytest.raises(Unavailable, match="complete_jobs"):
         await hasty.complete_jobs([claim])
-    await nobody_waits(connection)  # on a busy machine the server gives up a moment after its client
+    await no_session_waits(connection)  # on a busy machine the server gives up a moment after its client
     await second_connection.execute("ROLLBACK")
 
     assert set(await postgres.repo.complete_jobs([claim])) == {claim}
 
 
 async def test_database_that_is_away_is_unavailable() -> None:
-    database = Database(NOBODY_LISTENS)
+    database = Database(UNREACHABLE)
     try:
         with pytest.raises(Unavailable, match="Try again"):
             await PostgresJobRepo(database).database_now()
@@ -112,7 +112,7 @@ async def test_database_that_is_away_is_unavailable() -> None:
 
 async def test_start_gives_up_on_a_database_that_does_not_answer() -> None:
     with pytest.raises(Unavailable, match="The database does not answer"):
-        await wait_until_reachable(NOBODY_LISTENS, timedelta(seconds=0.1))
+        await wait_until_reachable(UNREACHABLE, timedelta(seconds=0.1))
 
 
 async def test_database_without_the_tls_of_its_url_has_an_error_of_its_own() -> None:
@@ -138,7 +138,7 @@ async def test_start_does_not_wait_for_a_database_that_does_not_exist(shared_dsn
 
 
 async def test_start_tries_again_when_the_database_hangs_up_on_it(shared_dsn: str) -> None:
-    """As one does that restarts, or whose server is killed, while somebody connects."""
+    """As one does that restarts, or whose server is killed, while a client connects."""
     async with database_proxy(shared_dsn) as (proxy, dsn):
         with proxy.freeze(after=b"user") as silence:
             waiting = asyncio.create_task(wait_until_reachable(dsn, timedelta(minutes=10)))

@@ -1,4 +1,4 @@
-"""What operators ask reads the rows that it tells of, and never the finished ones beside them.
+"""Queries of operators read the rows that they return, and never the finished ones beside them.
 
 Explained and run with the session settings of the server, with statistics of a time when nothing was
 finished, with none, and with fresh ones.
@@ -69,7 +69,7 @@ LISTS = {
         of(JobStatus.DEAD_LETTERED, "topic-1"), {"jobs_unsuccessful"}, PAGE * TOPICS
     ),
     "dead letters that are not there": Question(
-        of(JobStatus.DEAD_LETTERED, "nobody"), {"jobs_unsuccessful"}, DEAD
+        of(JobStatus.DEAD_LETTERED, "unused"), {"jobs_unsuccessful"}, DEAD
     ),
     "dead letters of a group and a topic": Question(
         replace(of(JobStatus.DEAD_LETTERED, "topic-1"), error_group=GROUP), {"jobs_dead_letters"}, PAGE

@@ -85,7 +85,7 @@ async def test_connection_that_broke_is_lent_no_more(host: Host) -> None:
     pool.give_back(lent)
     idle = await pool.borrow(PATIENCE)
     pool.give_back(idle)
-    idle.terminate()  # while nobody had it
+    idle.terminate()  # while no caller had it
 
     assert await pool.borrow(PATIENCE) not in (lent, idle)
     assert pool.opened == 1

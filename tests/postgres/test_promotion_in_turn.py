@@ -66,6 +66,6 @@ async def test_due_job_waits_for_a_few_statements_whatever_one_topic_has_due(
 
     await Promoter(repo, Replica().publisher, interval=timedelta(seconds=1)).tick()
 
-    statements = next(number for number, told in enumerate(repo.promoted, 1) if "z-mail" in told)
+    statements = next(number for number, topics in enumerate(repo.promoted, 1) if "z-mail" in topics)
     assert statements <= 2 * (1 + topics // PROMOTE_TOPICS)
     assert await connection.fetchval("SELECT count(*) FROM pulse.jobs WHERE queued") == FLOOD + 1

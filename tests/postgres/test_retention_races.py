@@ -1,4 +1,4 @@
-"""Retention against whoever else is at the row, and against any mix of jobs."""
+"""Retention against other changes of the same rows, and against any mix of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of schedules refuses rows that nobody could fire."""
+"""The table of schedules refuses rows that cannot be fired."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pulse_server.domain.timetables import plan
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.schedules import _SQL
 from tests.postgres.planning import HOUR, SECOND, Planning, RecordingScheduleRepo
-from tests.postgres.sessions import Connection, blocked, nobody_waits
+from tests.postgres.sessions import Connection, blocked, no_session_waits
 
 MISSED = 50
 SCHEDULES = 20
@@ -78,7 +78,7 @@ async def test_schedulers_on_the_same_due_rows_make_one_job_per_occurrence(
 
     await assert_caught_up(planning, schedules, expected)
     fired = [fired.job_id for one in schedulers for batch in one.repo.batches for fired in batch]
-    assert sorted(map(str, fired)) == sorted(expected), "two schedulers claim the same fire, or nobody does"
+    assert sorted(map(str, fired)) == sorted(expected), "two schedulers claim the same fire, or none does"
 
 
 @pytest.mark.parametrize("schedulers", [5], indirect=True)
@@ -123,7 +123,7 @@ async def test_schedule_that_another_scheduler_is_firing_is_left_to_it(
 
 
 async def hold_occurrence(rival: Connection, schedule: Schedule, occurrence: datetime) -> None:
-    """Let whoever fires the occurrence wait in the middle: some jobs inserted, no cursor moved."""
+    """Make the fire of the occurrence wait in the middle: some jobs inserted, no cursor moved."""
     await rival.execute("BEGIN")
     await rival.execute(
         "INSERT INTO pulse.jobs "
@@ -152,7 +152,7 @@ async def test_schedulers_killed_in_the_middle_of_a_step_lose_nothing_and_double
         assert len(killed) == 1
         with pytest.raises(Unavailable):
             await step
-        await nobody_waits(connection)
+        await no_session_waits(connection)
         await second_connection.execute("ROLLBACK")
         assert await planning.job_ids() == before, "a step happens as a whole or not at all"
         await living.scheduler.tick()

@@ -1,4 +1,4 @@
-"""What is told by the minute is read off the minutes that it tells of, however many there are beside them."""
+"""Statistics are read from the minutes that they cover, however many others there are."""
 
 from __future__ import annotations
 

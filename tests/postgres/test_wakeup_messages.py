@@ -1,4 +1,4 @@
-"""What servers tell each other: it fits into a NOTIFY, and is read as it was meant."""
+"""Messages between servers: they fit into a NOTIFY, and are read as they were written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def transitions(count: int, error: str = "") -> tuple[Transition, ...]:
     )
 
 
-def tell(*wakeups: Wakeup) -> list[Wakeup]:
+def delivered(*wakeups: Wakeup) -> list[Wakeup]:
     """Put them into the box, and read what comes out of it in no time, however busy the machine is."""
     outbox = Outbox(clock=lambda: 0.0)
     for wakeup in wakeups:
@@ -47,29 +47,29 @@ def tell(*wakeups: Wakeup) -> list[Wakeup]:
 def test_wakeup_is_read_as_it_was_meant() -> None:
     claim = Claim(new_id(), "w1", 3)
 
-    told = Wakeup(frozenset({"mail"}), (claim,), (claim,), gate_changed=True, watching=True)
+    sent = Wakeup(frozenset({"mail"}), (claim,), (claim,), gate_changed=True, watching=True)
 
-    assert tell(told) == [told]
+    assert delivered(sent) == [sent]
 
 
 def test_transitions_are_read_as_they_were_meant() -> None:
-    told = transitions(2, "böse\t'\"\\ Zeile")
+    sent = transitions(2, "böse\t'\"\\ Zeile")
 
-    assert tell(Wakeup(transitions=told)) == [Wakeup(transitions=told)]
+    assert delivered(Wakeup(transitions=sent)) == [Wakeup(transitions=sent)]
 
 
 def test_many_transitions_go_out_in_several_messages_and_none_is_left_out() -> None:
-    told = transitions(3 * TRANSITIONS_RELAYED, "ß" * TRANSITION_ERROR_CHARACTERS)
+    sent = transitions(3 * TRANSITIONS_RELAYED, "ß" * TRANSITION_ERROR_CHARACTERS)
 
-    heard = tell(Wakeup(transitions=told))
+    heard = delivered(Wakeup(transitions=sent))
 
     assert len(heard) > 1
-    assert tuple(change for wakeup in heard for change in wakeup.transitions) == told
+    assert tuple(change for wakeup in heard for change in wakeup.transitions) == sent
     assert {wakeup.missed for wakeup in heard} == {0}
 
 
 def test_transitions_past_the_bound_are_counted() -> None:
-    heard = tell(Wakeup(transitions=transitions(TRANSITIONS_WAITING + 7)))
+    heard = delivered(Wakeup(transitions=transitions(TRANSITIONS_WAITING + 7)))
 
     assert sum(len(wakeup.transitions) for wakeup in heard) == TRANSITIONS_WAITING
     assert sum(wakeup.missed for wakeup in heard) == 7
@@ -86,14 +86,14 @@ def test_round_carries_no_more_than_its_share() -> None:
 
 
 def test_dispatch_is_woken_before_anybody_watches() -> None:
-    first, *_ = tell(Wakeup(frozenset({"mail"}), transitions=transitions(1)))
+    first, *_ = delivered(Wakeup(frozenset({"mail"}), transitions=transitions(1)))
 
     assert first.topics == {"mail"}
     assert first.transitions == ()
 
 
 def test_too_many_topics_become_look_everywhere_and_watching_is_still_sent() -> None:
-    (heard,) = tell(Wakeup(frozenset(f"{'x' * 200}{number}" for number in range(100)), watching=True))
+    (heard,) = delivered(Wakeup(frozenset(f"{'x' * 200}{number}" for number in range(100)), watching=True))
 
     assert heard.topics is None
     assert heard.watching
@@ -108,7 +108,7 @@ def claims(count: int, worker_id: str = "w1") -> tuple[Claim, ...]:
 def test_every_ended_claim_is_named_in_as_many_messages_as_it_takes(count: int, worker_id: str) -> None:
     ended, lapsed = claims(count, worker_id), claims(count, worker_id)
 
-    heard = tell(Wakeup(frozenset({"mail"}), ended=ended, lapsed=lapsed))
+    heard = delivered(Wakeup(frozenset({"mail"}), ended=ended, lapsed=lapsed))
 
     assert heard[0].topics == {"mail"}
     assert tuple(claim for wakeup in heard for claim in wakeup.ended) == ended
@@ -160,15 +160,15 @@ def test_claims_that_waited_for_a_lease_are_not_named_but_looked_up() -> None:
 def test_claims_past_the_bound_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulse_server.postgres.wakeup_messages.ENDED_WAITING", 1000)
 
-    assert tell(Wakeup(ended=claims(1001))) == [Wakeup(claims_unknown=True)]
+    assert delivered(Wakeup(ended=claims(1001))) == [Wakeup(claims_unknown=True)]
 
 
 def test_look_everywhere_covers_the_topics_that_were_named_beside_it() -> None:
-    assert tell(Wakeup(frozenset({"mail"})), Wakeup(topics=None)) == [Wakeup(topics=None)]
+    assert delivered(Wakeup(frozenset({"mail"})), Wakeup(topics=None)) == [Wakeup(topics=None)]
 
 
 def test_empty_outbox_has_no_messages() -> None:
-    assert tell() == []
+    assert delivered() == []
 
 
 @pytest.mark.parametrize(

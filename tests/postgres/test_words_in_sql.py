@@ -34,10 +34,10 @@ def kind_of(timetable: Timetable) -> str:
 
 async def words_of(connection: Connection, constraint: str) -> set[str]:
     """The words that a constraint of the schema knows."""
-    told = await connection.fetchval(
+    found = await connection.fetchval(
         "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = $1", constraint
     )
-    return quoted(told)
+    return quoted(found)
 
 
 async def test_table_knows_the_statuses(connection: Connection) -> None:
@@ -53,9 +53,9 @@ async def test_table_knows_the_kinds_of_schedules_and_the_ways_to_catch_up(conne
 
 
 def test_attempts_end_in_the_outcomes_of_the_domain() -> None:
-    told = re.findall(r"with_attempt\(.*?started_at,\s*(.*?)\)", " ".join(TRANSITIONS.values()), re.DOTALL)
+    found = re.findall(r"with_attempt\(.*?started_at,\s*(.*?)\)", " ".join(TRANSITIONS.values()), re.DOTALL)
 
-    assert set().union(*map(quoted, told)) - {LEASE_EXPIRED} == set(Outcome)
+    assert set().union(*map(quoted, found)) - {LEASE_EXPIRED} == set(Outcome)
 
 
 def test_expired_lease_is_recorded_in_the_words_of_the_domain() -> None:
@@ -68,19 +68,19 @@ def test_backoff_is_bounded_where_the_domain_bounds_it(section: str) -> None:
 
 
 def test_holders_of_vacuum_have_the_kinds_of_the_domain() -> None:
-    told = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("vitals.sql")["oldest_holder"])
+    found = re.findall(r"(?:THEN|ELSE|SELECT) ('[a-z ]+')", statements("vitals.sql")["oldest_holder"])
 
-    assert quoted(" ".join(told)) - {"active", "inactive"} == set(HolderKind)
+    assert quoted(" ".join(found)) - {"active", "inactive"} == set(HolderKind)
 
 
 def test_depths_of_topics_are_counted_under_the_names_of_the_domain() -> None:
     section = statements("overview.sql")["topic_depths"]
-    told = quoted(" ".join(re.findall(r"(?:job|running)\.topic, '[a-z]+'", section))) | {
+    found = quoted(" ".join(re.findall(r"(?:job|running)\.topic, '[a-z]+'", section))) | {
         "dead_lettered",
         "canceled",
     }
 
-    assert told == {field.name for field in fields(TopicDepth)} - {"topic", "oldest_ready_at"}
+    assert found == {field.name for field in fields(TopicDepth)} - {"topic", "oldest_ready_at"}
 
 
 def test_retention_knows_every_status_that_a_job_can_end_in() -> None:
@@ -89,9 +89,9 @@ def test_retention_knows_every_status_that_a_job_can_end_in() -> None:
 
 
 def test_fragment_has_all_of_a_job_but_what_may_be_large() -> None:
-    told = re.findall(r"job\.(\w+)", statements("queries.sql")["list_jobs"])
+    found = re.findall(r"job\.(\w+)", statements("queries.sql")["list_jobs"])
 
     # `queued` and `locked_by` together are `ready`.
-    assert {"ready" if name == "queued" else name for name in told} == {
+    assert {"ready" if name == "queued" else name for name in found} == {
         field.name for field in fields(Job)
     } - {"payload", "history"}

@@ -1,4 +1,4 @@
-"""A pulsed that speaks lines, in the test's event loop and without a database: it answers when told to."""
+"""A pulsed that speaks lines, in the test's event loop and without a database: it answers on request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OpenLine:
                 await self.answer(message)
             else:
                 self.unanswered.append(message)
-            await self._server.tell()
+            await self._server.announce()
 
     async def answer(self, message: pb.StreamSubmitsRequest) -> None:
         response = pb.SubmitJobsResponse(all_inserted=True)
@@ -94,7 +94,7 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
         async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
             await self._changed.wait_for(fact)
 
-    async def tell(self) -> None:
+    async def announce(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
@@ -119,7 +119,7 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
             self.refused_lines += 1
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
         self.lines.append(OpenLine(self, context))
-        await self.tell()
+        await self.announce()
         await self.line.serve()
 
 

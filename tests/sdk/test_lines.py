@@ -64,7 +64,7 @@ async def test_many_go_over_the_line_in_batches_and_in_order(server: LineServer,
     assert [handle.id for handle in handles] == sorted(server.stored)
     assert set(server.stored.values()) == {1}
     assert len(server.lines) == 1
-    assert len(server.calls) == tuning.BULK_BATCHES_IN_FLIGHT  # nobody knew by then that more would come
+    assert len(server.calls) == tuning.BULK_BATCHES_IN_FLIGHT  # it was not known by then that more would come
 
 
 async def test_answers_may_come_out_of_order(server: LineServer, busy: pulse.Pulse) -> None:

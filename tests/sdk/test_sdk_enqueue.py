@@ -96,7 +96,7 @@ async def test_job_id_used_before_is_a_duplicate(p: pulse.Pulse) -> None:
 
 
 async def test_each_caller_has_its_own_deadline(fake: FakePulsed, p: pulse.Pulse) -> None:
-    await p.enqueue("t")  # the connection stands: else it may be nobody who answers, and not one who is late
+    await p.enqueue("t")  # the connection stands: otherwise no server may answer, instead of a late one
     fake.submit_may_answer.clear()
     patient = asyncio.create_task(p.enqueue("t"))
     with pytest.raises(pulse.DeadlineExceeded, match="may or may not"):
@@ -168,8 +168,8 @@ async def test_what_cannot_be_sent_is_refused_before_it_is(
 
 async def test_errors_of_the_server_are_ours_with_its_sentence(p: pulse.Pulse) -> None:
     with pytest.raises(pulse.NotFound) as missing:
-        await p.get_job("nobody")
-    assert (missing.value.message, missing.value.code) == ("There is no job nobody.", "NOT_FOUND")
+        await p.get_job("unknown")
+    assert (missing.value.message, missing.value.code) == ("There is no job unknown.", "NOT_FOUND")
     assert missing.value.__cause__ is None
     with pytest.raises(pulse.InvalidTransition, match="cannot be canceled"):
         await p.cancel("x")

@@ -25,8 +25,8 @@ def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
             # No server listens there.
             monkeypatch.setattr("pulse_server.checks.database.CHECK_PATIENCE", timedelta(milliseconds=1))
         code = main(["check", *flags])
-        told = capsys.readouterr()
-        assert told.err == ""
-        return code, " ".join(told.out.split())
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return code, " ".join(printed.out.split())
 
     return run

@@ -42,9 +42,9 @@ class Pulsed:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while line := (await self.process.stderr.readline()).decode().rstrip("\n"):
                 self.lines.append(line)
-                told: dict[str, Any] = json.loads(line)
-                if told["event"] == event:
-                    return told
+                entry: dict[str, Any] = json.loads(line)
+                if entry["event"] == event:
+                    return entry
         raise AssertionError(f"pulsed ended without saying {event}: {self.log}")
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:

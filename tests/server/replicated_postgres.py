@@ -32,7 +32,7 @@ class ReplicatedPostgres:
     """Both serve when the constructor returns.
 
     If they are synchronous, the first answers no commit that the second does not have. The second, once it is
-    promoted, waits for nobody.
+    promoted, waits for no standby.
     """
 
     def __init__(self, directory: Path, template: Path, *, synchronous: bool = False) -> None:
@@ -60,7 +60,7 @@ class ReplicatedPostgres:
         await ask(self.first, "ALTER SYSTEM SET default_transaction_read_only = on")
         assert await ask(self.first, "SELECT pg_reload_conf()")
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            while await ask(self.first, "SHOW transaction_read_only") == "off":  # noqa: ASYNC110 - no bell rings
+            while await ask(self.first, "SHOW transaction_read_only") == "off":  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     async def second_has_caught_up(self) -> None:
@@ -68,14 +68,14 @@ class ReplicatedPostgres:
         reached = await ask(self.first, "SELECT pg_current_wal_insert_lsn()")
         async with asyncio.timeout(_PATIENCE_SECONDS):
             caught_up = "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn"
-            while not await ask(self.second, caught_up, reached):  # noqa: ASYNC110 - no bell rings
+            while not await ask(self.second, caught_up, reached):  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     async def second_is_synchronous(self) -> None:
         """Return once the primary waits for the standby: before that it answers alone."""
         async with asyncio.timeout(_PATIENCE_SECONDS):
             state = "SELECT sync_state FROM pg_stat_replication WHERE application_name = $1"
-            while await ask(self.first, state, _STANDBY) != "sync":  # noqa: ASYNC110 - no bell rings
+            while await ask(self.first, state, _STANDBY) != "sync":  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.01)
 
     def demote_first(self) -> None:

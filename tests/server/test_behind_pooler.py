@@ -1,7 +1,7 @@
 """A pooler of transactions stands between pulsed and its database: nothing may rest on a session.
 
-Where this machine has a PgBouncer, it does. Elsewhere the server is told that there is one, and what it must
-not leave behind or rely on is looked for in its sessions all the same.
+Where this machine has a PgBouncer, it is used. Elsewhere the server is configured as if there were one, and
+the test checks that its sessions keep nothing and that it relies on nothing in them.
 """
 
 import asyncio
@@ -94,11 +94,11 @@ async def test_statement_has_its_settings_in_its_own_transaction_and_leaves_noth
             assert row["enable_seqscan"] == HOT_PLANS["enable_seqscan"]
             assert row["statement_timeout"] == "4500ms"
 
-    # Whoever has these sessions next finds them as they were.
-    strangers = Database(pooled_dsn, behind_pooler=True)
-    for (row,) in await asyncio.gather(*[strangers.probe.fetch("session", SESSION) for _ in range(AT_ONCE)]):
+    # The next client of these sessions finds them as they were.
+    others = Database(pooled_dsn, behind_pooler=True)
+    for (row,) in await asyncio.gather(*[others.probe.fetch("session", SESSION) for _ in range(AT_ONCE)]):
         assert (row["prepared"], row["plan_cache_mode"], row["enable_seqscan"]) == (0, "auto", "on")
-    await strangers.close()
+    await others.close()
 
 
 async def test_statement_that_fails_takes_its_transaction_with_it(database: Database) -> None:
@@ -141,7 +141,7 @@ async def test_schema_is_looked_at_but_not_changed_through_a_pooler(
 
     if PROGRAM is None:
         monkeypatch.setattr(runner, "_is_pooled", is_pooled)
-    assert await apply_migrations(pooled_dsn) == []  # nothing to do needs nobody's session
+    assert await apply_migrations(pooled_dsn) == []  # nothing to do needs no session
     await asyncio.gather(*[require_current_schema(pooled_dsn) for _ in range(AT_ONCE)])
     await plain.execute("DELETE FROM pulse.schema_migrations WHERE version > 1")
 

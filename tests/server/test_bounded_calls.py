@@ -1,4 +1,4 @@
-"""The database freezes under whoever talks to it: each call ends, and says so."""
+"""The database freezes: each call ends, with an error."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -114,7 +114,7 @@ async def test_line_on_which_all_is_quiet_is_found_dead_and_comes_back(
 
     server.freeze()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while "wakeups_down" not in caplog.text:  # noqa: ASYNC110 - a log rings no bell
+        while "wakeups_down" not in caplog.text:  # noqa: ASYNC110 - a log has no event
             await asyncio.sleep(0.01)
     server.thaw()
     assert await asyncio.wait_for(heard.get(), PATIENCE_SECONDS) == AFTER_A_BREAK

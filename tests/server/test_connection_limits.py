@@ -24,7 +24,7 @@ NEEDED = tuning.connections_of_a_process()
 
 async def test_limit_of_the_role_is_named_at_the_start_and_by_the_check(database_dsn: str) -> None:
     async with role_in(database_dsn, *SERVE, "ALTER ROLE {role} CONNECTION LIMIT 9") as (role, dsn):
-        _, told, _ = await run_pulsed("check", DB_HOST=dsn, PULSE_GRPC_ADDR="127.0.0.1:0")
+        _, printed, _ = await run_pulsed("check", DB_HOST=dsn, PULSE_GRPC_ADDR="127.0.0.1:0")
         async with pulsed(dsn) as server:
             (event,) = [line for line in server.events if line["event"] == "connection_limit_is_low"]
 
@@ -32,7 +32,7 @@ async def test_limit_of_the_role_is_named_at_the_start_and_by_the_check(database
     statement = f"ALTER ROLE {role} CONNECTION LIMIT {NEEDED};"
     assert statement in event["hint"]
     assert f"The role {role} allows 9 connections and 0 are open" in event["hint"]
-    assert statement in " ".join(told.split())
+    assert statement in " ".join(printed.split())
 
 
 async def test_limit_of_the_database_is_named(database_dsn: str) -> None:
@@ -49,11 +49,11 @@ async def test_start_without_a_connection_left_names_the_number(database_dsn: st
         taken = await asyncpg.connect(dsn, timeout=10)
         code, output, errors = await run_pulsed("check", DB_HOST=dsn)
         await taken.close(timeout=10)
-        told = " ".join(output.split())
+        printed = " ".join(output.split())
 
     assert (code, errors) == (1, "")
-    assert "The database takes no more connections: too many connections for role" in told
-    assert f"Each process of pulsed needs up to {NEEDED}." in told
+    assert "The database takes no more connections: too many connections for role" in printed
+    assert f"Each process of pulsed needs up to {NEEDED}." in printed
 
 
 async def test_refused_connection_is_logged_once_with_the_number(

@@ -78,15 +78,15 @@ async def test_server_starts_with_every_parameter_that_is_handed_out(
     database_dsn: str, form: Callable[[str, dict[str, str]], str]
 ) -> None:
     async with pulsed(form(database_dsn, HANDED_OUT)) as server:
-        (told,) = [line for line in server.events if line["event"] == "database_parameters_ignored"]
+        (entry,) = [line for line in server.events if line["event"] == "database_parameters_ignored"]
 
-    assert {"channel_binding", "keepalives_idle", "requirepeer"} <= set(told["parameters"])
+    assert {"channel_binding", "keepalives_idle", "requirepeer"} <= set(entry["parameters"])
     assert (
-        "channel_binding is ignored: the driver has no channel binding; sslmode=verify-full" in told["hint"]
+        "channel_binding is ignored: the driver has no channel binding; sslmode=verify-full" in entry["hint"]
     )
-    assert told["level"] == "warning"
+    assert entry["level"] == "warning"
     taken = {"connect_timeout", "options", "sslmode", "target_session_attrs", "passfile", "sslnegotiation"}
-    assert not taken & set(told["parameters"])
+    assert not taken & set(entry["parameters"])
 
 
 @pytest.mark.parametrize("name", sorted(HANDED_OUT))
@@ -274,10 +274,10 @@ def test_no_password_shows_in_any_sentence(before: str, after: str) -> None:
 async def test_check_and_start_name_the_same(database_dsn: str) -> None:
     dsn = with_parameters(database_dsn, {"channel_binding": "require"})
     bad = with_parameters(database_dsn, {"supa": "x"})
-    (_, told, _), (code, _, errors) = await asyncio.gather(
+    (_, entry, _), (code, _, errors) = await asyncio.gather(
         run_pulsed("check", DB_HOST=dsn, PULSE_GRPC_ADDR="127.0.0.1:0"), run_pulsed(DB_HOST=bad)
     )
 
-    assert "In DB_HOST, channel_binding is ignored" in " ".join(told.split())
+    assert "In DB_HOST, channel_binding is ignored" in " ".join(entry.split())
     assert code == 1
     assert "DB_HOST has the parameter 'supa'" in errors

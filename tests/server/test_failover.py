@@ -99,7 +99,7 @@ async def work_goes_on(stub: Any, worker: StreamingWorker, server: OutagePostgre
     assert await ask(server, "SELECT status FROM pulse.jobs WHERE id = $1", job_id) == "COMPLETED"
 
 
-async def is_told(server: OutagePostgres, question: str, *args: Any) -> None:
+async def is_announced(server: OutagePostgres, question: str, *args: Any) -> None:
     """Return once the answer is true."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await ask(server, question, *args):  # noqa: ASYNC110 - the database rings no bell
@@ -128,7 +128,7 @@ async def test_only_the_host_that_takes_writes_is_used_whatever_the_order(pair: 
         await connector.connect()
     with pytest.raises(Unavailable, match="The database does not answer"):
         await wait_until_reachable(connector.dsn, timedelta(seconds=0.1))
-    # Somebody who names what to accept is taken at the word.
+    # A setting that names what to accept is honored.
     assert await place_of(Connector(f"{connector.dsn}&target_session_attrs=any")) == place
 
 
@@ -149,8 +149,8 @@ async def test_server_leaves_a_frozen_primary_for_the_standby_that_was_promoted(
 
         await work_goes_on(stub, worker, pair.second)
         await worker.complete(held)
-        await is_told(pair.second, LINES)
-        # The old one wakes up and takes writes as before; nobody talks to it any more.
+        await is_announced(pair.second, LINES)
+        # The old one wakes up and takes writes as before; no client uses it any more.
         pair.first.thaw()
         before = await ask(pair.first, "SELECT count(*) FROM pulse.jobs")
         for _ in range(3):
@@ -172,10 +172,10 @@ async def test_old_primary_that_thaws_acknowledges_nothing_and_is_left_for_the_n
     assert await ask(old, "SELECT pg_is_in_recovery()") is False
     assert await place_of(Connector(synchronous.dsn(old, new))) == await place_of(Connector(old.dsn))
 
-    # Whoever writes there waits for the standby that left, and nobody sees what was written.
-    insert = "INSERT INTO pulse.paused_topics (topic) VALUES ('nobody-is-told')"
+    # A write there waits for the standby that left, and no reader sees it.
+    insert = "INSERT INTO pulse.paused_topics (topic) VALUES ('not-announced')"
     writing = asyncio.create_task(ask(old, insert))
-    await is_told(old, f"SELECT count(*) > 0 {WAITING}")
+    await is_announced(old, f"SELECT count(*) > 0 {WAITING}")
     assert not writing.done()
     assert await ask(old, "SELECT count(*) FROM pulse.paused_topics") == 0
 

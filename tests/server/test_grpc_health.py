@@ -53,7 +53,7 @@ async def test_watcher_receives_each_change(server: ServerUnderTest, monkeypatch
     watch.cancel()
 
 
-async def services_told(server: ServerUnderTest) -> list[str]:
+async def listed_services(server: ServerUnderTest) -> list[str]:
     stub = reflection_pb2_grpc.ServerReflectionStub(server.channel)
     call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
     async for answer in call:
@@ -63,16 +63,16 @@ async def services_told(server: ServerUnderTest) -> list[str]:
 
 async def test_reflection_is_off_unless_asked_for(server: ServerUnderTest) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await services_told(server)
+        await listed_services(server)
 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_reflection_lists_the_services(database_dsn: str) -> None:
     async with server_under_test(database_dsn, reflection=True) as server:
-        told = await services_told(server)
+        services = await listed_services(server)
 
-    assert told == [
+    assert services == [
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
         "pulse.v1.PulseService",

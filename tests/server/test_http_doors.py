@@ -56,7 +56,7 @@ async def test_caller_without_credentials_is_asked_for_them_and_learns_nothing(a
 
 
 @pytest.mark.parametrize(
-    "credentials", [("alice", "wrong"), ("nobody", "wonder land"), ("alice", ""), ("", "")]
+    "credentials", [("alice", "wrong"), ("unknown", "wonder land"), ("alice", ""), ("", "")]
 )
 async def test_wrong_credentials_are_refused(address: str, credentials: tuple[str, str]) -> None:
     assert (await metrics(address, *credentials)).status == 401

@@ -1,4 +1,4 @@
-"""One HTTP port for several processes: the supervisor asks each and tells it as one."""
+"""One HTTP port for several processes: the supervisor reads each and answers for all."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -38,13 +38,13 @@ class Child:
 
     @property
     def pages(self) -> dict[str, Any]:
-        return {"/readyz": self._ready, "/metrics": self._tell}
+        return {"/readyz": self._ready, "/metrics": self._write}
 
     async def _ready(self, _request: Request) -> Answer:
         await self._hang()
         return readiness_answer(self._checks)
 
-    async def _tell(self, _request: Request) -> Answer:
+    async def _write(self, _request: Request) -> Answer:
         await self._hang()
         return metrics_answer(Exposition(self._metrics).snapshot().render("", ""))
 
@@ -184,8 +184,8 @@ class Front:
 
 
 def front_address(caplog: pytest.LogCaptureFixture) -> str:
-    (told,) = [record for record in caplog.records if record.getMessage() == "http_serving"]
-    return str(vars(told)["http_address"])
+    (entry,) = [record for record in caplog.records if record.getMessage() == "http_serving"]
+    return str(vars(entry)["http_address"])
 
 
 async def test_supervisor_asks_for_users_and_speaks_tls(
@@ -227,8 +227,8 @@ async def test_supervisor_whose_port_is_taken_reports_it(tmp_path: Path) -> None
 
 async def test_processes_of_a_real_supervisor_are_merged(database_dsn: str) -> None:
     async with pulsed(database_dsn, PULSE_HTTP_ADDR="127.0.0.1:0", PULSE_PROCESSES="2") as server:
-        (told,) = [event for event in server.events if event["event"] == "http_serving"]
-        address = told["http_address"]
+        (entry,) = [event for event in server.events if event["event"] == "http_serving"]
+        address = entry["http_address"]
         async with caller_of(server) as stub:
             await stub.SubmitJobs(pb.SubmitJobsRequest(jobs=[pb.SubmitJobRequest(topic="mail")] * 7))
 

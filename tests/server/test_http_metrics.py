@@ -103,21 +103,21 @@ async def test_life_of_jobs_is_counted(server: ServerUnderTest, monkeypatch: pyt
         await reap_all_running(server, monkeypatch)
     await server.stub.RetryJob(pb.RetryJobRequest(job_id=held[5].job_id))
 
-    told = await scrape(server)
+    metric = await scrape(server)
 
-    assert told("pulse_jobs_submitted_total", topic="mail") == 11
-    assert told("pulse_jobs_claimed_total", topic="mail") == 11 + 1
-    assert told("pulse_queue_wait_seconds_count", topic="mail") == 11 + 1
-    assert told("pulse_jobs_completed_total", topic="mail") == 3
-    assert told("pulse_run_seconds_count", topic="mail", outcome="completed") == 3
-    assert told.by("kind", "pulse_jobs_failed_total") == {"error": 3, "discarded": 1, "lease_expired": 3}
-    assert told("pulse_run_seconds_count", topic="mail", outcome="failed") == 4
-    assert told("pulse_jobs_reaped_total", topic="mail") == 3
-    assert told("pulse_jobs_retried_total", topic="mail") == 2 + 3
-    assert told("pulse_jobs_dead_lettered_total", topic="mail") == 1 + 1
-    assert told("pulse_jobs_released_total", topic="mail") == 1
-    assert told("pulse_jobs_canceled_total", topic="mail") == 1
-    assert told("pulse_jobs_redriven_total", topic="mail") == 1
+    assert metric("pulse_jobs_submitted_total", topic="mail") == 11
+    assert metric("pulse_jobs_claimed_total", topic="mail") == 11 + 1
+    assert metric("pulse_queue_wait_seconds_count", topic="mail") == 11 + 1
+    assert metric("pulse_jobs_completed_total", topic="mail") == 3
+    assert metric("pulse_run_seconds_count", topic="mail", outcome="completed") == 3
+    assert metric.by("kind", "pulse_jobs_failed_total") == {"error": 3, "discarded": 1, "lease_expired": 3}
+    assert metric("pulse_run_seconds_count", topic="mail", outcome="failed") == 4
+    assert metric("pulse_jobs_reaped_total", topic="mail") == 3
+    assert metric("pulse_jobs_retried_total", topic="mail") == 2 + 3
+    assert metric("pulse_jobs_dead_lettered_total", topic="mail") == 1 + 1
+    assert metric("pulse_jobs_released_total", topic="mail") == 1
+    assert metric("pulse_jobs_canceled_total", topic="mail") == 1
+    assert metric("pulse_jobs_redriven_total", topic="mail") == 1
 
 
 async def test_calls_statements_and_batches_are_counted(server: ServerUnderTest) -> None:
@@ -130,20 +130,20 @@ async def test_calls_statements_and_batches_are_counted(server: ServerUnderTest)
     async with server.worker() as worker:
         await worker.complete(*await worker.take(6))
 
-    told = await scrape(server)
+    metric = await scrape(server)
 
-    assert told("pulse_rpcs_total", method="SubmitJobs", code="OK") == 1
-    assert told("pulse_rpcs_total", method="SubmitJob", code="OK") == 1
-    assert told("pulse_rpcs_total", method="SubmitJob", code="INVALID_ARGUMENT") == 1
-    assert told("pulse_rpcs_total", method="GetJob", code="NOT_FOUND") == 1
-    assert told("pulse_rpc_seconds_count", method="SubmitJob") == 2
-    assert told("pulse_rpc_seconds_count", method="StreamJobs") is None, "a stream has no latency"
-    assert told("pulse_group_commit_batch_size_count", what="submit") == 2
-    assert told("pulse_group_commit_batch_size_sum", what="submit") == 6
-    assert told("pulse_group_commit_batch_size_sum", what="report") == 6
-    assert told("pulse_statement_seconds_count", statement="insert_jobs") == 2
-    assert told("pulse_statement_seconds_count", statement="complete_jobs") == 1
-    assert told("pulse_statement_failures_total", statement="insert_jobs") is None
+    assert metric("pulse_rpcs_total", method="SubmitJobs", code="OK") == 1
+    assert metric("pulse_rpcs_total", method="SubmitJob", code="OK") == 1
+    assert metric("pulse_rpcs_total", method="SubmitJob", code="INVALID_ARGUMENT") == 1
+    assert metric("pulse_rpcs_total", method="GetJob", code="NOT_FOUND") == 1
+    assert metric("pulse_rpc_seconds_count", method="SubmitJob") == 2
+    assert metric("pulse_rpc_seconds_count", method="StreamJobs") is None, "a stream has no latency"
+    assert metric("pulse_group_commit_batch_size_count", what="submit") == 2
+    assert metric("pulse_group_commit_batch_size_sum", what="submit") == 6
+    assert metric("pulse_group_commit_batch_size_sum", what="report") == 6
+    assert metric("pulse_statement_seconds_count", statement="insert_jobs") == 2
+    assert metric("pulse_statement_seconds_count", statement="complete_jobs") == 1
+    assert metric("pulse_statement_failures_total", statement="insert_jobs") is None
 
 
 async def test_fires_of_schedules_are_counted_with_their_lateness(server: ServerUnderTest) -> None:
@@ -160,12 +160,12 @@ async def test_fires_of_schedules_are_counted_with_their_lateness(server: Server
     await server.table.wait_for_count(2, "topic = 'report'")
     await server.app.scheduler.loop.wait_for_ticks(1)
 
-    told = await scrape(server)
+    metric = await scrape(server)
 
-    assert told("pulse_jobs_submitted_total", topic="report") == 2
-    assert told("pulse_schedule_lateness_seconds_count") == 1
-    assert told("pulse_schedule_lateness_seconds_bucket", le="60.0") == 0
-    assert told("pulse_schedule_lateness_seconds_bucket", le="300.0") == 1
+    assert metric("pulse_jobs_submitted_total", topic="report") == 2
+    assert metric("pulse_schedule_lateness_seconds_count") == 1
+    assert metric("pulse_schedule_lateness_seconds_bucket", le="60.0") == 0
+    assert metric("pulse_schedule_lateness_seconds_bucket", le="300.0") == 1
 
 
 async def test_deletions_are_counted_by_status(server: ServerUnderTest) -> None:
@@ -184,11 +184,11 @@ async def test_workers_and_what_they_hold_are_in_the_metrics(server: ServerUnder
     await server.submit_many(4)
     async with server.worker("w1", capacity=10) as first, server.worker("w2", capacity=5, topics=["sms"]):
         await first.take(4)
-        told = await scrape(server)
+        metric = await scrape(server)
 
-    assert told("pulse_workers_connected") == 2
-    assert told("pulse_workers_capacity") == 15
-    assert told("pulse_workers_held_jobs") == 4
+    assert metric("pulse_workers_connected") == 2
+    assert metric("pulse_workers_capacity") == 15
+    assert metric("pulse_workers_held_jobs") == 4
 
 
 async def test_metrics_of_the_queue_are_those_of_the_sample(server: ServerUnderTest) -> None:
@@ -197,15 +197,15 @@ async def test_metrics_of_the_queue_are_those_of_the_sample(server: ServerUnderT
     await server.submit_many(3, "later", delay=Duration(seconds=3600))
     async with server.worker(topics=["sms"], capacity=1) as worker:
         await worker.take(1)
-        told = await sampled(server)
+        metric = await sampled(server)
 
-    assert told.by("topic", "pulse_ready_jobs") == {"mail": 4, "sms": 1}
-    assert told.by("topic", "pulse_oldest_ready_seconds").keys() == {"mail", "sms"}
-    assert told("pulse_running_jobs") == 1
-    assert told("pulse_dead_letters") == 0
-    assert told("pulse_schedule_lag_seconds") == 0
-    assert (told("pulse_database_jobs_bytes") or 0) > 0
-    age = told("pulse_vitals_age_seconds")
+    assert metric.by("topic", "pulse_ready_jobs") == {"mail": 4, "sms": 1}
+    assert metric.by("topic", "pulse_oldest_ready_seconds").keys() == {"mail", "sms"}
+    assert metric("pulse_running_jobs") == 1
+    assert metric("pulse_dead_letters") == 0
+    assert metric("pulse_schedule_lag_seconds") == 0
+    assert (metric("pulse_database_jobs_bytes") or 0) > 0
+    age = metric("pulse_vitals_age_seconds")
     assert age is not None
     assert age < 15
 
@@ -222,7 +222,7 @@ async def test_pauses_are_in_the_metrics(server: ServerUnderTest) -> None:
 
 async def test_pools_are_in_the_metrics(server: ServerUnderTest) -> None:
     await server.submit()
-    told = await scrape(server)
+    metric = await scrape(server)
     allowed = {
         "hot": tuning.HOT_CONNECTIONS,
         "beats": tuning.HEARTBEAT_CONNECTIONS,
@@ -233,9 +233,9 @@ async def test_pools_are_in_the_metrics(server: ServerUnderTest) -> None:
     }
 
     for pool, number in allowed.items():
-        assert told("pulse_database_connections", pool=pool, state="allowed") == number
-    assert (told("pulse_database_connections", pool="hot", state="open") or 0) >= 1
-    assert told("pulse_ready") == 1
+        assert metric("pulse_database_connections", pool=pool, state="allowed") == number
+    assert (metric("pulse_database_connections", pool="hot", state="open") or 0) >= 1
+    assert metric("pulse_ready") == 1
 
 
 async def test_scrape_has_the_last_sample_and_sends_no_query(
@@ -263,7 +263,7 @@ async def test_server_without_http_samples_nothing_of_the_queue(database_dsn: st
         assert server.app.observation.http_address is None
         names = {loop.name for loop in server.app.observation.loops}
 
-    assert names == {"readiness", "horizon"}, "what holds vacuum back is told in the log as well"
+    assert names == {"readiness", "horizon"}, "what holds vacuum back is logged as well"
 
 
 async def test_loops_that_fail_are_counted(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +278,6 @@ async def test_loops_that_fail_are_counted(server: ServerUnderTest, monkeypatch:
 
 
 async def test_every_declared_metric_is_rendered(server: ServerUnderTest) -> None:
-    told = (await sampled(server)).families
+    metric = (await sampled(server)).families
 
-    assert {instrument.name for instrument in Metrics()} <= told.keys()
+    assert {instrument.name for instrument in Metrics()} <= metric.keys()

@@ -1,4 +1,4 @@
-"""The HTTP port itself: what it takes, what it refuses, and that nobody can hold it up."""
+"""The HTTP port itself: what it takes, what it refuses, and that no client can hold it up."""
 
 import asyncio
 import socket

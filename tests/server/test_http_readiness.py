@@ -73,7 +73,7 @@ async def test_server_without_its_database_is_alive_and_not_ready_and_counts_on(
 
             assert answer.status == 503
             assert reasons(answer).keys() == {"database"}
-            assert "postgres" not in answer.text, "the address of the database is nobody's business"
+            assert "postgres" not in answer.text, "the address of the database is not public"
             assert (await ask(server, "/healthz")).status == 200
             assert "pulse_ready 0.0" in (await ask(server, "/metrics")).text
             assert await health_of(server) == NOT_SERVING

@@ -1,4 +1,4 @@
-"""`pulsed check`: what is told of a configuration, and that nothing else happens."""
+"""`pulsed check`: what it prints about a configuration, and that it does nothing else."""
 
 import socket
 import stat
@@ -54,12 +54,12 @@ async def test_good_configuration_passes(database_dsn: str) -> None:
 
 
 def test_every_problem_is_reported_and_fails(check: Check) -> None:
-    code, told = check(DB_HOST=f"mysql://pulse:{CANARY}@h/db", PULSE_LEASE_TTL="soon", PULSE_TLS_KEY="/k")
+    code, output = check(DB_HOST=f"mysql://pulse:{CANARY}@h/db", PULSE_LEASE_TTL="soon", PULSE_TLS_KEY="/k")
     assert code == 1
     for variable in ("DB_HOST must be a URL", "PULSE_LEASE_TTL is 'soon'", "PULSE_TLS_CERT is not set"):
-        assert f"FAIL settings {variable}" in told
-    assert told.endswith("pulsed would not serve: 3 problems, 0 warnings.")
-    assert CANARY not in told
+        assert f"FAIL settings {variable}" in output
+    assert output.endswith("pulsed would not serve: 3 problems, 0 warnings.")
+    assert CANARY not in output
 
 
 def test_check_that_raises_is_reported_without_a_traceback(
@@ -69,11 +69,11 @@ def test_check_that_raises_is_reported_without_a_traceback(
         raise ZeroDivisionError(CANARY)
 
     monkeypatch.setattr(checking, "check_tls", broken)
-    code, told = check(DB_HOST="postgres://u@127.0.0.1:1/d")
+    code, output = check(DB_HOST="postgres://u@127.0.0.1:1/d")
     assert code == 1
-    assert "FAIL tls This could not be checked (ZeroDivisionError)" in told
-    assert "ok ports" in told
-    assert CANARY not in told
+    assert "FAIL tls This could not be checked (ZeroDivisionError)" in output
+    assert "ok ports" in output
+    assert CANARY not in output
 
 
 # ------------------------------------------------------------ what is shown
@@ -104,10 +104,10 @@ def test_database_url_is_shown_without_its_password(url: str, shown: str) -> Non
     ],
 )
 def test_no_password_shows_of_what_is_no_url(check: Check, written: str) -> None:
-    code, told = check(DB_HOST=written)
+    code, output = check(DB_HOST=written)
     assert code == 1
-    assert "FAIL settings DB_HOST must be a URL" in told
-    assert CANARY not in told
+    assert "FAIL settings DB_HOST must be a URL" in output
+    assert CANARY not in output
 
 
 @given(st.text(max_size=5), st.text(max_size=5))
@@ -119,34 +119,34 @@ def test_no_password_shows_however_it_breaks_the_url(before: str, after: str) ->
     "users", [f"ann:{CANARY},bob:{HASH}:viewer", f"ann:{CANARY}:boss", f"ann:{CANARY},ann:{CANARY}"]
 )
 def test_users_are_shown_without_their_secrets(check: Check, users: str) -> None:
-    _, told = check(DB_HOST=f"postgres://pulse:{CANARY}@127.0.0.1:1/jobs", PULSE_AUTH_USERS=users)
-    assert CANARY not in told
-    assert HASH not in told
-    assert "pulse@127.0.0.1:1/jobs environment" in told
+    _, output = check(DB_HOST=f"postgres://pulse:{CANARY}@127.0.0.1:1/jobs", PULSE_AUTH_USERS=users)
+    assert CANARY not in output
+    assert HASH not in output
+    assert "pulse@127.0.0.1:1/jobs environment" in output
 
 
 def test_unknown_variable_is_reported_with_the_closest_setting(check: Check) -> None:
     for_others = {"PULSE_ADDR": "x", "PULSE_USER": "u", "PULSE_PASSWORD": CANARY, "PULSE_TLS_CA": "/ca"}
     for_others |= {"PULSE_UI_ADDR": ":8080"}
     of_kubernetes = {"PULSE_PORT": "tcp://10.0.0.1:50051", "PULSE_GRPC_SERVICE_HOST": "10.0.0.1"}
-    _, told = check(
+    _, output = check(
         DB_HOST="postgres://u@127.0.0.1:1/d",
         PULSE_LEASE_TLL="1m",
         PULSE_UNHEARD_OF="1",
         **for_others,
         **of_kubernetes,
     )
-    assert "warn settings PULSE_LEASE_TLL is set" in told
-    assert "Did you mean PULSE_LEASE_TTL?" in told
-    assert "PULSE_UNHEARD_OF" in told
-    assert told.count("pulsed has no such setting") == 2
-    assert CANARY not in told
+    assert "warn settings PULSE_LEASE_TLL is set" in output
+    assert "Did you mean PULSE_LEASE_TTL?" in output
+    assert "PULSE_UNHEARD_OF" in output
+    assert output.count("pulsed has no such setting") == 2
+    assert CANARY not in output
 
 
 def test_database_in_another_variable_is_reported(check: Check, tmp_path: Path) -> None:
-    _, told = check(DATABASE_URL=f"postgres://u:{CANARY}@h/d", PULSE_DATA_DIR=str(tmp_path / "data"))
-    assert "warn settings DATABASE_URL is set, but pulsed reads DB_HOST" in told
-    assert CANARY not in told
+    _, output = check(DATABASE_URL=f"postgres://u:{CANARY}@h/d", PULSE_DATA_DIR=str(tmp_path / "data"))
+    assert "warn settings DATABASE_URL is set, but pulsed reads DB_HOST" in output
+    assert CANARY not in output
 
 
 # ------------------------------------------------------------ doors
@@ -156,41 +156,41 @@ NOWHERE = "postgres://u@127.0.0.1:1/d"
 
 
 def test_open_server_that_others_can_reach_is_warned_of(check: Check) -> None:
-    _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0")
+    _, output = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0")
     assert (
-        "FAIL settings PULSE_GRPC_ADDR is 0.0.0.0:0, which others can reach, and there are no users" in told
+        "FAIL settings PULSE_GRPC_ADDR is 0.0.0.0:0, which others can reach, and there are no users" in output
     )
-    _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0", PULSE_INSECURE_OPEN_TO_NETWORK="on")
-    assert "warn users None, and 0.0.0.0:0 can be reached from elsewhere" in told
-    _, told = check(DB_HOST=NOWHERE)
-    assert "info users None: everyone on this machine" in told
+    _, output = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR="0.0.0.0:0", PULSE_INSECURE_OPEN_TO_NETWORK="on")
+    assert "warn users None, and 0.0.0.0:0 can be reached from elsewhere" in output
+    _, output = check(DB_HOST=NOWHERE)
+    assert "info users None: everyone on this machine" in output
 
 
 def test_users_without_tls_are_warned_of_off_this_machine(check: Check) -> None:
-    told = {
+    output = {
         address: check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_AUTH_USERS=f"ann:{HASH}")[1]
         for address in ("0", "127.0.0.1:0")
     }
-    assert "in plain text to [::]:0" in told["0"]
-    assert "in plain text" not in told["127.0.0.1:0"]
+    assert "in plain text to [::]:0" in output["0"]
+    assert "in plain text" not in output["127.0.0.1:0"]
 
 
 def test_secrets_that_are_weak_are_warned_of(check: Check) -> None:
-    _, told = check(DB_HOST=NOWHERE, PULSE_AUTH_USERS=f"ann:{CANARY},bob:{HASH}:viewer")
-    assert "ok users ann (admin), bob (viewer)." in told
-    assert "warn users Plain passwords: ann." in told
-    assert "warn users Unusual bcrypt costs: bob (4)." in told
+    _, output = check(DB_HOST=NOWHERE, PULSE_AUTH_USERS=f"ann:{CANARY},bob:{HASH}:viewer")
+    assert "ok users ann (admin), bob (viewer)." in output
+    assert "warn users Plain passwords: ann." in output
+    assert "warn users Unusual bcrypt costs: bob (4)." in output
 
 
 def test_users_file_that_everyone_can_read_is_warned_of(check: Check, tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text(f"ann:{HASH}")
-    told = {}
+    output = {}
     for mode in (0o644, 0o640):
         file.chmod(mode)
-        told[mode] = check(DB_HOST=NOWHERE, PULSE_AUTH_USERS_FILE=str(file))[1]
-    assert "can be read by everyone on this machine" in told[0o644]
-    assert "can be read by everyone" not in told[0o640]
+        output[mode] = check(DB_HOST=NOWHERE, PULSE_AUTH_USERS_FILE=str(file))[1]
+    assert "can be read by everyone on this machine" in output[0o644]
+    assert "can be read by everyone" not in output[0o640]
 
 
 def test_certificate_is_looked_at(check: Check, tmp_path: Path) -> None:
@@ -208,26 +208,26 @@ def test_certificate_is_looked_at(check: Check, tmp_path: Path) -> None:
         return {"PULSE_TLS_CERT": str(certificate), "PULSE_TLS_KEY": str(key)}
 
     good, soon, over = issued("good", 90), issued("soon", 3), issued("over", -1)
-    told = {
+    output = {
         name: check(DB_HOST=NOWHERE, **files)[1]
         for name, files in (("good", good), ("soon", soon), ("over", over))
     }
-    assert "ok tls The certificate is for jobs.example and expires on" in told["good"]
-    assert "warn tls The certificate is for jobs.example" in told["soon"]
-    assert "FAIL tls" in told["over"]
+    assert "ok tls The certificate is for jobs.example and expires on" in output["good"]
+    assert "warn tls The certificate is for jobs.example" in output["soon"]
+    assert "FAIL tls" in output["over"]
     mixed = good | {"PULSE_TLS_KEY": soon["PULSE_TLS_KEY"]}
     assert "FAIL tls The key in PULSE_TLS_KEY" in check(DB_HOST=NOWHERE, **mixed)[1]
 
 
 def test_ports_that_are_taken_fail(check: Check) -> None:
     with listening() as address:
-        code, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_HTTP_ADDR="127.0.0.1:0")
+        code, output = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_HTTP_ADDR="127.0.0.1:0")
         assert code == 1
-        assert f"FAIL ports Cannot listen on {address}: is another pulsed there?" in told
-        assert "ok ports HTTP could listen on 127.0.0.1:0" in told
-        _, told = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR=address)
-        assert "PULSE_HTTP_ADDR takes another port" in told
-    _, told = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_HTTP_ADDR=address)
-    assert f"FAIL settings PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {address}" in told
-    _, told = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR="unix:/not/there/pulse.sock")
-    assert "FAIL ports PULSE_HTTP_ADDR: no socket can be made in /not/there" in told
+        assert f"FAIL ports Cannot listen on {address}: is another pulsed there?" in output
+        assert "ok ports HTTP could listen on 127.0.0.1:0" in output
+        _, output = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR=address)
+        assert "PULSE_HTTP_ADDR takes another port" in output
+    _, output = check(DB_HOST=NOWHERE, PULSE_GRPC_ADDR=address, PULSE_HTTP_ADDR=address)
+    assert f"FAIL settings PULSE_GRPC_ADDR and PULSE_HTTP_ADDR are both {address}" in output
+    _, output = check(DB_HOST=NOWHERE, PULSE_HTTP_ADDR="unix:/not/there/pulse.sock")
+    assert "FAIL ports PULSE_HTTP_ADDR: no socket can be made in /not/there" in output

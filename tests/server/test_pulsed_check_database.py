@@ -20,22 +20,22 @@ NOWHERE = "postgres://u@127.0.0.1:1/d"
 
 
 def test_database_that_is_away_fails(check: Check) -> None:
-    code, told = check(DB_HOST=f"postgres://pulse:{CANARY}@127.0.0.1:1/jobs")
+    code, output = check(DB_HOST=f"postgres://pulse:{CANARY}@127.0.0.1:1/jobs")
     assert code == 1
-    assert "FAIL database The database does not answer" in told
-    assert CANARY not in told
+    assert "FAIL database The database does not answer" in output
+    assert CANARY not in output
 
 
 def test_schema_that_is_behind_fails_unless_it_would_be_migrated(
     check: Check, empty_database_dsn: str, databases: Databases
 ) -> None:
-    code, told = check(DB_HOST=empty_database_dsn)
+    code, output = check(DB_HOST=empty_database_dsn)
     assert code == 1
-    assert "FAIL schema The database's schema is behind" in told
-    assert "pulsed migrate" in told
-    code, told = check("--migrate", DB_HOST=empty_database_dsn)
+    assert "FAIL schema The database's schema is behind" in output
+    assert "pulsed migrate" in output
+    code, output = check("--migrate", DB_HOST=empty_database_dsn)
     assert code == 0
-    assert "info schema --migrate would apply 0001_jobs" in told
+    assert "info schema --migrate would apply 0001_jobs" in output
 
     async def nothing_was_made(dsn: str) -> None:
         connection = await asyncpg.connect(dsn)
@@ -51,9 +51,9 @@ def test_schema_that_is_newer_fails_even_with_migrate(
     databases.run(
         execute(database_dsn, "INSERT INTO pulse.schema_migrations VALUES (9999, '9999_future', 'x')")
     )
-    code, told = check("--migrate", DB_HOST=database_dsn)
+    code, output = check("--migrate", DB_HOST=database_dsn)
     assert code == 1
-    assert "FAIL schema The database's schema is newer than this server: it has 9999_future" in told
+    assert "FAIL schema The database's schema is newer than this server: it has 9999_future" in output
 
 
 def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databases: Databases) -> None:
@@ -61,9 +61,9 @@ def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databa
     as_clerk = as_role(database_dsn, role, "a-clerk")
     databases.run(execute(database_dsn, f"CREATE ROLE {role} LOGIN PASSWORD 'a-clerk'"))
     try:
-        code, told = check(DB_HOST=as_clerk)
+        code, output = check(DB_HOST=as_clerk)
         assert code == 1
-        assert f"FAIL privileges {role} lacks SELECT, INSERT, UPDATE, DELETE on pulse.jobs." in told
+        assert f"FAIL privileges {role} lacks SELECT, INSERT, UPDATE, DELETE on pulse.jobs." in output
         databases.run(
             execute(
                 database_dsn,
@@ -72,21 +72,21 @@ def test_missing_privileges_fail_by_name(check: Check, database_dsn: str, databa
                 f"REVOKE DELETE ON pulse.jobs FROM {role}",
             )
         )
-        _, told = check(DB_HOST=as_clerk)
-        assert f"FAIL privileges {role} lacks DELETE on pulse.jobs." in told
-        assert told.count("FAIL") == 1
-        assert "ok schema Up to date." in told
+        _, output = check(DB_HOST=as_clerk)
+        assert f"FAIL privileges {role} lacks DELETE on pulse.jobs." in output
+        assert output.count("FAIL") == 1
+        assert "ok schema Up to date." in output
     finally:
         databases.run(execute(database_dsn, f"DROP OWNED BY {role}", f"DROP ROLE {role}"))
 
 
 def test_connections_are_compared_with_what_is_free(check: Check, database_dsn: str) -> None:
-    code, told = check(DB_HOST=database_dsn)
-    assert "ok connections Up to" in told
-    code, told = check("--processes", "64", DB_HOST=database_dsn)
+    code, output = check(DB_HOST=database_dsn)
+    assert "ok connections Up to" in output
+    code, output = check("--processes", "64", DB_HOST=database_dsn)
     assert code == 0
-    assert "warn connections Up to" in told
-    assert "(64 processes)" in told
+    assert "warn connections Up to" in output
+    assert "(64 processes)" in output
 
 
 def test_counted_connections_are_those_of_the_pools() -> None:
@@ -96,8 +96,8 @@ def test_counted_connections_are_those_of_the_pools() -> None:
 
 
 def test_database_that_may_forget_is_warned_of(check: Check, database_dsn: str) -> None:
-    _, told = check(DB_HOST=database_dsn)
-    assert "warn database fsync is off" in told  # as it is for the tests
+    _, output = check(DB_HOST=database_dsn)
+    assert "warn database fsync is off" in output  # as it is for the tests
 
 
 async def test_old_transaction_is_warned_of(database_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,10 +112,10 @@ async def test_old_transaction_is_warned_of(database_dsn: str, monkeypatch: pyte
 
 def test_embedded_database_is_described_and_not_made(check: Check, tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "data"
-    code, told = check(PULSE_DATA_DIR=str(directory))
+    code, output = check(PULSE_DATA_DIR=str(directory))
     assert code == 0
-    assert "ok database Embedded PostgreSQL" in told
-    assert f"{directory} would be made" in told
+    assert "ok database Embedded PostgreSQL" in output
+    assert f"{directory} would be made" in output
     assert not directory.parent.exists()
     assert f"{tmp_path} would get an empty database" in check(PULSE_DATA_DIR=str(tmp_path))[1]
 
@@ -125,22 +125,22 @@ def test_embedded_database_in_use_fails(check: Check, tmp_path: Path) -> None:
         lock.write("4711\n")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        code, told = check(PULSE_DATA_DIR=str(tmp_path))
+        code, output = check(PULSE_DATA_DIR=str(tmp_path))
     assert code == 1
-    assert "in use by another pulsed with pid 4711" in told
+    assert "in use by another pulsed with pid 4711" in output
 
 
 def test_embedded_database_without_programs_or_place_fails(
     check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    code, told = check(PULSE_DATA_DIR=str(tmp_path / "file" / "data"))
+    code, output = check(PULSE_DATA_DIR=str(tmp_path / "file" / "data"))
     assert code == 1
-    assert "is not a directory" in told
+    assert "is not a directory" in output
     monkeypatch.setattr(binaries, "candidate_directories", lambda: iter(()))
-    code, told = check(PULSE_DATA_DIR=str(tmp_path / "data"))
+    code, output = check(PULSE_DATA_DIR=str(tmp_path / "data"))
     assert code == 1
-    assert "FAIL database No Postgres binaries were found" in told
+    assert "FAIL database No Postgres binaries were found" in output
 
 
 async def execute(dsn: str, *statements: str) -> None:

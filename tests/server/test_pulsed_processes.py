@@ -116,7 +116,7 @@ async def test_every_process_gets_connections_and_does_work(database_dsn: str, t
         connected = [await server.wait_for("worker_connected") for _ in workers]
         assert {line["process"] for line in connected} == {1, 2}
         for number, (_, worker) in enumerate(workers):
-            # Submitted on another connection: the processes tell each other that there is work.
+            # Submitted on another connection: the processes wake each other.
             other, _ = workers[number - 1]
             await other.SubmitJob(pb.SubmitJobRequest(topic=f"t{number}"))
             await worker.complete(await worker.take_one())
@@ -148,7 +148,7 @@ async def test_stop_under_load_loses_nothing_and_leaves_no_process_behind(
     # The worker gives up to report only when its leases have ended. None may lapse before the stop.
     async with pulsed(database_dsn, **TWO, PULSE_LEASE_TTL="6s", **SOON) as server, load_on(server) as load:
         server.signal()
-        assert await server.ended() == 0  # which reads the log to its end: nobody holds it open any more
+        assert await server.ended() == 0  # which reads the log to its end: no process holds it open any more
         acknowledged = list(load.acknowledged)
     for pid in children_of(server).values():
         with pytest.raises(ProcessLookupError):
@@ -232,7 +232,7 @@ async def test_reload_reaches_every_process_and_a_bad_restart_is_tried_again(
         assert sorted(line["process"] for line in changed) == [1, 2]
 
         good = users.read_text()
-        users.write_text("nobody can read this")
+        users.write_text("this cannot be read")
         os.kill(children_of(server)[2], signal.SIGKILL)
         assert (await server.wait_for("process_ended"))["how"] == "SIGKILL"
         second = await server.wait_for("process_ended")
@@ -248,7 +248,7 @@ async def test_reload_reaches_every_process_and_a_bad_restart_is_tried_again(
 async def test_supervisor_with_a_thousand_open_files_still_reads_its_processes(
     database_dsn: str, tmp_path: Path
 ) -> None:
-    """select() fails past descriptor 1023, and whoever calls the HTTP port can make the numbers rise."""
+    """select() fails past descriptor 1023, and each caller of the HTTP port can make the numbers rise."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, resource\n"
         "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
@@ -271,10 +271,10 @@ async def test_secrets_are_in_no_command_line(database_dsn: str) -> None:
         listing = await asyncio.create_subprocess_exec(
             "ps", "-o", "args=", "-p", pids, stdout=subprocess.PIPE
         )
-        told = (await listing.communicate())[0].decode()
-        assert len(told.splitlines()) == 3
-        assert "tweety" not in told
-        assert "postgres" not in told
+        listed = (await listing.communicate())[0].decode()
+        assert len(listed.splitlines()) == 3
+        assert "tweety" not in listed
+        assert "postgres" not in listed
 
 
 async def test_embedded_postgres_serves_every_process_and_stops_after_them(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ async def test_serving_line_has_the_address_that_takes_calls(database_dsn: str, 
 
 async def test_misspelled_setting_is_logged_at_the_start(database_dsn: str) -> None:
     async with pulsed(database_dsn, PULSE_LEASE_TLL="1m") as server:
-        (told,) = [event for event in server.events if event["event"] == "setting_unknown"]
-        assert "Did you mean PULSE_LEASE_TTL?" in told["hint"]
+        (entry,) = [event for event in server.events if event["event"] == "setting_unknown"]
+        assert "Did you mean PULSE_LEASE_TTL?" in entry["hint"]
 
 
 async def test_port_in_use_is_reported(database_dsn: str, taken_port: int) -> None:
@@ -119,7 +119,7 @@ async def test_schema_that_is_newer_is_refused_and_shown(database_dsn: str) -> N
 
 
 async def test_database_that_is_away_ends_pulsed_with_a_sentence() -> None:
-    """One port that nobody listens on, one where connections are taken and never answered."""
+    """One port without a listener, one where connections are taken and never answered."""
     longest = tuning.STARTUP_PATIENCE + STARTUP_PAUSE + STARTUP_TRY
     assert longest < timedelta(seconds=10)
     with socket.socket() as free, socket.socket() as black_hole:
@@ -180,13 +180,13 @@ async def test_database_that_takes_no_writes_is_refused(database_dsn: str) -> No
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     await connection.close()
-    (code, _, errors), (check_code, told, _) = await asyncio.gather(
+    (code, _, errors), (check_code, entry, _) = await asyncio.gather(
         run_pulsed(DB_HOST=database_dsn), run_pulsed("check", DB_HOST=database_dsn)
     )
     assert (code, check_code) == (1, 1)
     sentence = "The database is a standby, or read-only. Name the primary in DB_HOST, or all hosts."
     assert sentence in sentence_of(errors)
-    assert sentence in " ".join(told.split())
+    assert sentence in " ".join(entry.split())
 
 
 async def test_second_pulsed_on_a_port_fails_instead_of_sharing_it(database_dsn: str) -> None:

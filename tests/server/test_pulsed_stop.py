@@ -68,8 +68,8 @@ async def test_jobs_that_were_not_delivered_go_back_with_their_attempts(
     untouched = await table.count("status = 'PENDING' AND attempts = 0 AND queued")
     assert delivered + given_back + untouched == 20
     assert given_back >= 1
-    told = [line["jobs"] for line in server.events if line["event"] == "released_undelivered"]
-    assert sum(told) == given_back
+    released = [line["jobs"] for line in server.events if line["event"] == "released_undelivered"]
+    assert sum(released) == given_back
 
 
 async def _are_leased(table: JobsTable, count: int) -> bool:

@@ -100,6 +100,6 @@ async def test_role_that_writes_nothing_is_named_with_what_helps(database_dsn: s
 
     for code, output, errors in answers:
         assert code == 1
-        told = " ".join(f"{output}{errors}".split())
-        assert f"The database is read-only for the role {role}." in told
-        assert f"ALTER ROLE {role} RESET default_transaction_read_only;" in told
+        printed = " ".join(f"{output}{errors}".split())
+        assert f"The database is read-only for the role {role}." in printed
+        assert f"ALTER ROLE {role} RESET default_transaction_read_only;" in printed

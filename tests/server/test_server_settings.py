@@ -144,7 +144,7 @@ def test_bad_duration_is_named(duration: str) -> None:
         ("PULSE_TLS_KEY", "/tls/key.pem"),
         ("PULSE_TLS_CERT", "/tls/cert.pem"),
         ("PULSE_TLS_CLIENT_CA", "/tls/ca.pem"),
-        ("PULSE_DATA_DIR", "~nobody-of-that-name/pulse"),
+        ("PULSE_DATA_DIR", "~no-such-account/pulse"),
     ],
 )
 def test_wrong_setting_ends_pulsed_with_a_sentence_that_names_it(
@@ -153,9 +153,9 @@ def test_wrong_setting_ends_pulsed_with_a_sentence_that_names_it(
     monkeypatch.setenv("DB_HOST", URL)
     monkeypatch.setenv(variable, value)
     assert main([]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    (sentence,) = told.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (sentence,) = printed.err.splitlines()
     assert sentence.startswith("pulsed: ")
     assert variable in sentence
     assert "secret" not in sentence
@@ -189,7 +189,7 @@ def test_setting_that_is_wrong_is_not_reported_as_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "problem"),
     [
         ({"PULSE_TLS_CERT": "/c"}, "PULSE_TLS_KEY is not set"),
         ({"PULSE_TLS_KEY": "/k"}, "PULSE_TLS_CERT is not set"),
@@ -199,9 +199,9 @@ def test_setting_that_is_wrong_is_not_reported_as_missing() -> None:
         ({"PULSE_LEASE_TTL": "20s"}, "PULSE_LEASE_TTL (20s) must be longer"),
     ],
 )
-def test_contradiction_is_reported(variables: dict[str, str], told: str) -> None:
+def test_contradiction_is_reported(variables: dict[str, str], problem: str) -> None:
     (only,) = problems_of(**variables)
-    assert told in only
+    assert problem in only
 
 
 def test_users_of_both_kinds_are_refused(tmp_path: Path) -> None:

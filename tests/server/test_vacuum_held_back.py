@@ -22,14 +22,14 @@ PATIENCE_SECONDS = 20
 SLOT = "standby_slot"
 
 
-async def told(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict[str, Any]:
+async def logged(caplog: pytest.LogCaptureFixture, event: str, pid: int) -> dict[str, Any]:
     """Return the fields of this event about this session, once it is there."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             for record in caplog.records:
                 if record.getMessage() == event and vars(record)["pid"] == pid:
                     return vars(record)
-            await asyncio.sleep(0.005)  # a log rings no bell
+            await asyncio.sleep(0.005)  # a log has no event to wait for
 
 
 async def test_server_names_the_session_and_logs_its_end(
@@ -44,9 +44,9 @@ async def test_server_names_the_session_and_logs_its_end(
         pid = await console.fetchval("SELECT pg_backend_pid()")
         async with running_app(settings_of_test(), database_dsn) as (app, _):
             assert app.observation.http_address is None
-            warning = await told(caplog, "vacuum_held_back", pid)
+            warning = await logged(caplog, "vacuum_held_back", pid)
             await console.execute("COMMIT")
-            await told(caplog, "vacuum_free_again", pid)
+            await logged(caplog, "vacuum_free_again", pid)
     finally:
         console.terminate()
 

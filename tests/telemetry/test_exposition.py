@@ -52,8 +52,8 @@ def test_buckets_hold_all_values_up_to_their_bound() -> None:
     metrics = Metrics()
     metrics.batch_size.observe_all("submit", values=[1, 1, 2, 7, 9999])
 
-    told = samples(metrics, "pulse_group_commit_batch_size")
-    buckets = {key[-1]: value for key, value in told.items() if key[0].endswith("_bucket")}
+    found = samples(metrics, "pulse_group_commit_batch_size")
+    buckets = {key[-1]: value for key, value in found.items() if key[0].endswith("_bucket")}
 
     assert buckets["1.0"] == 2
     assert buckets["2.0"] == 3
@@ -61,30 +61,30 @@ def test_buckets_hold_all_values_up_to_their_bound() -> None:
     assert buckets["10.0"] == 4
     assert buckets["5000.0"] == 4
     assert buckets["+Inf"] == 5
-    assert told["pulse_group_commit_batch_size_count", "submit"] == 5
-    assert told["pulse_group_commit_batch_size_sum", "submit"] == 10010
+    assert found["pulse_group_commit_batch_size_count", "submit"] == 5
+    assert found["pulse_group_commit_batch_size_sum", "submit"] == 10010
 
 
 def test_value_on_a_bound_is_in_its_bucket() -> None:
     metrics = Metrics()
     metrics.schedule_lateness.observe(value=1.0)
 
-    told = samples(metrics, "pulse_schedule_lateness_seconds")
+    found = samples(metrics, "pulse_schedule_lateness_seconds")
 
-    assert told["pulse_schedule_lateness_seconds_bucket", "0.5"] == 0
-    assert told["pulse_schedule_lateness_seconds_bucket", "1.0"] == 1
+    assert found["pulse_schedule_lateness_seconds_bucket", "0.5"] == 0
+    assert found["pulse_schedule_lateness_seconds_bucket", "1.0"] == 1
 
 
 def test_finer_buckets_are_rendered_as_sums_at_the_bounds_of_a_scrape() -> None:
     metrics = Metrics()
     metrics.queue_wait.observe_all("mail", values=[1.0, 1.1, 1.2, 1.9, 2.5, 2.6, 1e9])
 
-    told = samples(metrics, "pulse_queue_wait_seconds")
-    buckets = {key[-1]: value for key, value in told.items() if key[0].endswith("_bucket")}
+    found = samples(metrics, "pulse_queue_wait_seconds")
+    buckets = {key[-1]: value for key, value in found.items() if key[0].endswith("_bucket")}
 
     assert [float(bound) for bound in buckets] == [*SECONDS, float("inf")]
     assert [buckets[bound] for bound in ("0.5", "1.0", "2.5", "5.0", "3600.0", "+Inf")] == [0, 1, 5, 6, 6, 7]
-    assert told["pulse_queue_wait_seconds_count", "mail"] == 7
+    assert found["pulse_queue_wait_seconds_count", "mail"] == 7
 
 
 def test_gauge_is_read_when_it_is_rendered() -> None:
@@ -132,8 +132,8 @@ def test_openmetrics_is_rendered_on_request() -> None:
 
     assert text.content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert text.body.endswith(b"# EOF\n")
-    told = {family.name: family for family in parse_openmetrics(text.body.decode())}
-    assert told["pulse_jobs_completed"].samples[0].value == 1
+    found = {family.name: family for family in parse_openmetrics(text.body.decode())}
+    assert found["pulse_jobs_completed"].samples[0].value == 1
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_metrics_of_process_and_interpreter_equal_those_of_the_client_library() 
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=library)
 
-    def told_by_the_library() -> dict[str, Metric]:
+    def rendered_by_the_library() -> dict[str, Metric]:
         return {family.name: family for family in parse_plain(generate_latest(library).decode())}
 
-    theirs = told_by_the_library()
+    theirs = rendered_by_the_library()
     ours = families(Metrics())
-    later = told_by_the_library()
+    later = rendered_by_the_library()
 
     assert theirs.keys() == {name for name in ours if not name.startswith("pulse_")}
     for name, family in theirs.items():
@@ -189,17 +189,17 @@ def test_metrics_of_process_and_interpreter_equal_those_of_the_client_library() 
     for steady in ("process_start_time_seconds", "process_max_fds", "python_info"):
         assert ours[steady].samples[0].value == theirs[steady].samples[0].value
     # What a test before left to threads of gRPC may be closed meanwhile.
-    before, now, after = (told["process_open_fds"].samples[0].value for told in (theirs, ours, later))
+    before, now, after = (found["process_open_fds"].samples[0].value for found in (theirs, ours, later))
     assert min(before, after) <= now <= max(before, after)
     for moving in ("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_cpu_seconds"):
         assert ours[moving].samples[0].value == pytest.approx(theirs[moving].samples[0].value, rel=0.5)
 
 
 def test_every_family_has_a_help_and_stands_once() -> None:
-    told = list(parse_plain(text_of(Metrics()).body.decode()))
+    found = list(parse_plain(text_of(Metrics()).body.decode()))
 
-    assert all(family.documentation for family in told)
-    assert len({family.name for family in told}) == len(told)
+    assert all(family.documentation for family in found)
+    assert len({family.name for family in found}) == len(found)
 
 
 def test_names_follow_the_conventions() -> None:
@@ -215,11 +215,11 @@ def test_topics_past_the_bound_share_a_label() -> None:
     for topic in [*flood, "topic-00000", "another"]:
         metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, [0.1])
 
-    told = samples(metrics, "pulse_jobs_claimed")
+    found = samples(metrics, "pulse_jobs_claimed")
 
-    assert len(told) == MOST_TOPICS + 1
-    assert told["pulse_jobs_claimed_total", OTHER_TOPICS] == 6
-    assert told["pulse_jobs_claimed_total", "topic-00000"] == 2
+    assert len(found) == MOST_TOPICS + 1
+    assert found["pulse_jobs_claimed_total", OTHER_TOPICS] == 6
+    assert found["pulse_jobs_claimed_total", "topic-00000"] == 2
 
 
 def test_flood_of_topics_without_workers_leaves_the_others_their_names() -> None:
@@ -230,8 +230,8 @@ def test_flood_of_topics_without_workers_leaves_the_others_their_names() -> None
         metrics.count_and_observe(metrics.claimed, metrics.queue_wait, topic, [0.1])
     metrics.count_topics(metrics.submitted, ["real", "known"])
 
-    told = samples(metrics, "pulse_jobs_submitted")
+    found = samples(metrics, "pulse_jobs_submitted")
 
-    assert len(told) == MOST_UNWORKED_TOPICS + 2  # those, the one with a worker, and the rest
-    assert told["pulse_jobs_submitted_total", "known"] == 2
-    assert told["pulse_jobs_submitted_total", "real"] == 1
+    assert len(found) == MOST_UNWORKED_TOPICS + 2  # those, the one with a worker, and the rest
+    assert found["pulse_jobs_submitted_total", "known"] == 2
+    assert found["pulse_jobs_submitted_total", "real"] == 1

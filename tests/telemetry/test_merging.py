@@ -22,7 +22,7 @@ def merge(accept: str = "", **texts: str) -> str:
     up = Metrics().process_up
     up.read = lambda: {("1",): 1.0, ("2",): 0.0}
     return merged(
-        {name.removeprefix("p"): told for name, told in texts.items()}, up, accept, ""
+        {name.removeprefix("p"): text for name, text in texts.items()}, up, accept, ""
     ).body.decode()
 
 
@@ -60,8 +60,8 @@ def test_supervisor_has_metrics_although_no_process_answers() -> None:
 
 
 def test_merged_text_is_rendered_as_openmetrics_too() -> None:
-    told = merge(OPENMETRICS, p1=text(3, OPENMETRICS), p2=text(4, OPENMETRICS))
-    families = {family.name: family for family in parse_openmetrics(told)}
+    text_of_all = merge(OPENMETRICS, p1=text(3, OPENMETRICS), p2=text(4, OPENMETRICS))
+    families = {family.name: family for family in parse_openmetrics(text_of_all)}
 
     assert {s.value for s in families["pulse_jobs_completed"].samples} == {3, 4}
 
@@ -70,9 +70,9 @@ def test_any_topic_survives_the_merge() -> None:
     metrics = Metrics()
     topics = ['he said "no"', "a{b} 1", "two\nlines", "# HELP me", "größe", "odd\u2028\x0b\rends"]
     metrics.count_topics(metrics.completed, topics)
-    told = Exposition(metrics).snapshot().render("", "").body.decode()
+    text_of_all = Exposition(metrics).snapshot().render("", "").body.decode()
 
-    families = {family.name: family for family in parse_plain(merge(p1=told, p2=told))}
+    families = {family.name: family for family in parse_plain(merge(p1=text_of_all, p2=text_of_all))}
 
     labels = [sample.labels for sample in families["pulse_jobs_completed"].samples]
     assert sorted(label["topic"] for label in labels) == sorted(topics * 2)

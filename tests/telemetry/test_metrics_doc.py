@@ -1,4 +1,4 @@
-"""docs/metrics.md tells of every metric that there is, and of no other."""
+"""docs/metrics.md lists each metric, and no other."""
 
 import re
 from pathlib import Path
@@ -17,9 +17,9 @@ def row_of(instrument: Instrument) -> tuple[str, str, str, str]:
 
 
 def test_page_lists_each_metric_as_it_is() -> None:
-    told = [tuple(part.strip() for part in row) for row in ROW.findall(PAGE)]
+    rows = [tuple(part.strip() for part in row) for row in ROW.findall(PAGE)]
 
-    assert sorted(told) == sorted(row_of(instrument) for instrument in Metrics())
+    assert sorted(rows) == sorted(row_of(instrument) for instrument in Metrics())
 
 
 def test_page_states_how_many_topics_have_a_label() -> None:

@@ -120,7 +120,7 @@ async def test_concurrent_wrong_passwords_are_throttled_too(guarded: DashboardUn
 async def test_visitor_cannot_say_where_they_come_from(guarded: DashboardUnderTest) -> None:
     visitor = Visitor(guarded.url)
     await visitor.get("/login")
-    form = [("user", "nobody"), ("password", "wrong-horse")]
+    form = [("user", "unknown"), ("password", "wrong-horse")]
     answers = [
         await visitor.post("/login", form, {"x-forwarded-for": f"192.0.2.{number}"})
         for number in range(tuning.LOGIN_TRIES + 1)

@@ -33,7 +33,7 @@ def is_serving(data_directory: Path, pid: int) -> bool:
     """Whether the process lives and, where that can be seen, is a server of this data directory.
 
     The second half matters in containers: pids repeat from run to run, so that a file left by a killed
-    server often names a living stranger.
+    server is often the pid of another process.
     """
     try:
         os.kill(pid, 0)
