@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks import machine, optimized, peering, report
+from benchmarks import machine, optimized, peering, report, targets
 from benchmarks.document import Document
 from benchmarks.figures import Figure, print_figure
 from benchmarks.scenarios import (
     auth,
+    backlog,
     bulk,
     bytes,
     claim,
@@ -24,17 +26,22 @@ from benchmarks.scenarios import (
     e2e,
     fires,
     held,
+    history,
     idle,
     logins,
     metrics,
     payload,
     replicas,
+    retention,
+    running,
     soak,
     submit,
     tls,
     topics,
 )
 from benchmarks.stand import Lengths, Load, Stand
+from benchmarks.tables import Figures
+from benchmarks.verdicts import Verdict
 from tools.environment import Problem
 
 # What docs/benchmarks.md has. The others are measured by name, or with "all"; what takes long by name only.
@@ -50,6 +57,11 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "payload": payload.measure,
     "auth": auth.measure,
     "tls": tls.measure,
+    "topics": topics.measure,
+    "running": running.measure,
+    "retention": retention.measure,
+    "history": history.measure,
+    "backlog": backlog.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,
@@ -59,13 +71,13 @@ SHORT = TABLE | {
     "dashboard": dashboard.measure,
 }
 LONG = {
-    "topics": topics.measure,
     "bytes": bytes.measure,
     "held": held.measure,
     "soak": soak.measure,
 }
 SCENARIOS = SHORT | LONG
 ALL = "all"
+TARGETS = "targets"
 
 Result = TypeVar("Result")
 
@@ -77,23 +89,31 @@ def main() -> int:
         return put_load_on(sys.argv[1:])
     parser = _parser()
     options = parser.parse_args()
-    unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL})
+    unknown = sorted(set(options.scenario) - SCENARIOS.keys() - {ALL, TARGETS})
     if unknown:
         parser.error(f"there is no scenario {', '.join(unknown)}; known are {', '.join(SCENARIOS)}")
+    is_for_targets = TARGETS in options.scenario
+    if is_for_targets and (len(options.scenario) > 1 or options.report):
+        parser.error(f"{TARGETS} stands alone: it measures less than the page has, so it takes no --report")
     try:
         optimized.move(options.python)
     except Problem as problem:
         print(f"dev.py: {problem}", file=sys.stderr)
         return 1
     names = list(SHORT) if ALL in options.scenario else options.scenario or list(TABLE)
+    if is_for_targets:
+        names = list(targets.SCENARIOS)
     try:
         peers = peering.chosen(options.peers)
+        if is_for_targets and options.peers == "":
+            peers = targets.PEERS
     except peering.UnknownPeer as error:
         parser.error(str(error))
     load = Load(options.jobs, options.streams, options.concurrency)
     lengths = Lengths(options.seconds, options.minutes)
     with Stand(options.db, options.repeats, load, lengths, is_trial=options.trial) as stand:
         stand.plain_python = optimized.plain()
+        stand.is_brief = is_for_targets
         document = _measure(stand, names, peers)
     if options.json:
         document.write(options.json)
@@ -117,9 +137,18 @@ def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Docume
             print_figure(figure)
 
     for name in names:
-        take(_run(SCENARIOS[name](stand)))
+        try:
+            take(_run(SCENARIOS[name](stand)))
+        except Exception as error:  # A run of an hour is not lost for one of its scenarios.
+            traceback.print_exc()
+            stand.verdicts.append(Verdict(name, f"it failed: {type(error).__name__}: {error}", False))
         for peer in peers if name in peering.SCENARIOS else ():
-            take(_run(peering.measure(stand, peer, name)))
+            if not stand.is_brief or peer in targets.PEERS_IN.get(name, ()):
+                take(_run(peering.measure(stand, peer, name)))
+    if stand.is_brief:
+        judged = targets.judge(Figures(figures), has_pgo=about["has_pgo"])
+        print(targets.as_table(judged), flush=True)
+        stand.verdicts += [target.verdict for target in judged]
     if stand.disturbed_runs:
         print(f"Others used the machine in {stand.disturbed_runs} of the runs that count.", file=sys.stderr)
     return Document(
@@ -148,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         metavar="SCENARIO",
         help=f"any of {', '.join(SCENARIOS)}, or all (but {' and '.join(LONG)}, which take long); "
-        f"without one: {', '.join(TABLE)}",
+        f"without one: {', '.join(TABLE)}; {TARGETS}: what the goals of the release are judged by",
     )
     parser.add_argument(
         "--peers",

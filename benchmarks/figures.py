@@ -61,6 +61,11 @@ class Figure:
         return cls(**{name: value for name, value in fields.items() if name != "median"})
 
 
+def beside_best(figure: Figure, limits: Sequence[Figure]) -> Figure:
+    """Return the figure with its share of the best limit; as it is if none was measured."""
+    return figure.beside(best(limits)) if limits else figure
+
+
 def best(figures: Sequence[Figure]) -> Figure:
     """Return the one with the largest median."""
     return max(figures, key=lambda figure: figure.median)

@@ -24,6 +24,8 @@ async def describe(dsn: str, plain: Path | None = None) -> dict[str, Any]:
         settings = {name: await connection.fetchval(f"SHOW {name}") for name in _SETTINGS}
     finally:
         await connection.close()
+    interpreter = inspect(sys.executable)
+    build = interpreter.build if interpreter else None
     return {
         "cores": os.cpu_count(),
         "architecture": platform.machine(),
@@ -31,7 +33,8 @@ async def describe(dsn: str, plain: Path | None = None) -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "python_build": _build(sys.executable),
+        "python_build": str(build) if build else "build unknown",
+        "has_pgo": build.has_pgo if build else None,
         "plain_python": str(inspect(plain)) if plain else "",
         "postgres": settings,
         "packages": {name: _version(package) for name, package in _PACKAGES.items()},
@@ -51,11 +54,6 @@ def line(about: dict[str, Any]) -> str:
         f"shared_buffers {settings['shared_buffers']}, max_wal_size {settings['max_wal_size']}); "
         + ", ".join(f"{name} {version}" for name, version in packages.items())
     )
-
-
-def _build(program: str) -> str:
-    interpreter = inspect(program)
-    return str(interpreter.build) if interpreter else "build unknown"
 
 
 def _processor() -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import machine, targets
 from benchmarks.document import Document
 from benchmarks.figures import Figure, best
 from benchmarks.plots import Row, bar_chart
@@ -48,6 +48,7 @@ def blocks(document: Document) -> dict[str, str]:
     return {
         "machine": _about(document),
         "systems": side_by_side(figures),
+        "targets": targets.as_table(targets.judge(figures, has_pgo=document.machine.get("has_pgo"))),
         "pulse": one_by_one(figures.of_ours()),
         "raw": one_by_one(figures.of_limits()),
         "peers": one_by_one(figures.of_peers(), with_system=True),

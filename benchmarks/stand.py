@@ -64,6 +64,8 @@ class Stand:
         self.is_trial = is_trial
         self.python: str | Path = sys.executable
         """What servers and workers run on."""
+        self.is_brief = False
+        """Only the figures that targets are judged by; nothing beside raw SQL."""
         self.plain_python: Path | None = None
         """One that was built without PGO, beside an optimized one: some figures are taken on both."""
         self.disturbed_runs = 0

@@ -20,8 +20,15 @@ class StatementTimes(NamedTuple):
 
 def statement_times(before: str, after: str, statement: str) -> StatementTimes:
     """Compare two texts of /metrics. A statement that was not sent meanwhile took no time."""
-    label = f'statement="{statement}"'
+    return _compared(before, after, f'statement="{statement}"')
 
+
+def claim_times(before: str, after: str) -> StatementTimes:
+    """Compare two texts of /metrics in all statements that claim."""
+    return _compared(before, after, 'statement="claim')
+
+
+def _compared(before: str, after: str, label: str) -> StatementTimes:
     def added(part: str) -> float:
         name = f"{_METRIC}_{part}"
         return count_of(after, name, label) - count_of(before, name, label)
@@ -58,5 +65,5 @@ def _buckets(metrics: str, label: str) -> dict[float, float]:
         if label in labels:
             bound = re.search(r'le="([^"]+)"', labels)
             assert bound, labels
-            found[float(bound[1])] = float(value)
+            found[float(bound[1])] = found.get(float(bound[1]), 0.0) + float(value)
     return found

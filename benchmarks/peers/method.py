@@ -111,7 +111,7 @@ async def _drain_copy(stand: Stand, runner: Runner, template: Store, jobs: int, 
 async def e2e(stand: Stand, runner: Runner) -> list[Figure]:
     shifts = {
         f"{processes} processes × {slots}": Shift("e2e", processes, slots)
-        for processes, slots in shapes(stand.load)
+        for processes, slots in shapes(stand)
     }
     runs = {name: partial(_run_e2e, stand, runner, shift) for name, shift in shifts.items()}
     outcomes = await in_turn(stand, runs)

@@ -9,7 +9,7 @@ from functools import partial
 from benchmarks import raw
 from benchmarks.counters import read_transactions
 from benchmarks.draining import Drained, drain
-from benchmarks.figures import Figure, best
+from benchmarks.figures import Figure, beside_best
 from benchmarks.filling import TOPIC, fill
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
@@ -25,9 +25,9 @@ PLAIN = ", without PGO"
 async def measure(stand: Stand) -> list[Figure]:
     names = [name + way for way in ("", PLAIN)[: 2 if stand.plain_python else 1] for name in NAMES]
     runs: Runs[Drained] = {name: partial(_run, stand, name) for name in names}
-    outcomes = await in_turn(stand, {**runs, **raw.cycle_runs(stand)})
+    outcomes = await in_turn(stand, {**runs, **({} if stand.is_brief else raw.cycle_runs(stand))})
     limits = raw.cycle_figures("drain", outcomes)
-    figures = [Figure("drain", name, "jobs/s", _rates(outcomes[name])).beside(best(limits)) for name in names]
+    figures = [beside_best(Figure("drain", name, "jobs/s", _rates(outcomes[name])), limits) for name in names]
     for name in names:
         figures += _costs(name, outcomes[name], stand.sized(JOBS))
     return [*figures, *limits]

@@ -19,13 +19,18 @@ GAP_SECONDS = 0.02
 CONCURRENCY = 20
 _WARM_UP = 20
 _NAME = "submit → start"
+P50 = f"{_NAME}, p50"
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    runs = {_NAME: partial(_run, stand), "raw": partial(raw.idle_latencies, stand)}
+    runs = {_NAME: partial(_run, stand)}
+    if not stand.is_brief:
+        runs["raw"] = partial(raw.idle_latencies, stand)
     outcomes = await in_turn(stand, runs)
-    limits = raw.idle_figures(outcomes["raw"])
     figures = percentiles("idle", _NAME, outcomes[_NAME])
+    if stand.is_brief:
+        return figures
+    limits = raw.idle_figures(outcomes["raw"])
     return [*(figure.beside(limit) for figure, limit in zip(figures, limits, strict=True)), *limits]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks import raw
-from benchmarks.figures import Figure, best
+from benchmarks.figures import Figure, beside_best
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.scenarios.load import client, produce
 from benchmarks.stand import Stand
@@ -14,10 +14,11 @@ JOBS = {8: 5_000, 64: 20_000}
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    runs: Runs[float] = {f"{producers} producers": partial(_run, stand, producers) for producers in JOBS}
-    rates = await in_turn(stand, {**runs, **raw.insert_runs(stand)})
+    counts = (8,) if stand.is_brief else JOBS
+    runs: Runs[float] = {f"{producers} producers": partial(_run, stand, producers) for producers in counts}
+    rates = await in_turn(stand, {**runs, **({} if stand.is_brief else raw.insert_runs(stand))})
     limits = raw.insert_figures("submit", rates)
-    figures = [Figure("submit", name, "jobs/s", rates[name]).beside(best(limits)) for name in runs]
+    figures = [beside_best(Figure("submit", name, "jobs/s", rates[name]), limits) for name in runs]
     return [*figures, *limits]
 
 
