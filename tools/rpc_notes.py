@@ -60,6 +60,10 @@ NOTES = {
     "RetryJobs": Note("Retries the jobs that match; those that were retried meanwhile are skipped."),
     "PrioritizeJobs": Note("Changes the priority of the jobs that match."),
     "DeleteJobs": Note("Deletes the jobs that match; those that were retried meanwhile are skipped."),
+    "ExportJobs": Note(
+        "Streams finished jobs with their payloads and histories, oldest first. If the stream ends before "
+        "its last message, continue with the last token, at any server."
+    ),
     "WatchJobs": Note(
         "Streams each change of a job's status as it happens, until the caller ends the stream."
     ),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pulse
 import pulse.errors
-from pulse.client import access, dispatch, jobs, options, overview, selections, work
+from pulse.client import access, dispatch, exports, jobs, options, overview, selections, work
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
@@ -52,7 +52,7 @@ SECTIONS = (
     Section(
         "Many jobs",
         "",
-        ("JobFilter", "JobCount", "Batch"),
+        ("JobFilter", "JobCount", "Batch", "ExportedJobs"),
     ),
     Section(
         "Schedules",
@@ -94,6 +94,7 @@ TWINS: dict[str, type] = {
 PARTS = {
     jobs.JobVerbs: "Verbs for jobs",
     selections.SelectionVerbs: "Verbs for many jobs",
+    exports.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",

@@ -28,6 +28,7 @@ from pulse.handlers.context import Context, current
 from pulse.job_handle import JobHandle
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
+from pulse.models.exports import ExportedJobs
 from pulse.models.identity import Identity
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
 from pulse.models.policies import TopicPolicies, TopicPolicy
@@ -65,6 +66,7 @@ __all__ = [
     "Discard",
     "DispatchStatus",
     "Every",
+    "ExportedJobs",
     "FirePage",
     "HeldJob",
     "Identity",

@@ -29,6 +29,7 @@ from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -38,6 +39,7 @@ from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
+from pulse_server.service.exports import Exports
 from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.lease_checks import LeaseSweep, Settler
@@ -63,6 +65,7 @@ from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
+from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
@@ -159,6 +162,7 @@ class App:
         self._server = grpc_server(
             JobRpcs(submissions, jobs),
             SelectionRpcs(Selections(repo, jobs)),
+            ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
             WorkRpcs(
                 self.hub,
                 self.claims,

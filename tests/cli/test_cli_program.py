@@ -1,6 +1,5 @@
 """The program as a whole: help, start-up, completion, version, passwords, the reference page."""
 
-import io
 import json
 import os
 import re
@@ -8,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from unittest import mock
 
 import bcrypt
 import click
@@ -18,6 +16,7 @@ from pulse_cli import main
 from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.program import pulse as program
 from tests.cli.command_line import SOURCES, CommandLine, ended
+from tests.cli.reading import nothing_runs
 from tools import cli_reference
 
 
@@ -76,18 +75,7 @@ EXAMPLES = [
 def test_every_example_can_be_typed(example: str) -> None:
     """It names a command and its options as they are; nothing is run."""
     words = shlex.split(example)[1:]
-    ran: list[str] = []
-    enter = Group.invoke
-
-    def enter_or_run(group: Group, ctx: click.Context) -> object:
-        runs_itself = group.invoke_without_command and not [*ctx._protected_args, *ctx.args]
-        return ran.append(ctx.command_path) if runs_itself else enter(group, ctx)
-
-    with (
-        mock.patch.object(sys, "stdin", io.StringIO("secret")),
-        mock.patch.object(Command, "invoke", lambda _, ctx: ran.append(ctx.command_path)),
-        mock.patch.object(Group, "invoke", enter_or_run),
-    ):
+    with nothing_runs() as ran:
         program.main(words, "pulse", standalone_mode=False)
     assert len(ran) == 1
 

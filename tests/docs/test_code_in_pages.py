@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import shlex
-import sys
 from collections.abc import Iterator
-from unittest import mock
 
 import asyncpg
 import click
 import pytest
 
 from pulse import failpoints
-from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import OPTIONS
@@ -24,6 +20,7 @@ from pulse_server.telemetry.instruments import Counter
 from pulse_server.telemetry.metrics import Metrics
 from pulse_ui.settings import OPTIONS as DASHBOARD_OPTIONS
 from pulse_ui.settings import parser as dashboard_parser
+from tests.cli.reading import nothing_runs
 from tests.docs.pages import EVERY_PAGE, ROOT, WRITTEN_BY_HAND, Page
 
 # Their Python is run: test_readme_code, test_tutorial and test_how_to see to it.
@@ -106,10 +103,7 @@ def parse(words: tuple[str, ...]) -> None:
     name, *arguments = words
     match name:
         case "pulse":
-            with (
-                mock.patch.object(sys, "stdin", io.StringIO("secret")),
-                mock.patch.object(Command, "invoke", return_value=None),
-            ):
+            with nothing_runs():
                 program.main(arguments, "pulse", standalone_mode=False)
         case "pulsed" | "pulse-ui":
             if not {"--help", "--version"} & {*arguments}:

@@ -11,18 +11,22 @@ import pytest
 
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
+from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
+from pulse_server.repos.exports import ExportRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.lease_checks import LeaseCheckRepo
 from pulse_server.repos.overview import OverviewRepo
+from pulse_server.repos.policies import PolicyRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.repos.vitals import VitalsRepo
@@ -31,13 +35,15 @@ from tests.fakes.dead_letters import InMemoryDeadLetterRepo
 from tests.fakes.dispatch import InMemoryDispatchRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.overview import InMemoryOverviewRepo
+from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 
-# The second half of insert_jobs, claim_batch for several topics, what goes before a change that met a lock.
+# The second half of insert_jobs and set_policy, claim_batch for several topics, what goes before a change
+# that met a lock.
 WITHOUT_METHOD = {
-    *("find_existing", "claim_across_topics"),
+    *("find_existing", "claim_across_topics", "delete_empty_policy"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
 }
 # Both ports read the time.
@@ -55,6 +61,8 @@ JOB_TRANSITIONS = ("transitions/jobs.sql", "transitions/work.sql", "transitions/
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
+    Port(ExportRepo, PostgresExportRepo, ("exports.sql",), None),
+    Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),

@@ -26,7 +26,7 @@ def test_public_names_are_these() -> None:
         *("DeadLetters", "DeadLetterGroup", "Statistics", "Minute", "SchedulerStatus", "Identity"),
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
-        *("TopicPolicies", "TopicPolicy"),
+        *("TopicPolicies", "TopicPolicy", "ExportedJobs"),
         *(
             "PulseError",
             "InvalidArgument",

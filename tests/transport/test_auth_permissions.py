@@ -47,6 +47,7 @@ def test_viewer_may_only_read() -> None:
         "ListJobs",
         "FindJobs",
         "CountJobs",
+        "ExportJobs",
         "WatchJobs",
         "ListTopics",
         "ListWorkers",

@@ -44,7 +44,7 @@ SEEN_IN_THE_DARK = {
     "schedule to edit",
     "dispatch",
 }
-EMPTY_PAGES = ["/", "/jobs", "/dead-letters", "/schedules", "/workers", "/dispatch"]
+EMPTY_PAGES = ["/", "/jobs", "/dead-letters", "/schedules", "/workers", "/dispatch", "/retention"]
 WIDTHS = [360, 390, 1280, 2560]
 
 _AXE = (files("axe_playwright_python") / "axe.min.js").read_text()

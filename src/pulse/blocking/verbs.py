@@ -47,6 +47,7 @@ class SyncVerbs:
     retry_matching = blocking_generator(Pulse.retry_matching)
     prioritize_matching = blocking_generator(Pulse.prioritize_matching)
     delete_matching = blocking_generator(Pulse.delete_matching)
+    export_jobs = blocking_generator(Pulse.export_jobs)
 
     # ------------------------------------------------------------ schedules
 

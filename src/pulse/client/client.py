@@ -10,6 +10,7 @@ from pulse import tuning
 from pulse.client.access import AccessVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
+from pulse.client.exports import ExportVerbs
 from pulse.client.jobs import JobVerbs
 from pulse.client.overview import OverviewVerbs
 from pulse.client.policies import PolicyVerbs
@@ -27,6 +28,7 @@ class Pulse(
     WorkVerbs,
     JobVerbs,
     SelectionVerbs,
+    ExportVerbs,
     ScheduleVerbs,
     DispatchVerbs,
     PolicyVerbs,

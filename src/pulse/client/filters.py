@@ -46,8 +46,8 @@ def filter_fields(
     return {
         "topic": not_empty("topic", topic),
         "status": not_empty("status", status),
-        "submitted_since": _aware("since", since),
-        "submitted_before": _aware("before", before),
+        "submitted_since": aware("since", since),
+        "submitted_before": aware("before", before),
         "schedule_id": not_empty("schedule_id", schedule_id),
         "error_contains": not_empty("error_contains", error_contains),
         "metadata": metadata,
@@ -68,7 +68,8 @@ def not_empty(name: str, value: str | None) -> str:
     return value or ""
 
 
-def _aware(name: str, moment: datetime | None) -> datetime | None:
+def aware(name: str, moment: datetime | None) -> datetime | None:
+    """Return the moment. Raises InvalidArgument if it has no time zone."""
     if isinstance(moment, datetime) and moment.utcoffset() is None:
         raise InvalidArgument(
             f"{name}={moment!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) - …."

@@ -1239,6 +1239,82 @@ class DeleteJobsResponse(_message.Message):
 Global___DeleteJobsResponse: _TypeAlias = DeleteJobsResponse  # noqa: Y015
 
 @_typing.final
+class ExportJobsRequest(_message.Message):
+    """Finished jobs, to be kept elsewhere: whole, with payload and history, in the order of submission. A job is exported
+    once at the most, and one that is there throughout is not left out, whatever comes, goes or is deleted meanwhile.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    FINISHED_SINCE_FIELD_NUMBER: _builtins.int
+    FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """empty: all"""
+    status: _builtins.str
+    """COMPLETED, DEAD_LETTERED or CANCELED; empty: these three"""
+    page_token: _builtins.str
+    """to continue an export; its finished_before holds"""
+    @_builtins.property
+    def finished_since(self) -> _timestamp_pb2.Timestamp:
+        """at this moment or later; unset: all"""
+
+    @_builtins.property
+    def finished_before(self) -> _timestamp_pb2.Timestamp:
+        """unset: now. Later than a few seconds ago counts as that"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        status: _builtins.str = ...,
+        finished_since: _timestamp_pb2.Timestamp | None = ...,
+        finished_before: _timestamp_pb2.Timestamp | None = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "finished_since", b"finished_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "finished_since", b"finished_since", "page_token", b"page_token", "status", b"status", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportJobsRequest: _TypeAlias = ExportJobsRequest  # noqa: Y015
+
+@_typing.final
+class ExportJobsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """continues after these jobs; empty: this is the last message"""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobView]:
+        """may be none"""
+
+    @_builtins.property
+    def finished_before(self) -> _timestamp_pb2.Timestamp:
+        """as it holds, and where the next export may begin"""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___JobView] | None = ...,
+        next_page_token: _builtins.str = ...,
+        finished_before: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished_before", b"finished_before", "jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportJobsResponse: _TypeAlias = ExportJobsResponse  # noqa: Y015
+
+@_typing.final
 class WatchJobsRequest(_message.Message):
     """---------------------------------------------------------------- overviews"""
 

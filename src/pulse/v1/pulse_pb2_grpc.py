@@ -114,6 +114,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.FromString,
                 _registered_method=True)
+        self.ExportJobs = channel.unary_stream(
+                '/pulse.v1.PulseService/ExportJobs',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsResponse.FromString,
+                _registered_method=True)
         self.WatchJobs = channel.unary_stream(
                 '/pulse.v1.PulseService/WatchJobs',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.WatchJobsRequest.SerializeToString,
@@ -367,6 +372,12 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteJobs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportJobs(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -642,6 +653,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.DeleteJobs,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.SerializeToString,
+            ),
+            'ExportJobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportJobs,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ExportJobsResponse.SerializeToString,
             ),
             'WatchJobs': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJobs,
@@ -1226,6 +1242,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/DeleteJobs',
             pulse_dot_v1_dot_pulse__pb2.DeleteJobsRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.DeleteJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/pulse.v1.PulseService/ExportJobs',
+            pulse_dot_v1_dot_pulse__pb2.ExportJobsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ExportJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,7 @@ class PulseServiceStub:
     RetryJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]
     PrioritizeJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]
     DeleteJobs: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]
+    ExportJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.ExportJobsRequest, _pulse_pb2.ExportJobsResponse]
     WatchJobs: _grpc.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]
     ListTopics: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]
     ListWorkers: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]
@@ -128,6 +129,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     RetryJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.RetryJobsRequest, _pulse_pb2.RetryJobsResponse]  # type: ignore[assignment]
     PrioritizeJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PrioritizeJobsRequest, _pulse_pb2.PrioritizeJobsResponse]  # type: ignore[assignment]
     DeleteJobs: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteJobsRequest, _pulse_pb2.DeleteJobsResponse]  # type: ignore[assignment]
+    ExportJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.ExportJobsRequest, _pulse_pb2.ExportJobsResponse]  # type: ignore[assignment]
     WatchJobs: _aio.UnaryStreamMultiCallable[_pulse_pb2.WatchJobsRequest, _pulse_pb2.WatchJobsResponse]  # type: ignore[assignment]
     ListTopics: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicsRequest, _pulse_pb2.ListTopicsResponse]  # type: ignore[assignment]
     ListWorkers: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListWorkersRequest, _pulse_pb2.ListWorkersResponse]  # type: ignore[assignment]
@@ -289,6 +291,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.DeleteJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.DeleteJobsResponse, _abc.Awaitable[_pulse_pb2.DeleteJobsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ExportJobs(
+        self,
+        request: _pulse_pb2.ExportJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pulse_pb2.ExportJobsResponse], _abc.AsyncIterator[_pulse_pb2.ExportJobsResponse]]: ...
 
     @_abc_1.abstractmethod
     def WatchJobs(

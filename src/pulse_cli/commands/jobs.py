@@ -10,6 +10,7 @@ import click
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.jobs_actions import cancel, delete, prioritize, retry
+from pulse_cli.commands.jobs_export import export
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.filters import Which, filter_options, job_filter
 from pulse_cli.inputs.identifiers import job_id, job_ids
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     """,
 )
 def jobs() -> None:
-    """List, follow, cancel, retry, prioritize and delete jobs.
+    """List, follow, cancel, retry, prioritize, delete and export jobs.
 
     A job may be given by a prefix of its id that no other job shares.
     """
@@ -145,7 +146,7 @@ def tail(ids: tuple[str, ...], topics: tuple[str, ...], statuses: tuple[str, ...
         follow(client, job_ids(client, ids), topics, statuses, output_here())
 
 
-for _action in (cancel, retry, prioritize, delete):
+for _action in (cancel, retry, prioritize, delete, export):
     jobs.add_command(_action)
 
 

@@ -258,3 +258,19 @@ job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 -- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
 -- holds, so that none starts it after another has completed it. ADR-0041
 job.finished_at + interval '2 seconds'
+
+-- name: finished_after
+-- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted
+-- after $6 cannot have finished before it.
+SELECT {job}, job.payload, job.history
+    FROM pulse.jobs AS job
+    WHERE (job.submitted_at, job.id) > ($1::timestamptz, $2::uuid)
+      AND job.submitted_at < $6::timestamptz
+      AND job.finished_at IS NOT NULL
+    ORDER BY job.submitted_at, job.id
+    LIMIT $3
+
+-- name: export_bytes
+-- About what the job takes in memory and in a message.
+octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
+        + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300

@@ -32,6 +32,7 @@ CancelJobs            yes       -         -       -
 RetryJobs             yes       -         -       -
 PrioritizeJobs        yes       -         -       -
 DeleteJobs            yes       -         -       -
+ExportJobs            yes       -         -       yes
 WatchJobs             yes       -         -       yes
 ListTopics            yes       -         -       yes
 ListWorkers           yes       -         -       yes

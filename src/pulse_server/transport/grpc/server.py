@@ -16,6 +16,7 @@ from pulse_server.transport.grpc.boundary import handlers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.costly_calls import CostlyCalls, searches, searches_or_skips
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
+from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
 from pulse_server.transport.grpc.lines import Lines
@@ -76,6 +77,7 @@ def _milliseconds(span: timedelta) -> int:
 def grpc_server(
     jobs: JobRpcs,
     selections: SelectionRpcs,
+    exports: ExportRpcs,
     work: WorkRpcs,
     schedules: ScheduleRpcs,
     dispatch: DispatchRpcs,
@@ -113,6 +115,7 @@ def grpc_server(
                     "RetryJobs": searching.limited(selections.retry_jobs, searches),
                     "PrioritizeJobs": searching.limited(selections.prioritize_jobs, searches),
                     "DeleteJobs": searching.limited(selections.delete_jobs, searches),
+                    "ExportJobs": exports.export_jobs,
                     "StreamJobs": work.stream_jobs,
                     "ReportResult": work.report_result,
                     "ReportResults": work.report_results,

@@ -1,0 +1,96 @@
+"""The verb for exports: finished jobs as a stream, which is continued whenever it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
+
+import grpc.aio
+
+from pulse import tuning
+from pulse.client.caller import Caller
+from pulse.client.filters import aware, not_empty
+from pulse.models.exports import ExportedJobs, exported_jobs
+from pulse.models.jobs import JobStatus
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
+from pulse.wire.failures import is_refused_for_now, is_retryable
+from pulse.wire.messages import message
+from pulse.wire.streams import StreamError, reconnecting_stream
+
+
+class ExportVerbs:
+    """What a `Pulse` can export."""
+
+    _caller: Caller
+
+    async def export_jobs(
+        self,
+        *,
+        before: datetime | None = None,
+        since: datetime | None = None,
+        topic: str | None = None,
+        status: JobStatus | str | None = None,
+        cursor: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> AsyncGenerator[ExportedJobs, None]:
+        """Yield the jobs that finished before a time, with payload and history, in the order of submission.
+
+        Each job comes once at the most, and none that is there throughout is left out. Without `before`, all
+        that finished until a few seconds ago. If the connection is lost, the export continues where it was;
+        `timeout` bounds each wait for a server. To continue an export later, pass the last `next_cursor`
+        with the same filter.
+        """
+        request = message(
+            pb.ExportJobsRequest,
+            topic=not_empty("topic", topic),
+            status=not_empty("status", status),
+            finished_since=aware("since", since),
+            finished_before=aware("before", before),
+            page_token=not_empty("cursor", cursor),
+        )
+        export = _Export(self._caller.session().connection, request, self._caller.seconds(timeout))
+        async with contextlib.aclosing(export.pages()) as pages:
+            async for page in pages:
+                yield page
+
+
+class _Export:
+    """One export. Each message moves the place where the next stream begins."""
+
+    def __init__(self, connection: Connection, request: pb.ExportJobsRequest, timeout_seconds: float) -> None:
+        self._connection = connection
+        self._request = request
+        self._timeout_seconds = timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
+
+    async def pages(self) -> AsyncGenerator[ExportedJobs, None]:
+        stream = reconnecting_stream(
+            self._connection, self._open, self._lost, welcome_seconds=self._welcome_seconds
+        )
+        async with contextlib.aclosing(stream):
+            async for response in stream:
+                yield exported_jobs(response)
+                if not response.next_page_token:
+                    return
+                self._request.page_token = response.next_page_token
+                self._deadline = time.monotonic() + self._timeout_seconds
+
+    def _open(self) -> grpc.aio.UnaryStreamCall[pb.ExportJobsRequest, pb.ExportJobsResponse]:
+        return self._connection.open_stream(self._connection.stub.ExportJobs, self._request)
+
+    def _welcome_seconds(self) -> float:
+        return min(tuning.WELCOME_TIMEOUT_SECONDS, max(self._deadline - time.monotonic(), 0.001))
+
+    async def _lost(self, error: StreamError, wait_seconds: float) -> None:
+        """Raise what ends the export: a refusal, or no message until the deadline."""
+        if isinstance(error, grpc.aio.AioRpcError):
+            reason = await self._connection.explain(error)
+            if not is_retryable(error) and not is_refused_for_now(error):
+                raise reason
+        else:
+            reason = self._connection.out_of_time()
+        if time.monotonic() + wait_seconds >= self._deadline:
+            raise reason
