@@ -11,3 +11,21 @@ def test_files_that_the_map_names_are_there() -> None:
     named = set(re.findall(r"`(pulse(?:_\w+)?/[\w/]+(?:\.\w+|/))`", ARCHITECTURE))
     assert named
     assert not [path for path in sorted(named) if not (ROOT / "src" / path).exists()]
+
+
+def test_names_of_files_are_those_of_the_map() -> None:
+    table = ARCHITECTURE.partition("## Names of files")[2].partition("\n## ")[0]
+    _, _, *lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    nouns = [row[0].split()[0] for row in rows]
+    server = ROOT / "src" / "pulse_server"
+    for floor in (ROOT / "src" / "pulse" / "client", server / "transport" / "grpc"):
+        assert [noun for noun in nouns if not (floor / f"{noun}.py").exists()] == []
+    for column, folders, suffix in (
+        (2, [server / "service"], ".py"),
+        (3, [server / "repos", server / "postgres"], ".py"),
+        (4, [server / "postgres" / "sql", server / "postgres" / "sql" / "transitions"], ".sql"),
+    ):
+        named = {name for row in rows for name in re.findall(r"`([\w/]+)`", row[column])} - {"access"}
+        there = {name for name in named if any((folder / f"{name}{suffix}").exists() for folder in folders)}
+        assert named == there, named - there
