@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class JobHandle:
+# A struct and not a dataclass: enqueue_many makes thousands, and a frozen dataclass takes ten times as long.
+class JobHandle(msgspec.Struct, frozen=True, gc=False):
     """A stored job."""
 
     id: str

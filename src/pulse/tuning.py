@@ -48,6 +48,8 @@ ENQUEUE_BATCH_BYTES = 1 * MIB
 ENQUEUES_IN_FLIGHT = 2
 # Of enqueue_many: one more than the server commits at a time, so that it never waits for the next.
 BULK_BATCHES_IN_FLIGHT = 3
+# A server that ignored columns is sent rows for this long. Then it may have been upgraded.
+COLUMNS_REST_SECONDS = 600.0
 # The server's limits for metadata. A trace context that does not fit is left out.
 METADATA_ENTRIES = 64
 METADATA_BYTES = 16 * 1024

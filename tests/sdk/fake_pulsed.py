@@ -21,6 +21,7 @@ import grpc
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 from pulse.wire.failures import FROM_PULSED
+from tests.sdk.columns import all_jobs
 from tests.sdk.fake_schedules import FakeSchedules
 
 PATIENCE_SECONDS = 20.0
@@ -40,8 +41,8 @@ class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
         self.submit_sizes: list[int] = []
         self.submit_may_answer = threading.Event()
         self.submit_may_answer.set()
-        self.lose_answers = 0
-        self.submits_without_room = 0
+        self.lose_answers = self.submits_without_room = 0
+        self.ignores_columns = False
         self.refused_topics: dict[str, tuple[grpc.StatusCode, str]] = {}
         # Workers.
         self.opened: list[pb.StreamJobsRequest] = []
@@ -156,8 +157,8 @@ class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
             context.set_trailing_metadata(((FROM_PULSED, "1"),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "There is no room now. Try again in a moment.")
         with self._change(context):
-            self.submit_sizes.append(len(request.jobs))
-            results = [self._store(job) for job in request.jobs]
+            results = [*map(self._store, request.jobs if self.ignores_columns else all_jobs(request))]
+            self.submit_sizes.append(len(results))
             is_lost = self.lose_answers > 0
             self.lose_answers -= is_lost
         assert self.submit_may_answer.wait(PATIENCE_SECONDS)

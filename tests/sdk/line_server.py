@@ -11,6 +11,7 @@ import grpc
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
+from tests.sdk.columns import all_jobs
 from tests.sdk.fake_pulsed import PATIENCE_SECONDS
 
 
@@ -99,7 +100,7 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
             self._changed.notify_all()
 
     def store(self, request: pb.SubmitJobsRequest) -> None:
-        for job in request.jobs:
+        for job in all_jobs(request):
             self.stored[job.job_id] = self.stored.get(job.job_id, 0) + 1
 
     # ------------------------------------------------------------ the service
@@ -109,7 +110,8 @@ class LineServer(pulse_pb2_grpc.PulseServiceServicer):
         if self.call_refusal is not None:
             await context.abort(*self.call_refusal)
         results = [
-            pb.SubmitResult(job_id=job.job_id, duplicate=job.job_id in self.stored) for job in request.jobs
+            pb.SubmitResult(job_id=job.job_id, duplicate=job.job_id in self.stored)
+            for job in all_jobs(request)
         ]
         self.store(request)
         return pb.SubmitJobsResponse(results=results)

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from pulse.ids import uuid7
+from pulse.ids import uuid7, uuid7s
 from tests.sdk.scripts import run_script
 
 
@@ -47,3 +47,10 @@ def test_ids_of_a_forked_child_are_not_its_parents() -> None:
     first, second = printed.split()
     assert first[:13] == second[:13]
     assert first != second
+
+
+def test_ids_made_at_once_are_version_7_and_sort_among_the_others() -> None:
+    made = [uuid7(), *uuid7s(100_000), uuid7(), *uuid7s(1), uuid7()]
+    assert made == sorted(set(made))
+    assert {(uuid.UUID(text).version, uuid.UUID(text).variant) for text in made} == {(7, uuid.RFC_4122)}
+    assert uuid7s(0) == []

@@ -39,8 +39,7 @@ class Bulk:
         async def send() -> None:
             for turn, (begin, end) in in_turn:
                 # Encoded only now, while earlier batches are in flight.
-                response = await submitter.submit_together(self._message(begin, end), timeout_seconds)
-                outcomes[turn] = self._settle(response, begin, end)
+                outcomes[turn] = await self._send(submitter, begin, end, timeout_seconds)
 
         if len(bounds) == 1:
             await send()
@@ -50,10 +49,24 @@ class Bulk:
             )
         return [outcome for batch in outcomes for outcome in batch]
 
+    async def _send(
+        self, submitter: Submitter, begin: int, end: int, timeout_seconds: float
+    ) -> list[Outcome]:
+        if submitter.may_send_columns():
+            response = await submitter.submit_together(self._columns(begin, end), timeout_seconds)
+            if response.all_inserted or response.results:
+                return self._settle(response, begin, end)
+            submitter.columns_were_ignored()
+        response = await submitter.submit_together(self._rows(begin, end), timeout_seconds)
+        return self._settle(response, begin, end)
+
     def _bounds(self) -> list[tuple[int, int]]:
         """Return the begin and end of each batch. A batch fits into one call."""
         bounds: list[tuple[int, int]] = []
         fixed = self._template.ByteSize() + OVERHEAD_BYTES
+        total = len(self._payloads) * fixed + sum(map(len, self._payloads))
+        if total <= tuning.ENQUEUE_BATCH_BYTES and 0 < len(self._payloads) <= tuning.ENQUEUE_BATCH_JOBS:
+            return [(0, len(self._payloads))]
         begin = size = 0
         for position, payload in enumerate(self._payloads):
             size += fixed + len(payload)
@@ -65,7 +78,19 @@ class Bulk:
             bounds.append((begin, len(self._payloads)))
         return bounds
 
-    def _message(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
+    def _columns(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
+        message = pb.StreamSubmitsRequest()
+        columns = message.request.columns
+        columns.options.CopyFrom(self._template)
+        columns.options.ClearField("job_id")
+        columns.job_ids = bytes.fromhex("".join(self._job_ids[begin:end]).replace("-", ""))
+        payloads = self._payloads[begin:end]
+        columns.payload_sizes.extend(map(len, payloads))
+        columns.payloads = b"".join(payloads)
+        return message
+
+    def _rows(self, begin: int, end: int) -> pb.StreamSubmitsRequest:
+        """Return the same as a message that servers without columns understand."""
         message = pb.StreamSubmitsRequest()
         message.request.brief = True
         # One message is filled in for each job, and appending copies it. It is made anew for each batch: a

@@ -26,6 +26,7 @@ class Submitter:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._columns_from = 0.0
         self._line: Line[pb.SubmitJobsResponse] = Line(
             connection, connection.stub.SubmitJobs, connection.stub.StreamSubmits
         )
@@ -57,6 +58,14 @@ class Submitter:
         return await self._connection.keep_trying(
             lambda seconds: self._line.call(message, seconds), timeout_seconds, also=is_refused_for_now
         )
+
+    def may_send_columns(self) -> bool:
+        """True unless a server ignored them a short time ago."""
+        return asyncio.get_running_loop().time() >= self._columns_from
+
+    def columns_were_ignored(self) -> None:
+        """Do without columns for a while: this server is of a version without them, and stored nothing."""
+        self._columns_from = asyncio.get_running_loop().time() + tuning.COLUMNS_REST_SECONDS
 
     async def close(self) -> None:
         """Fail the jobs that were not sent."""

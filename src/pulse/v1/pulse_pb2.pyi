@@ -158,23 +158,69 @@ class SubmitJobsRequest(_message.Message):
 
     JOBS_FIELD_NUMBER: _builtins.int
     BRIEF_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     brief: _builtins.bool
     """The caller knows its ids: a server that inserted every job under its given id may omit the results."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitJobRequest]: ...
+    @_builtins.property
+    def columns(self) -> Global___JobColumns:
+        """Instead of `jobs`, and without `brief`, which it implies. An older server ignores it, and its response has neither
+        results nor all_inserted: then nothing was stored, and the caller sends `jobs`.
+        """
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___SubmitJobRequest] | None = ...,
         brief: _builtins.bool = ...,
+        columns: Global___JobColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "columns", b"columns", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitJobsRequest: _TypeAlias = SubmitJobsRequest  # noqa: Y015
+
+@_typing.final
+class JobColumns(_message.Message):
+    """Jobs that differ only in their ids and payloads. Costs both sides a third of the same jobs one by one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    JOB_IDS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_SIZES_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    job_ids: _builtins.bytes
+    """16 bytes for each job"""
+    payloads: _builtins.bytes
+    """one after another; with the options of each job 8 MiB at the most"""
+    @_builtins.property
+    def options(self) -> Global___SubmitJobRequest:
+        """of all the jobs; without payload, job_id and idempotency_key"""
+
+    @_builtins.property
+    def payload_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """one for each job, in bytes"""
+
+    def __init__(
+        self,
+        *,
+        options: Global___SubmitJobRequest | None = ...,
+        job_ids: _builtins.bytes = ...,
+        payload_sizes: _abc.Iterable[_builtins.int] | None = ...,
+        payloads: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids", "options", b"options", "payload_sizes", b"payload_sizes", "payloads", b"payloads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobColumns: _TypeAlias = JobColumns  # noqa: Y015
 
 @_typing.final
 class SubmitJobsResponse(_message.Message):
@@ -183,7 +229,7 @@ class SubmitJobsResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     ALL_INSERTED_FIELD_NUMBER: _builtins.int
     all_inserted: _builtins.bool
-    """Every job was inserted under its given id, and there are no results. Only if `brief` was set."""
+    """Every job was inserted under its given id, and there are no results. Only for `brief` or `columns`."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitResult]:
         """one for each job, in the order of the request"""

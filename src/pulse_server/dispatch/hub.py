@@ -24,6 +24,7 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
+from pulse_server.domain.uniform_jobs import kinds
 from pulse_server.repos.jobs import Taker
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 
@@ -105,7 +106,7 @@ class Hub:
 
     def _idle_slots(self, jobs: Sequence[NewJob]) -> list[Session | None] | None:
         """A slot or None for each job, in workers with no other work. Returns None if no slot is free."""
-        topics = frozenset(job.topic for job in jobs if job.starts_at_once)
+        topics = frozenset(job.topic for job in kinds(jobs) if job.starts_at_once)
         open_topics = self._gate.open_topics(topics)
         if self._is_stopping or not any(map(self._demand.has_slots_for, open_topics)):
             return None

@@ -30,6 +30,7 @@ from pulse_server.domain.jobs import (
 from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
+from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
@@ -54,20 +55,25 @@ class Publisher:
 
     def submitted(self, jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError]) -> None:
         """The jobs were stored, as far as their answers are a Submitted. Some may be claimed already."""
-        inserted = [
-            (job, answer.is_taken)
-            for job, answer in zip(jobs, answers, strict=True)
-            if isinstance(answer, Submitted) and not answer.duplicate
-        ]
-        taken = {job.id for job, is_taken in inserted if is_taken}
-        self._metrics.count_topics(self._metrics.submitted, [job.topic for job, _ in inserted])
+        inserted: Sequence[NewJob] = jobs
+        taken: set[str] = set()
+        if not isinstance(answers, AllInserted):
+            pairs = [
+                (job, answer.is_taken)
+                for job, answer in zip(jobs, answers, strict=True)
+                if isinstance(answer, Submitted) and not answer.duplicate
+            ]
+            inserted = [job for job, _ in pairs]
+            taken = {job.id for job, is_taken in pairs if is_taken}
+        self._metrics.count_topics(self._metrics.submitted, topics_of(inserted))
         self._watchers.publish(
             lambda: [
-                transition(job.id, job.topic, JobStatus.PENDING) for job, is_taken in inserted if not is_taken
+                transition(job.id, job.topic, JobStatus.PENDING) for job in inserted if job.id not in taken
             ]
         )
         # Duplicates too: the server that stored the first may have died before it woke dispatch.
-        self._wake({job.topic for job in jobs if job.may_be_ready and job.id not in taken})
+        waiting = (job for job in jobs if job.id not in taken) if taken else kinds(jobs)
+        self._wake({job.topic for job in waiting if job.may_be_ready})
 
     def fired(self, fires: Sequence[Fired], now: datetime) -> None:
         """Schedules made jobs by their timetables. A fire without a job made none."""

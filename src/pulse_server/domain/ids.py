@@ -12,6 +12,7 @@ from pulse_server.domain.errors import InvalidArgument
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHOWN_CHARACTERS = 36
 _VERSION = 14  # where its digit is in the canonical form
+_VERSION_BYTE = 6  # where it is among the 16 bytes
 _VERSION_OF_FIRES = "5"
 
 
@@ -46,6 +47,11 @@ def parse_new_id(text: str) -> str:
             "job that must be stored once under a name of yours, give an idempotency_key.",
         )
     return parsed
+
+
+def has_version_of_fires(ids: bytes) -> bool:
+    """Whether one of the ids, 16 bytes each, is refused by parse_new_id. Any other 16 bytes are an id."""
+    return any(byte >> 4 == int(_VERSION_OF_FIRES) for byte in set(ids[_VERSION_BYTE::16]))
 
 
 def _noun(field: str) -> str:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
@@ -15,7 +16,7 @@ from pulse_server.repos.jobs import Taker
 _SQL = statements("transitions/jobs.sql", "queries.sql")
 
 
-async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
     """Store the jobs with the statement of this name. Returns a result for each, in order."""
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
@@ -23,7 +24,7 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Su
 
     rows = await _insert(hot, name, jobs, insert_columns(jobs), columns_of)
     if len(rows) == len(jobs):
-        return [Submitted(job.id, False) for job in jobs]
+        return AllInserted(jobs)
     return await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
 
 
@@ -75,6 +76,8 @@ async def _answer_for_existing(
 
 def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
     """The jobs as parallel arrays, in the order of insert_jobs' parameters."""
+    if isinstance(jobs, UniformJobs):
+        return _uniform_columns(jobs)
     ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules = (
         zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
     )
@@ -89,6 +92,22 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         _if_any(schedules),
         _if_any(run_at),
         _if_any(delays),
+    )
+
+
+def _uniform_columns(jobs: UniformJobs) -> tuple[Sequence[object], ...]:
+    count, template = len(jobs), jobs.template
+    return (
+        jobs.id_digits,
+        [template.topic] * count,
+        jobs.payloads,
+        [template.priority] * count,
+        [template.max_attempts] * count,
+        (),
+        [metadata_to_json(template.metadata)] * count if template.metadata else (),
+        (),
+        [template.run_at] * count if template.run_at is not None else (),
+        [template.delay] * count if template.delay is not None else (),
     )
 
 

@@ -50,7 +50,7 @@ class PostgresJobRepo:
         self._database = database
         self._rows = RowLocks(_SQL)
 
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
     async def hand_over_jobs(

@@ -62,7 +62,7 @@ class Taker(NamedTuple):
 
 
 class JobRepo(Protocol):
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
         ...
 

@@ -27,25 +27,30 @@ class _Request(NamedTuple, Generic[Item, Answer]):
 class GroupCommit(Generic[Item, Answer]):
     """Turns many small requests into few statements. Each is answered only after its statement committed.
 
-    `commit` takes a list of items and returns one answer for each, in order. At most `lanes` commits are in
+    `commit` takes items and returns one answer for each, in order. At most `lanes` commits are in
     flight; a request that finds a free lane leaves at once, so a lone caller does not wait. A statement
     has at most `limit` items and `most_bytes`, by `size_of`; an item that is larger goes alone. Large
     requests leave one lane to the small ones, which never wait for their bytes. ADR-0038
+
+    A request that fills a statement reaches `commit` as it came. `size_of_all` is the sum of `size_of`, for
+    requests that know it without a look at each item.
     """
 
     def __init__(
         self,
-        commit: Callable[[list[Item]], Awaitable[Sequence[Answer]]],
+        commit: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
         *,
         lanes: int,
         limit: int,
         size_of: Callable[[Item], int] | None = None,
+        size_of_all: Callable[[Sequence[Item]], int] | None = None,
         most_bytes: int = tuning.COMMIT_BYTES,
     ) -> None:
         self._commit = commit
         self._free_lanes = lanes
         self._limit = limit
         self._size_of = size_of
+        self._size_of_all = size_of_all
         self._most_bytes = most_bytes
         self._waiting: deque[_Request[Item, Answer]] = deque()
         self._large: deque[_Request[Item, Answer]] = deque()
@@ -56,17 +61,19 @@ class GroupCommit(Generic[Item, Answer]):
         """Have the items committed in one statement and return their answers, in order."""
         return await self._add(items, self._size(items))
 
-    async def add_all(self, items: Sequence[Item]) -> list[Answer]:
+    async def add_all(self, items: Sequence[Item]) -> Sequence[Answer]:
         """Have any number of items committed, a statement's worth after the other; answers in order."""
         size = self._size(items)
         if len(items) <= self._limit and size <= self._most_bytes:
-            return list(await self._add(items, size)) if items else []
+            return await self._add(items, size) if items else []
         answers: list[Answer] = []
         for batch in self._batches(items):
             answers.extend(await self.add(batch))
         return answers
 
     def _size(self, items: Sequence[Item]) -> int:
+        if self._size_of_all is not None:
+            return self._size_of_all(items)
         return sum(map(self._size_of, items)) if self._size_of is not None else 0
 
     def _batches(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -124,7 +131,10 @@ class GroupCommit(Generic[Item, Answer]):
         return taken
 
     async def _commit_together(self, requests: list[_Request[Item, Answer]]) -> None:
-        items = [item for request in requests for item in request.items]
+        if len(requests) == 1:
+            items = requests[0].items
+        else:
+            items = [item for request in requests for item in request.items]
         try:
             answers = await self._commit(items)
         except PulseError as error:

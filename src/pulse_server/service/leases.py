@@ -58,7 +58,7 @@ class Leases:
                 (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
         return answer
 
-    async def _extend(self, claims: list[Claim]) -> list[_Lease]:
+    async def _extend(self, claims: Sequence[Claim]) -> list[_Lease]:
         self._publisher.batch_sent("heartbeat", len(claims))
         try:
             extended = await self._repo.extend_leases(claims, self._lease_ttl)

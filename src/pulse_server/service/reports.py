@@ -31,7 +31,7 @@ class Reports:
             self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
         )
 
-    async def report(self, reports: Sequence[Report]) -> list[PulseError | None]:
+    async def report(self, reports: Sequence[Report]) -> Sequence[PulseError | None]:
         """Record the results and answer for each, in order: None if it counts, else why it does not.
 
         A repeat of a report that was taken before counts.
@@ -45,7 +45,7 @@ class Reports:
             return None
         return job.locked_by or job.finished_by or (job.history[-1].worker_id if job.history else None)
 
-    async def _take(self, reports: list[Report]) -> list[PulseError | None]:
+    async def _take(self, reports: Sequence[Report]) -> list[PulseError | None]:
         self._publisher.batch_sent("report", len(reports))
         successes = [report for report in reports if isinstance(report, Claim)]
         failures = [

@@ -8,6 +8,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.uniform_jobs import UniformJobs
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
 
@@ -23,16 +24,16 @@ class Submissions:
         self._hub = hub
         self._publisher = publisher
         self._commits: GroupCommit[NewJob, Submitted | PulseError] = GroupCommit(
-            self._insert, lanes=SUBMIT_LANES, limit=SUBMIT_BATCH, size_of=_size
+            self._insert, lanes=SUBMIT_LANES, limit=SUBMIT_BATCH, size_of=_size, size_of_all=_size_of_all
         )
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    async def submit(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         """Insert the jobs and answer for each, in order. What was answered as submitted is durable."""
         return await self._commits.add_all(jobs)
 
-    async def _insert(self, jobs: list[NewJob]) -> list[Submitted | PulseError]:
+    async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         self._publisher.batch_sent("submit", len(jobs))
-        answers = await self._hub.hand_over(jobs)
+        answers: Sequence[Submitted | PulseError] | None = await self._hub.hand_over(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)
         self._publisher.submitted(jobs, answers)
@@ -44,3 +45,9 @@ def _size(job: NewJob) -> int:
     if job.metadata is None:
         return len(job.payload)
     return len(job.payload) + sum(len(key) + len(value) for key, value in job.metadata.items())
+
+
+def _size_of_all(jobs: Sequence[NewJob]) -> int:
+    if isinstance(jobs, UniformJobs):
+        return sum(map(len, jobs.payloads)) + len(jobs) * _size(jobs.template)
+    return sum(map(_size, jobs))

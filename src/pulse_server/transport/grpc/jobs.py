@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
@@ -11,9 +12,10 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument, PulseError
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.uniform_jobs import AllInserted
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.submissions import Submissions
-from pulse_server.transport.grpc import convert_jobs
+from pulse_server.transport.grpc import convert_columns, convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
@@ -30,14 +32,31 @@ class JobRpcs:
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
+        if request.HasField("columns"):
+            return await self._submit_columns(request)
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
+        return await self._submit_each(request.jobs, brief=request.brief)
+
+    async def _submit_columns(self, request: pb.SubmitJobsRequest) -> pb.SubmitJobsResponse:
+        convert_columns.check_columns(request)
+        jobs = convert_columns.uniform_jobs(request.columns)
+        if jobs is None:
+            return await self._submit_each(convert_columns.each_job(request.columns), brief=True)
+        submitted = await self._submissions.submit(jobs)
+        if _are_inserted(submitted):
+            return pb.SubmitJobsResponse(all_inserted=True)
+        return pb.SubmitJobsResponse(results=await each_in_turns(_result, submitted, TURN_ENTRIES))
+
+    async def _submit_each(
+        self, requests: Iterable[pb.SubmitJobRequest], *, brief: bool
+    ) -> pb.SubmitJobsResponse:
         good: list[NewJob] = []
         # Not the errors themselves: their tracebacks hold this frame, which would be a reference cycle.
         refused: list[pb.SubmitResult | None] = []
-        submitted: list[Submitted | PulseError] = []
+        submitted: Sequence[Submitted | PulseError] = ()
         size = entries = 0
-        ids_are_kept = request.brief
-        for wire_job in request.jobs:
+        ids_are_kept = brief
+        for wire_job in requests:
             if entries >= TURN_ENTRIES:
                 entries = 0
                 await asyncio.sleep(0)  # serve other calls
@@ -55,10 +74,11 @@ class JobRpcs:
                 if job.metadata:
                     entries += len(job.metadata)
                 if size >= tuning.COMMIT_BYTES:
-                    submitted += await self._submissions.submit(good)
+                    submitted = [*submitted, *await self._submissions.submit(good)]
                     size, good = 0, []
-        submitted += await self._submissions.submit(good)
-        if ids_are_kept and len(submitted) == len(refused) and all(map(_is_inserted, submitted)):
+        last = await self._submissions.submit(good)
+        submitted = [*submitted, *last] if submitted else last
+        if ids_are_kept and len(submitted) == len(refused) and _are_inserted(submitted):
             return pb.SubmitJobsResponse(all_inserted=True)
         rest = iter(submitted)
         return pb.SubmitJobsResponse(
@@ -104,8 +124,10 @@ class JobRpcs:
         return pb.DeleteJobResponse()
 
 
-def _is_inserted(answer: Submitted | PulseError) -> bool:
-    return isinstance(answer, Submitted) and not answer.duplicate
+def _are_inserted(answers: Sequence[Submitted | PulseError]) -> bool:
+    return isinstance(answers, AllInserted) or all(
+        isinstance(answer, Submitted) and not answer.duplicate for answer in answers
+    )
 
 
 def _result(answer: Submitted | PulseError) -> pb.SubmitResult:

@@ -1,0 +1,100 @@
+"""Jobs that share all options, as columns: a thousand of them take a few objects, not a thousand.
+
+Every layer may treat them as any other sequence of jobs. Those on the path of a bulk submit take the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from pulse_server.domain.jobs import NewJob, Submitted
+
+ID_BYTES = 16
+_ID_DIGITS = 2 * ID_BYTES
+
+
+class UniformJobs(Sequence[NewJob]):
+    """New jobs that differ only in their ids, 16 bytes each, and in their payloads."""
+
+    __slots__ = ("ids", "payloads", "template")
+
+    def __init__(self, template: NewJob, ids: bytes, payloads: list[bytes]) -> None:
+        self.template = template
+        self.ids = ids
+        self.payloads = payloads
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[NewJob]:
+        for digits, payload in zip(self.id_digits, self.payloads, strict=True):
+            yield self.template._replace(id=_canonical(digits), payload=payload)
+
+    @overload
+    def __getitem__(self, place: int) -> NewJob: ...
+    @overload
+    def __getitem__(self, place: slice) -> UniformJobs: ...
+    def __getitem__(self, place: int | slice) -> NewJob | UniformJobs:
+        if isinstance(place, int):
+            place = range(len(self))[place]
+            (job,) = self[place : place + 1]
+            return job
+        begin, end, step = place.indices(len(self))
+        if step != 1:
+            raise ValueError("Uniform jobs are sliced without a step.")
+        return UniformJobs(
+            self.template, self.ids[begin * ID_BYTES : end * ID_BYTES], self.payloads[begin:end]
+        )
+
+    @property
+    def id_digits(self) -> list[str]:
+        """The ids in hexadecimal, without dashes."""
+        digits = self.ids.hex()
+        return [digits[at : at + _ID_DIGITS] for at in range(0, len(digits), _ID_DIGITS)]
+
+
+class AllInserted(Sequence[Submitted]):
+    """The answers if each job was inserted, and none of them handed over."""
+
+    __slots__ = ("_jobs",)
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self._jobs = jobs
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Submitted]:
+        for job in self._jobs:
+            yield Submitted(job.id, False)
+
+    @overload
+    def __getitem__(self, place: int) -> Submitted: ...
+    @overload
+    def __getitem__(self, place: slice) -> AllInserted: ...
+    def __getitem__(self, place: int | slice) -> Submitted | AllInserted:
+        if isinstance(place, int):
+            return Submitted(self._jobs[place].id, False)
+        return AllInserted(self._jobs[place])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+
+def kinds(jobs: Sequence[NewJob]) -> Sequence[NewJob]:
+    """Jobs that have every topic, priority and start among these. Their ids and payloads are any."""
+    return (jobs.template,) if isinstance(jobs, UniformJobs) and jobs else jobs
+
+
+def topics_of(jobs: Sequence[NewJob]) -> list[str]:
+    """The topic of each job."""
+    if isinstance(jobs, UniformJobs):
+        return [jobs.template.topic] * len(jobs)
+    return [job.topic for job in jobs]
+
+
+def _canonical(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
