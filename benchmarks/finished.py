@@ -43,10 +43,6 @@ INSERT INTO pulse.{name} ({columns}) {day};
 ALTER TABLE pulse.completed_jobs ATTACH PARTITION pulse.{name} FOR VALUES FROM ('{begin}') TO ('{end}');
 COMMIT
 """
-_FILL_JOBS = """
-INSERT INTO pulse.jobs ({columns}, ready, status) SELECT day.*, false, 'COMPLETED' FROM ({day}) AS day
-"""
-_HAS_PARTITIONS = "SELECT to_regclass('pulse.completed_jobs') IS NOT NULL"
 
 
 def partition_of(day: date) -> str:
@@ -55,27 +51,22 @@ def partition_of(day: date) -> str:
 
 
 async def fill_finished(dsn: str, jobs: int, *, days_ago: Sequence[int], topic: str = TOPIC) -> None:
-    """Put completed jobs into the database, spread evenly over past days."""
+    """Put completed jobs into partitions of past days, spread evenly over them."""
     today = datetime.now(UTC).date()
     days = iter([today - timedelta(days=number) for number in days_ago])
 
     async def fill_days() -> None:
         connection = await asyncpg.connect(dsn)
         try:
-            has_partitions = await connection.fetchval(_HAS_PARTITIONS)
             for day in days:
-                await connection.execute(
-                    _statement(day, jobs // len(days_ago), topic, has_partitions=has_partitions), timeout=1200
-                )
+                await connection.execute(_filling(day, jobs // len(days_ago), topic), timeout=1200)
         finally:
             await connection.close()
 
     await asyncio.gather(fill_days(), fill_days())
 
 
-def _statement(day: date, jobs: int, topic: str, *, has_partitions: bool) -> str:
+def _filling(day: date, jobs: int, topic: str) -> str:
     begin, end = (f"{moment} 00:00+00" for moment in (day, day + timedelta(days=1)))
     rows = _DAY.format(begin=begin, jobs=jobs, topic=topic)
-    if not has_partitions:
-        return _FILL_JOBS.format(columns=_COLUMNS, day=rows)
     return _FILL_PARTITION.format(name=partition_of(day), columns=_COLUMNS, day=rows, begin=begin, end=end)

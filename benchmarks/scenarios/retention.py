@@ -37,7 +37,7 @@ _DAYS_AGO = (10, 11)
 _KEEPS = {"PULSE_RETENTION_COMPLETED": "30d"}
 _DELETES = {"PULSE_RETENTION_COMPLETED": "2d"}
 _WARM_UP_SECONDS = 3.0
-_LEFT = "SELECT count(*) FROM pulse.{table} WHERE topic = $1"
+_LEFT = "SELECT count(*) FROM pulse.all_jobs WHERE topic = $1"
 
 
 class Window(NamedTuple):
@@ -101,10 +101,7 @@ async def _beside(stand: Stand, dsn: str, settings: dict[str, str], server: Serv
 async def _left(dsn: str) -> int:
     connection = await asyncpg.connect(dsn)
     try:
-        tables = ["jobs"]
-        if await connection.fetchval("SELECT to_regclass('pulse.completed_jobs') IS NOT NULL"):
-            tables.append("completed_jobs")
-        return sum([await connection.fetchval(_LEFT.format(table=table), _EXPIRED_TOPIC) for table in tables])
+        return int(await connection.fetchval(_LEFT, _EXPIRED_TOPIC))
     finally:
         await connection.close()
 

@@ -1,24 +1,32 @@
-"""Finished jobs that the benchmark fills in by SQL are jobs as the server knows them."""
+"""Finished jobs that the benchmark fills in by SQL are jobs as the server has them."""
 
 from datetime import UTC, datetime, timedelta
 
-from benchmarks.finished import fill_finished
-from pulse_server.domain.jobs import JobFilter
-from pulse_server.domain.status import JobStatus
-from pulse_server.postgres.database import Database
-from pulse_server.postgres.jobs import PostgresJobRepo
+import asyncpg
+
+from benchmarks.finished import fill_finished, partition_of
 from pulse_server.postgres.migrations.runner import apply_migrations
 
+JOBS = """
+SELECT relation.relname, (job.submitted_at AT TIME ZONE 'UTC')::date, count(DISTINCT job.id)
+FROM pulse.completed_jobs AS job JOIN pg_class AS relation ON relation.oid = job.tableoid
+GROUP BY 1, 2
+ORDER BY 2 DESC
+"""
+STATUSES = "SELECT DISTINCT status FROM pulse.all_jobs WHERE topic = 'old'"
 
-async def test_filled_jobs_are_completed_jobs_of_their_days(empty_database_dsn: str) -> None:
+
+async def test_filled_jobs_are_completed_jobs_in_the_partitions_of_their_days(
+    empty_database_dsn: str,
+) -> None:
     await apply_migrations(empty_database_dsn)
     await fill_finished(empty_database_dsn, 60, days_ago=[1, 2, 3], topic="old")
-    database = Database(empty_database_dsn)
+    connection = await asyncpg.connect(empty_database_dsn)
     try:
-        jobs = await PostgresJobRepo(database).list_jobs(JobFilter(topic="old"), limit=100)
+        found = [tuple(row) for row in await connection.fetch(JOBS)]
+        statuses = [row["status"] for row in await connection.fetch(STATUSES)]
     finally:
-        await database.close()
-    today = datetime.now(UTC).date()
-    assert {job.status for job in jobs} == {JobStatus.COMPLETED}
-    days = [job.submitted_at.astimezone(UTC).date() for job in jobs]
-    assert {day: days.count(day) for day in days} == {today - timedelta(days=ago): 20 for ago in (1, 2, 3)}
+        await connection.close()
+    days = [datetime.now(UTC).date() - timedelta(days=ago) for ago in (1, 2, 3)]
+    assert found == [(partition_of(day), day, 20) for day in days]
+    assert statuses == ["COMPLETED"]

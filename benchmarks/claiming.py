@@ -1,0 +1,34 @@
+"""Claims and completions as a server sends them, without a server: for figures of one statement."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.repos.jobs import Slots
+
+_WORKER = "bench-1-abcdef"
+_LEASE = timedelta(hours=1)
+
+
+@asynccontextmanager
+async def job_repo(dsn: str) -> AsyncIterator[PostgresJobRepo]:
+    database = Database(dsn)
+    try:
+        yield PostgresJobRepo(database)
+    finally:
+        await database.close()
+
+
+async def claim(repo: PostgresJobRepo, topics: Collection[str], jobs: int) -> Sequence[ClaimedJob]:
+    """Claim so many jobs of these topics for one worker."""
+    slots = Slots(workers=[_WORKER], confirms=[True], order=[0] * jobs)
+    return await repo.claim_batch(topics, slots, _LEASE)
+
+
+async def complete(repo: PostgresJobRepo, claimed: Sequence[ClaimedJob]) -> None:
+    await repo.complete_jobs([Claim(job.id, job.worker_id, job.attempt) for job in claimed])
