@@ -129,8 +129,7 @@ class Publisher:
             metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
         self._watchers.publish(
             lambda: [
-                transition(claim.job_id, topic, JobStatus.COMPLETED, claim.attempt, claim.worker_id)
-                for claim, topic in completions.with_topics()
+                _of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
             ]
         )
 
@@ -141,19 +140,10 @@ class Publisher:
             topic = metrics.topic(ended.topic, is_worked=True)
             metrics.failed.add(topic, "discarded" if report.discard else "error")
             metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
-            is_over = ended.status is JobStatus.DEAD_LETTERED
-            (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+            self._count_end(topic, ended.status)
         self._watchers.publish(
             lambda: [
-                transition(
-                    report.claim.job_id,
-                    ended.topic,
-                    ended.status,
-                    report.claim.attempt,
-                    report.claim.worker_id,
-                    report.error,
-                )
-                for report, ended in failures
+                _of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
             ]
         )
 
@@ -162,9 +152,7 @@ class Publisher:
         self._metrics.count_topics(self._metrics.released, topics.values())
         self._watchers.publish(
             lambda: [
-                transition(
-                    claim.job_id, topics[claim.job_id], JobStatus.RETRYING, claim.attempt, claim.worker_id
-                )
+                _of_claim(claim, topics[claim.job_id], JobStatus.RETRYING)
                 for claim in claims
                 if claim.job_id in topics
             ]
@@ -179,20 +167,9 @@ class Publisher:
             metrics.reaped.add(topic)
             if entry.delivered:  # else the attempt was given back: nothing failed
                 metrics.failed.add(topic, "lease_expired")
-                is_over = entry.status is JobStatus.DEAD_LETTERED
-                (metrics.dead_lettered if is_over else metrics.retried).add(topic)
+                self._count_end(topic, entry.status)
         self._watchers.publish(
-            lambda: [
-                transition(
-                    entry.claim.job_id,
-                    entry.topic,
-                    entry.status,
-                    entry.claim.attempt,
-                    entry.claim.worker_id,
-                    LEASE_EXPIRED,
-                )
-                for entry in reaped
-            ]
+            lambda: [_of_claim(entry.claim, entry.topic, entry.status, LEASE_EXPIRED) for entry in reaped]
         )
         if claims := [entry.claim for entry in reaped]:
             self._roster.expire_claims(claims)
@@ -227,10 +204,19 @@ class Publisher:
         """A statement with so many items is about to be sent."""
         self._metrics.batch_size.observe(what, value=size)
 
+    def _count_end(self, topic: str, status: JobStatus) -> None:
+        """Count a failed attempt by what follows it."""
+        is_over = status is JobStatus.DEAD_LETTERED
+        (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)
+
     def _wake(self, topics: Collection[str]) -> None:
         """Wake the hub. Other servers are woken for the topics for which no slot is free here."""
         if topics and (untaken := self._roster.wake(topics)):
             self._line.announce(Wakeup(topics=frozenset(untaken)))
+
+
+def _of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
+    return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
 
 
 def _changed(job: Job, reason: str = "") -> Transition:

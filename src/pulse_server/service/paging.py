@@ -72,7 +72,7 @@ def decode_token(token: str) -> PageKey:
             raise ValueError("no time zone")
         return PageKey(moment.astimezone(UTC), parse_id(entry_id))
     except (ValueError, OverflowError, binascii.Error, InvalidArgument):
-        raise InvalidArgument("page_token", "is not one that this server gave out.") from None
+        raise _unknown_token() from None
 
 
 def encode_name(name: str) -> str:
@@ -83,4 +83,8 @@ def decode_name(token: str) -> str:
     try:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise InvalidArgument("page_token", "is not one that this server gave out.") from None
+        raise _unknown_token() from None
+
+
+def _unknown_token() -> InvalidArgument:
+    return InvalidArgument("page_token", "is not one that this server gave out.")
