@@ -21,8 +21,14 @@ CREATE TABLE pulse.completed_jobs (
     schedule_id     uuid,
     last_error      text,
     metadata        jsonb,
-    history         jsonb
-) PARTITION BY RANGE (finished_at);
+    history         jsonb,
+    kept            boolean     NOT NULL DEFAULT false  -- for longer than its day, by the policy of its topic
+) PARTITION BY LIST (kept);
+
+-- A day is dropped as a whole. Jobs whose topic is kept for longer move to the other table before. ADR-0058
+CREATE TABLE pulse.completed_jobs_by_day PARTITION OF pulse.completed_jobs FOR VALUES IN (false)
+    PARTITION BY RANGE (finished_at);
+CREATE TABLE pulse.completed_jobs_kept PARTITION OF pulse.completed_jobs FOR VALUES IN (true);
 
 -- get_job, completed_among. An index over partitions by another column cannot be unique; completed_among sees to it.
 CREATE INDEX completed_jobs_id ON pulse.completed_jobs (id);
@@ -35,7 +41,7 @@ CREATE INDEX completed_jobs_schedule ON pulse.completed_jobs (schedule_id, submi
     WHERE schedule_id IS NOT NULL;
 
 -- Jobs that finish on a day without a partition.
-CREATE TABLE pulse.completed_jobs_default PARTITION OF pulse.completed_jobs DEFAULT;
+CREATE TABLE pulse.completed_jobs_default PARTITION OF pulse.completed_jobs_by_day DEFAULT;
 
 -- Today and the next two days, in UTC. From then on the servers make them.
 DO $$
@@ -44,7 +50,7 @@ DECLARE
 BEGIN
     FOR ahead IN 0..2 LOOP
         EXECUTE format(
-            'CREATE TABLE pulse.%I PARTITION OF pulse.completed_jobs FOR VALUES FROM (%L) TO (%L)',
+            'CREATE TABLE pulse.%I PARTITION OF pulse.completed_jobs_by_day FOR VALUES FROM (%L) TO (%L)',
             'completed_jobs_' || to_char((today + ahead * interval '24 hours') AT TIME ZONE 'UTC', 'YYYYMMDD'),
             today + ahead * interval '24 hours', today + (ahead + 1) * interval '24 hours');
     END LOOP;
