@@ -9,10 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
-import grpc
-
 from pulse_server import port_failpoints, tuning
-from pulse_server.access.access import Access
 from pulse_server.dispatch.claims import Claims, Reconciler, SparedWorkers
 from pulse_server.dispatch.gate import Gate
 from pulse_server.dispatch.hub import Hub
@@ -60,8 +57,7 @@ from pulse_server.settings import Retention, Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
-from pulse_server.transport.grpc.admission import AdmissionInterceptor
-from pulse_server.transport.grpc.authentication import AuthenticationInterceptor
+from pulse_server.transport.grpc.authentication import interceptors
 from pulse_server.transport.grpc.callers import Callers
 from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
@@ -188,7 +184,7 @@ class App:
             self._lines,
             change_log=ChangeLog(callers),
             metrics=metrics,
-            interceptors=_interceptors(self.access, metrics, responses),
+            interceptors=interceptors(self.access, metrics, responses),
             shares_port=settings.shares_port,
             health=self.observation.health,
             reflection=settings.reflection,
@@ -290,12 +286,3 @@ async def running_app(settings: Settings, dsn: str) -> AsyncIterator[tuple[App, 
         yield app, address
     finally:
         await app.stop()
-
-
-def _interceptors(
-    access: Access | None, metrics: Metrics, responses: Responses
-) -> tuple[grpc.aio.ServerInterceptor, ...]:
-    admission = AdmissionInterceptor(metrics, responses)
-    if access is None:
-        return (admission,)
-    return (AuthenticationInterceptor(access.authenticator, access.directory, admission),)

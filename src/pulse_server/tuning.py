@@ -16,28 +16,11 @@ LEASE_TTL = timedelta(seconds=30)
 HEARTBEAT_INTERVAL = timedelta(seconds=10)
 # Recovery takes at most TTL + this.
 WATCHDOG_INTERVAL = timedelta(seconds=10)
-# Of the time that a worker gives a heartbeat: the rest is for the answer that the database has none yet.
-BEAT_ANSWER_SHARE = 0.8
-# How often spared workers are recorded, if there are any. The least of this and a twelfth of a lease.
-SPARING_INTERVAL = timedelta(milliseconds=500)
-# How many of them may wait to be recorded.
-SPARED_WORKERS = 10_000
 
 # --- dispatch (docs/adr/0003, 0004, 0006) ---
 
 # The floor under the wake-ups: a lost NOTIFY costs at most this much latency.
 DISPATCH_INTERVAL = timedelta(milliseconds=500)
-# Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
-# first job wait for the last, 19 µs for each row.
-CLAIM_BATCH = 1000
-# Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
-CLAIM_LANES = 3
-# A worker of the original contract names no capacity.
-ORIGINAL_CAPACITY = 100
-
-# A job whose row is locked is released once it is free. Past these tries its lease expires instead.
-RELEASE_TRIES = 20
-RELEASE_PAUSE = timedelta(seconds=1)
 
 # --- group commit (docs/adr/0007) ---
 
@@ -56,15 +39,6 @@ CERTIFICATE_WARNING = timedelta(days=14)
 RETENTION_COMPLETED = timedelta(days=7)
 RETENTION_CANCELED = timedelta(days=7)
 RETENTION_DEAD_LETTERED = timedelta(days=30)
-# Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
-RETENTION_BATCH = 1000
-# A pass goes on from where the last one ended. What it passed over, because it was not finished yet or only
-# just, is found when the walk starts over.
-RETENTION_START_OVER = timedelta(hours=1)
-# Of one connection's time, however much there is to delete: at 18 ms a batch 14,000 jobs/s, which is what one
-# server completes. And the shortest pause between two statements.
-RETENTION_SHARE = 0.25
-RETENTION_PAUSE = timedelta(milliseconds=50)
 
 # --- the database ---
 
@@ -108,10 +82,6 @@ SAMPLE_REST = 20
 
 # 1,000 jobs of 10 kB each fit; a single job is held to MAX_PAYLOAD_BYTES.
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-# A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
-# leased already, and has to go to another worker before the lease is over. A worker that reads the message
-# after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
-STREAM_WRITE_SHARE = 1 / 3
 
 # --- what operators see (docs/adr/0026) ---
 

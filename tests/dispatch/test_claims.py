@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims
 from pulse_server.domain.status import JobStatus
 from tests.eventually import eventually
@@ -65,8 +64,8 @@ async def test_topics_with_ready_jobs_are_asked_of_the_store(replica: Replica, c
 async def test_undelivered_jobs_whose_rows_are_locked_are_released_once_they_are_free(
     replica: Replica, claims: Claims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "RELEASE_PAUSE", timedelta(0))
-    monkeypatch.setattr(tuning, "RELEASE_TRIES", 1_000_000)
+    monkeypatch.setattr("pulse_server.dispatch.claims.RELEASE_PAUSE", timedelta(0))
+    monkeypatch.setattr("pulse_server.dispatch.claims.RELEASE_TRIES", 1_000_000)
     free, locked = await replica.store.start(), await replica.store.start()
     replica.repo.locked = {locked.job_id}
 

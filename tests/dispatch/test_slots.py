@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.dispatch.groups import Group, reserved, slots_for
 from pulse_server.dispatch.sessions import Session
 from tests.dispatch.fake_claims import FakeClaims
@@ -110,7 +109,7 @@ def test_slots_stay_reserved_in_either_order() -> None:
 async def test_hub_offers_the_packed_order_where_slots_are_more_than_a_claim_takes(
     claims: FakeClaims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "CLAIM_BATCH", 4)
+    monkeypatch.setattr("pulse_server.dispatch.hub.CLAIM_BATCH", 4)
     claims.add_jobs("mail", *(f"job {number}" for number in range(5)))
     hub = a_hub(claims)
     for number in range(3):

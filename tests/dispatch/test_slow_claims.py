@@ -10,8 +10,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from pulse_server import tuning
-from pulse_server.dispatch.hub import Hub
+from pulse_server.dispatch.hub import CLAIM_LANES, Hub
 from pulse_server.dispatch.lanes import CLAIM_FAILURES
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import Unavailable
@@ -82,7 +81,7 @@ async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others
 ) -> None:
     monkeypatch.setattr("pulse_server.dispatch.lanes.CLAIM_REST", timedelta(0))
     hub = a_hub(claims, tick=SOON)
-    slow = [f"slow-{number}" for number in range(3 * tuning.CLAIM_LANES)]
+    slow = [f"slow-{number}" for number in range(3 * CLAIM_LANES)]
     for topic in slow:
         a_worker(hub, topic, capacity=100)
         claims.errors[topic] = AWAY
@@ -93,7 +92,7 @@ async def test_many_groups_that_hang_again_and_again_leave_a_lane_for_the_others
         )
         for topic in slow:
             claims.held_up[topic] = asyncio.Event()
-        await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + tuning.CLAIM_LANES)
+        await claims.wait_for_calls(len(claims.claims_made) + len(claims.probes_made) + CLAIM_LANES)
         claims.add_jobs("mail", "a")
         hub.roster.wake({"mail"})
         await eventually(lambda: "a" in healthy.held, "the healthy group got its job")

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.dispatch.claims import Claims, SparedWorkers
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import BeatAnswer, Claim
@@ -126,7 +125,7 @@ async def test_worker_is_spared_while_its_beats_are_under_way_for_long(
 async def test_no_more_workers_wait_to_be_recorded_than_allowed(
     replica: Replica, spared: SparedWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "SPARED_WORKERS", 2)
+    monkeypatch.setattr("pulse_server.dispatch.claims.SPARED_WORKERS", 2)
     spared.spare(["A", "B"])
     spared.spare(["A", "C"])
     await spared.record()

@@ -8,13 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.retention import Sweep
-from pulse_server.service.janitor import Janitor
+from pulse_server.service.janitor import RETENTION_PAUSE, RETENTION_SHARE, RETENTION_START_OVER, Janitor
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.clock import Seconds
 from tests.fakes.replica import Replica
@@ -45,7 +44,7 @@ class WatchedRetentionRepo(InMemoryRetentionRepo):
 
 @pytest.fixture(autouse=True)
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "RETENTION_BATCH", BATCH)
+    monkeypatch.setattr("pulse_server.service.janitor.RETENTION_BATCH", BATCH)
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ async def test_pass_rests_after_each_step_and_ends_at_jobs_that_are_too_young(
 
     rests = [await janitor.tick() for _ in range(3)]
 
-    assert rests == [tuning.RETENTION_PAUSE, tuning.RETENTION_PAUSE, INTERVAL]
+    assert rests == [RETENTION_PAUSE, RETENTION_PAUSE, INTERVAL]
     assert len(replica.repo.jobs) == 1
 
 
@@ -97,7 +96,7 @@ async def test_statements_take_no_more_than_their_share_of_the_time(
     repo.takes = 2.0
 
     rest = await janitor.tick()
-    assert repo.takes / (repo.takes + rest.total_seconds()) == tuning.RETENTION_SHARE
+    assert repo.takes / (repo.takes + rest.total_seconds()) == RETENTION_SHARE
 
 
 async def test_next_pass_goes_on_where_the_last_one_ended(
@@ -126,7 +125,7 @@ async def test_job_that_was_alive_when_it_was_passed_is_found_when_the_walk_star
     await run_pass(janitor)
     assert claim.job_id in replica.repo.jobs
 
-    seconds.advance(tuning.RETENTION_START_OVER.total_seconds())
+    seconds.advance(RETENTION_START_OVER.total_seconds())
     await run_pass(janitor)  # the last one that goes on
     await run_pass(janitor)
     assert None in repo.steps[-2:]

@@ -8,13 +8,20 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from time import time_ns
 
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, ReleaseAnswer, Submitted
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo, Slots, Taker
+
+# A job whose row is locked is released once it is free. Past these tries its lease expires instead.
+RELEASE_TRIES = 20
+RELEASE_PAUSE = timedelta(seconds=1)
+# How often spared workers are recorded, if there are any. The least of this and a twelfth of a lease.
+SPARING_INTERVAL = timedelta(milliseconds=500)
+# How many of them may wait to be recorded.
+SPARED_WORKERS = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +111,7 @@ class Claims:
             await asyncio.wait(self._releasing, timeout=patience.total_seconds())
 
     async def _release_undelivered(self, claims: Sequence[Claim]) -> None:
-        for _ in range(tuning.RELEASE_TRIES):
+        for _ in range(RELEASE_TRIES):
             try:
                 released, locked = await self.release(claims)
             except PulseError as error:
@@ -114,7 +121,7 @@ class Claims:
             if not locked:
                 return
             claims = locked
-            await asyncio.sleep(tuning.RELEASE_PAUSE.total_seconds())
+            await asyncio.sleep(RELEASE_PAUSE.total_seconds())
         log.warning("release_failed", extra={"jobs": len(claims), "reason": "Their rows are locked."})
 
 
@@ -147,7 +154,7 @@ class SparedWorkers:
         self._repo = repo
         self._lease_ttl = lease_ttl
         self._waiting: dict[str, None] = {}
-        self.loop = Loop("spared_workers", self.record, min(tuning.SPARING_INTERVAL, lease_ttl / 12))
+        self.loop = Loop("spared_workers", self.record, min(SPARING_INTERVAL, lease_ttl / 12))
 
     def spare_holders(self, claims: Iterable[Claim]) -> None:
         """Have the workers of these claims recorded soon."""
@@ -158,7 +165,7 @@ class SparedWorkers:
         for worker_id in worker_ids:
             self._waiting.pop(worker_id, None)
             self._waiting[worker_id] = None
-        while len(self._waiting) > tuning.SPARED_WORKERS:
+        while len(self._waiting) > SPARED_WORKERS:
             del self._waiting[next(iter(self._waiting))]
 
     async def record(self) -> None:

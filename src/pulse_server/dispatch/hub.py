@@ -14,7 +14,6 @@ from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
@@ -27,6 +26,12 @@ from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, Submitted
 from pulse_server.domain.uniform_jobs import kinds
 from pulse_server.repos.jobs import Taker
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
+
+# Rows per claim statement. From 500 to 1,000 a drain still gained 5%; a larger batch would only make its
+# first job wait for the last, 19 µs for each row.
+CLAIM_BATCH = 1000
+# Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
+CLAIM_LANES = 3
 
 _worker_id = attrgetter("worker_id")
 
@@ -53,7 +58,7 @@ class Hub:
         self._has_stopped = asyncio.Event()
         self._has_stopped.set()
         self._is_stopping = False
-        self._lanes = Lanes(self._serve, most=tuning.CLAIM_LANES)
+        self._lanes = Lanes(self._serve, most=CLAIM_LANES)
         self._failures = Failures()
         self._next_tick = 0.0
         self._is_probing = False
@@ -193,7 +198,7 @@ class Hub:
         return not group.is_claiming and self._failures.permits(group, is_last_lane=self._lanes.is_last)
 
     async def _claim_for(self, group: Group, lane: Lane) -> None:
-        slots = group.slots(tuning.CLAIM_BATCH)
+        slots = group.slots(CLAIM_BATCH)
         if not slots:  # the bytes that wait for all workers take every slot
             self._demand.look_again(group.sessions)
             return
@@ -201,7 +206,7 @@ class Hub:
         self._demand.clear_work(topics)
         group.is_claiming = True
         claimed_at = lease_clock()
-        packed = group.packed_slots(slots, tuning.CLAIM_BATCH)
+        packed = group.packed_slots(slots, CLAIM_BATCH)
         wanted = slots_for(slots, packed)
         try:
             with self._lanes.step(lane), reserved(slots, packed):

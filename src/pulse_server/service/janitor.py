@@ -8,13 +8,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.repos.retention import RetentionRepo
+
+# Rows looked at per statement, deleted or not: 20 ms of work if all of them go, 4 ms if none.
+RETENTION_BATCH = 1000
+# A pass goes on from where the last one ended. What it passed over, because it was not finished yet or only
+# just, is found when the walk starts over.
+RETENTION_START_OVER = timedelta(hours=1)
+# Of one connection's time, however much there is to delete: at 18 ms a batch 14,000 jobs/s, which is what one
+# server completes. And the shortest pause between two statements.
+RETENTION_SHARE = 0.25
+RETENTION_PAUSE = timedelta(milliseconds=50)
 
 log = logging.getLogger(__name__)
 
@@ -49,22 +58,22 @@ class Janitor:
     async def tick(self) -> timedelta:
         """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
         began = self._clock()
-        sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=tuning.RETENTION_BATCH)
+        sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=RETENTION_BATCH)
         self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
         self._reached = sweep.reached or self._reached
-        if sweep.is_taken or sweep.looked_at < tuning.RETENTION_BATCH:
+        if sweep.is_taken or sweep.looked_at < RETENTION_BATCH:
             self._end_pass()
             return self._interval
         took = timedelta(seconds=self._clock() - began)
-        return max(tuning.RETENTION_PAUSE, took * (1 / tuning.RETENTION_SHARE - 1))
+        return max(RETENTION_PAUSE, took * (1 / RETENTION_SHARE - 1))
 
     def _end_pass(self) -> None:
         if self._deleted:
             log.info("jobs_deleted", extra=dict(self._deleted))
             self._deleted.clear()
         now = self._clock()
-        if now - self._started_over >= tuning.RETENTION_START_OVER.total_seconds():
+        if now - self._started_over >= RETENTION_START_OVER.total_seconds():
             self._started_over = now
             self._reached = None

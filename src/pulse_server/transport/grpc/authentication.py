@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
+from pulse_server.access.access import Access
 from pulse_server.access.authenticator import MALFORMED, WRONG, Authenticator
 from pulse_server.access.directory import Directory
 from pulse_server.access.users import User
 from pulse_server.domain.errors import PermissionDenied, PulseError, Unauthenticated
+from pulse_server.telemetry.metrics import Metrics
 from pulse_server.transport.addresses import peer_address
 from pulse_server.transport.grpc.admission import AdmissionInterceptor, as_stream_handler
 from pulse_server.transport.grpc.boundary import abort
 from pulse_server.transport.grpc.permissions import PUBLIC, ROLES_THAT_MAY, may_call
+from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.worker_ids import set_calling_user
 
 log = logging.getLogger(__name__)
@@ -26,6 +29,16 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+def interceptors(
+    access: Access | None, metrics: Metrics, responses: Responses
+) -> tuple[grpc.aio.ServerInterceptor, ...]:
+    """Return the interceptors of a server, with users or without."""
+    admission = AdmissionInterceptor(metrics, responses)
+    if access is None:
+        return (admission,)
+    return (AuthenticationInterceptor(access.authenticator, access.directory, admission),)
 
 
 class AuthenticationInterceptor(grpc.aio.ServerInterceptor):

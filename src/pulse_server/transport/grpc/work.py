@@ -29,6 +29,15 @@ from pulse_server.transport.grpc.results import read_results
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
 from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
+# Of the time that a worker gives a heartbeat: the rest is for the answer that the database has none yet.
+BEAT_ANSWER_SHARE = 0.8
+# A worker of the original contract names no capacity.
+ORIGINAL_CAPACITY = 100
+# A message that a worker does not take for this share of a lease ends its stream. What waits behind it is
+# leased already, and has to go to another worker before the lease is over. A worker that reads the message
+# after all asks the server before it starts a job whose claim is older than a second (docs/adr/0043).
+STREAM_WRITE_SHARE = 1 / 3
+
 log = logging.getLogger(__name__)
 
 _NO_WORKER = "?"
@@ -52,7 +61,7 @@ class WorkRpcs:
         self._gate = gate
         self._leases = leases
         self._reports = reports
-        self._write_timeout = lease_ttl.total_seconds() * tuning.STREAM_WRITE_SHARE
+        self._write_timeout = lease_ttl.total_seconds() * STREAM_WRITE_SHARE
         self._encoder = DeliveryEncoder()
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
@@ -71,7 +80,7 @@ class WorkRpcs:
         session = Session(
             limits.check_worker_id(request.worker_id),
             convert_work.topics(request.topics),
-            capacity or tuning.ORIGINAL_CAPACITY,
+            capacity or ORIGINAL_CAPACITY,
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
             backlog=self._roster.backlog,
@@ -160,7 +169,7 @@ class WorkRpcs:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
         remaining = context.time_remaining()
-        timeout_seconds = None if remaining is None else remaining * tuning.BEAT_ANSWER_SHARE
+        timeout_seconds = None if remaining is None else remaining * BEAT_ANSWER_SHARE
         try:
             async with asyncio.timeout(timeout_seconds):
                 lost, unknown = await self._leases.extend(claims)
