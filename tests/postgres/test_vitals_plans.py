@@ -106,6 +106,15 @@ def test_sample_sees_only_the_rows_that_it_counts(explained: Explained, statisti
 
 
 @under_any_statistics
+def test_running_jobs_are_told_from_ready_ones_by_a_hash_table(explained: Explained, statistics: str) -> None:
+    """Else each ready job would be compared with every running one."""
+    plan = explained[statistics, "ready_by_topic"]
+
+    (scan,) = [scan for scan in plan.scans_of("jobs") if scan["Index Name"] == "jobs_claim"]
+    assert "hashed" in scan["Filter"], plan
+
+
+@under_any_statistics
 def test_depth_of_topics_needs_no_sort_of_the_jobs(explained: Explained, statistics: str) -> None:
     assert explained[statistics, "ready_by_topic"].sorts_over_jobs() == []
 

@@ -165,12 +165,12 @@ LEAST(job.attempts, 10000) ^ 2 * interval '1 second'
 LEAST(now(), $2::timestamptz)
 
 -- name: running_in_due
--- The jobs in the lease checks `due` that still run. One may stand in several: it was released and claimed again.
+-- The jobs in the lease checks `due` that still run. One may stand in several: it was released and claimed again. The
+-- index takes an array of ids sorted and each of them once, several from one page.
 running AS MATERIALIZED (
     SELECT job.id, job.lease_until, job.locked_by
-    FROM (SELECT DISTINCT unnest(due.ids) AS id FROM due) AS named
-    JOIN pulse.jobs AS job ON job.id = named.id
-    WHERE job.locked_by IS NOT NULL
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY (ARRAY(SELECT unnest(due.ids) FROM due)) AND job.locked_by IS NOT NULL
 )
 
 -- name: is_not_spared
@@ -195,23 +195,18 @@ checked AS (
 
 -- name: running_jobs
 -- The jobs that run, by the lease checks: the settled ones, and those of the claims of the last moment. No fresh check
--- is older than a few seconds; the bound skips the dead entries that a transaction keeps by staying open. LIMIT has each
--- job looked up by its id, whatever the statistics say.
+-- is older than a few seconds; the bound skips the dead entries that a transaction keeps by staying open. Only the primary
+-- key can serve the condition.
 running AS MATERIALIZED (
-    SELECT job.*
-    FROM (
-        SELECT unnest(lease_check.ids) AS id FROM pulse.lease_checks AS lease_check WHERE lease_check.settled
-        UNION
+    SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until
+    FROM pulse.jobs AS job
+    WHERE job.locked_by IS NOT NULL AND job.id = ANY (ARRAY(
+        SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check WHERE lease_check.settled
+        UNION ALL
         SELECT unnest(lease_check.ids)
         FROM pulse.lease_checks AS lease_check
         WHERE NOT lease_check.settled AND lease_check.check_at > now() - interval '5 minutes'
-    ) AS named
-    CROSS JOIN LATERAL (
-        SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until
-        FROM pulse.jobs AS job
-        WHERE job.id = named.id AND job.locked_by IS NOT NULL
-        LIMIT 1
-    ) AS job
+    ))
 )
 
 -- name: is_ready_now
