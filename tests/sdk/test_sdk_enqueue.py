@@ -105,6 +105,20 @@ async def test_each_caller_has_its_own_deadline(fake: FakePulsed, p: pulse.Pulse
     assert (await patient).id in fake.stored
 
 
+async def test_callers_that_wait_together_time_out_one_by_one(fake: FakePulsed, p: pulse.Pulse) -> None:
+    fake.submit_may_answer.clear()
+    ended: list[float] = []
+
+    async def enqueue(seconds: float) -> None:
+        with pytest.raises(pulse.DeadlineExceeded):
+            await p.enqueue("t", timeout=timedelta(seconds=seconds))
+        ended.append(seconds)
+
+    await asyncio.gather(enqueue(0.15), enqueue(0.05), enqueue(0.1))
+    fake.submit_may_answer.set()
+    assert ended == [0.05, 0.1, 0.15]
+
+
 async def test_absent_server_is_named_with_what_to_do(fake: FakePulsed, p: pulse.Pulse) -> None:
     fake.stop()
     with pytest.raises(pulse.Unavailable, match=rf"No pulsed answers at {fake.address}: is it running\?"):

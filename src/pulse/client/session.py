@@ -24,8 +24,8 @@ class Session:
         self.submitter = Submitter(self.connection)
 
     def is_here(self) -> bool:
-        """True in the event loop and the process of the session."""
-        return self._loop is asyncio.get_running_loop() and self._process == os.getpid()
+        """True in the event loop of the session. In a forked child that loop does not run."""
+        return self._loop is asyncio.get_running_loop()
 
     def is_abandoned(self) -> bool:
         """True when the session can no longer be used."""

@@ -40,17 +40,19 @@ def make_submission(
         )
     try:
         request = pb.SubmitJobRequest(
-            topic=topic,
-            payload=payload,
-            priority=priority,
-            job_id=job_id or uuid7(),
-            idempotency_key="" if key is None else key,
-            # protobuf converts these to its own types, which its stubs do not express
-            run_at=run_at,  # type: ignore[arg-type]
-            delay=delay,  # type: ignore[arg-type]
-            max_attempts=max_attempts,
-            metadata=metadata,
+            topic=topic, payload=payload, priority=priority, job_id=job_id or uuid7()
         )
+        # Most jobs have none of these, and protobuf takes its time also for a None.
+        if key is not None:
+            request.idempotency_key = key
+        if run_at is not None:
+            request.run_at.FromDatetime(run_at)
+        if delay is not None:
+            request.delay.FromTimedelta(delay)
+        if max_attempts is not None:
+            request.max_attempts = max_attempts
+        if metadata is not None:
+            request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(_refused_value(topic, priority, max_attempts, key, metadata, error)) from None
     return Submission(request, id_is_ours=job_id is None)

@@ -6,6 +6,7 @@ Every job has its id before it is first sent, so a repeat stores nothing twice.
 from __future__ import annotations
 
 import asyncio
+import math
 
 import grpc.aio
 
@@ -27,6 +28,11 @@ class Submitter:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._columns_from = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._waiting: set[_Waiting] = set()
+        # One timer for all callers: one for each would cost more than the rest of the wait.
+        self._next_expiry = math.inf
+        self._expiry: asyncio.TimerHandle | None = None
         self._line: Line[pb.SubmitJobsResponse] = Line(
             connection, connection.stub.SubmitJobs, connection.stub.StreamSubmits
         )
@@ -40,14 +46,16 @@ class Submitter:
 
     async def submit(self, submission: Submission, timeout_seconds: float) -> JobHandle:
         """Store one job. Raises the server's error, or Unavailable at the timeout."""
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(submission, loop.create_future())
-        timer = loop.call_later(timeout_seconds, self._expire, waiting)
+        deadline = self._loop.time() + timeout_seconds
+        waiting = _Waiting(submission, self._loop.create_future(), deadline)
+        self._waiting.add(waiting)
+        if deadline < self._next_expiry:
+            self._expire_at(deadline)
         self._coalescer.add(waiting)
         try:
             return await waiting.answer
         finally:
-            timer.cancel()
+            self._waiting.discard(waiting)
 
     @failpoints.before("client.submitting")
     @failpoints.after("client.submitted")
@@ -61,16 +69,18 @@ class Submitter:
 
     def may_send_columns(self) -> bool:
         """True unless a server ignored them a short time ago."""
-        return asyncio.get_running_loop().time() >= self._columns_from
+        return self._loop.time() >= self._columns_from
 
     def columns_were_ignored(self) -> None:
         """Do without columns for a while: this server is of a version without them, and stored nothing."""
-        self._columns_from = asyncio.get_running_loop().time() + tuning.COLUMNS_REST_SECONDS
+        self._columns_from = self._loop.time() + tuning.COLUMNS_REST_SECONDS
 
     async def close(self) -> None:
         """Fail the jobs that were not sent."""
         for waiting in await self._coalescer.close():
             waiting.settle(ClientClosed("The client was closed before the job was sent."))
+        if self._expiry is not None:
+            self._expiry.cancel()
         await self._line.close()
 
     async def _send(self, batch: list[_Waiting]) -> None:
@@ -113,18 +123,32 @@ class Submitter:
             waiting.settle(waiting.submission.settle(result))
         return None
 
-    def _expire(self, waiting: _Waiting) -> None:
-        waiting.settle(waiting.last_error or no_answer(self._connection.endpoint))
+    def _expire_at(self, moment: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._next_expiry = moment
+        self._expiry = self._loop.call_at(moment, self._expire)
+
+    def _expire(self) -> None:
+        """Fail the callers whose timeouts have passed. The timer is set to the next one."""
+        now = max(self._loop.time(), self._next_expiry)  # the loop may be early by its clock's resolution
+        self._expiry, self._next_expiry = None, math.inf
+        for waiting in self._waiting:
+            if waiting.deadline <= now:
+                waiting.settle(waiting.last_error or no_answer(self._connection.endpoint))
+        if later := [waiting.deadline for waiting in self._waiting if waiting.deadline > now]:
+            self._expire_at(min(later))
 
 
 class _Waiting:
     """A caller that waits for its job to be stored."""
 
-    __slots__ = ("answer", "last_error", "submission")
+    __slots__ = ("answer", "deadline", "last_error", "submission")
 
-    def __init__(self, submission: Submission, answer: asyncio.Future[JobHandle]) -> None:
+    def __init__(self, submission: Submission, answer: asyncio.Future[JobHandle], deadline: float) -> None:
         self.submission = submission
         self.answer = answer
+        self.deadline = deadline
         self.last_error: PulseError | None = None
 
     def settle(self, outcome: JobHandle | PulseError) -> None:
