@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulse_server.dispatch import outbox
-from pulse_server.dispatch.outbox import NOTHING, Outbox, Parcel
+from pulse_server.dispatch.outbox import NOTHING, Batch, Outbox
 from pulse_server.domain.jobs import Claim, ClaimedJob
 from tests.dispatch.fake_claims import claimed
 
@@ -16,11 +16,11 @@ def jobs(*sizes: int, prefix: str = "job") -> list[ClaimedJob]:
     ]
 
 
-def ids(parcel: Parcel) -> list[str]:
-    return [job.id for job in parcel.jobs]
+def ids(batch: Batch) -> list[str]:
+    return [job.id for job in batch.jobs]
 
 
-def test_parcel_that_fits_leaves_as_it_came() -> None:
+def test_batch_that_fits_leaves_as_it_came() -> None:
     waiting = Outbox()
     claim = jobs(10, 20, 30)
     waiting.add(claim, 1.0)
@@ -32,7 +32,7 @@ def test_parcel_that_fits_leaves_as_it_came() -> None:
     assert waiting.take(1000) is NOTHING
 
 
-def test_parcels_share_a_message_in_the_order_of_their_assignment() -> None:
+def test_batches_share_a_message_in_the_order_of_their_assignment() -> None:
     waiting = Outbox()
     waiting.add(jobs(1, 1, prefix="first"), 2.0)
     waiting.add(jobs(1, 1, prefix="second"), 1.0)
@@ -59,9 +59,9 @@ def test_metadata_counts_as_bytes_of_a_message_and_not_as_payload(monkeypatch: p
     monkeypatch.setattr(outbox, "STREAM_MESSAGE_BYTES", 100)
     waiting = Outbox()
     heavy = [job._replace(metadata={"é": "x" * 98}) for job in jobs(1, 1)]
-    parcel = waiting.add(heavy, 1.0)
+    batch = waiting.add(heavy, 1.0)
 
-    assert (parcel.payload_bytes, parcel.weight) == (2, 202)
+    assert (batch.payload_bytes, batch.weight) == (2, 202)
     assert ids(waiting.take(1000)) == ["job-0"]
 
 
@@ -74,7 +74,7 @@ def test_stopped_claim_leaves_the_others_in_line() -> None:
     assert ids(waiting.take(1000)) == ["job-0", "job-2"]
 
 
-def test_parcel_that_was_emptied_is_gone() -> None:
+def test_batch_that_was_emptied_is_gone() -> None:
     waiting = Outbox()
     waiting.add(jobs(1, prefix="first"), 1.0)
     waiting.add(jobs(1, prefix="second"), 2.0)

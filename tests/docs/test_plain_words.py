@@ -25,6 +25,9 @@ BRITISH = re.compile(
     re.IGNORECASE,
 )
 
+# Things have technical names, not those of characters.
+CHARACTERS = re.compile(r"overseer|doorkeeper|newsroom|parcel|(?<![a-z])stints?(?![a-z])", re.IGNORECASE)
+
 LEFT_OUT = (
     Path(__file__),
     ROOT / "src" / "pulse" / "v1",
@@ -81,3 +84,8 @@ def test_words_are_the_usual_ones(part: str) -> None:
 def test_spelling_is_american(part: str) -> None:
     found = hits(BRITISH, part)
     assert not found, found.most_common(20)
+
+
+@pytest.mark.parametrize("part", ["examples", "proto", "src", "tests"])
+def test_names_are_technical(part: str) -> None:
+    assert not hits(CHARACTERS, part), hits(CHARACTERS, part).most_common(20)

@@ -1,4 +1,4 @@
-"""dev.py, as a stranger meets it."""
+"""dev.py in a fresh clone."""
 
 import ast
 import os
