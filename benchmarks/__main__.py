@@ -114,7 +114,7 @@ def main() -> int:
     with Stand(options.db, options.repeats, load, lengths, is_trial=options.trial) as stand:
         stand.plain_python = optimized.plain()
         stand.is_brief = is_for_targets
-        document = _measure(stand, names, peers)
+        document = measure(stand, names, peers)
     if options.json:
         document.write(options.json)
     if options.report:
@@ -123,7 +123,7 @@ def main() -> int:
     return int(has_failed and not document.is_trial)
 
 
-def _measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Document:
+def measure(stand: Stand, names: Sequence[str], peers: Sequence[str]) -> Document:
     about = _run(machine.describe(stand.server_dsn, stand.plain_python))
     print(machine.line(about), file=sys.stderr)
     _run(stand.look_around())

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+# Ends the name of a figure of pulse on a Python without PGO, in a run that is on one with it.
+WITHOUT_PGO = ", without PGO"
+
 # Where less is better, the share of a limit is inverted, so that 1 is the limit everywhere.
 _LESS_IS_BETTER = frozenset({"ms", "µs/job", "per job"})
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchmarks.figures import Figure, written
+from benchmarks.figures import WITHOUT_PGO, Figure, written
 
+_NOTHING = "–"
 OURS = "pulse"
 LIMIT = "raw"
 
@@ -53,16 +54,23 @@ def side_by_side(figures: Figures) -> str:
     """Return one row for each system, pulse first. Columns without a figure are left out."""
     rows = []
     for system in sorted(figures.systems, key=lambda name: name != OURS):
-        cells = []
-        for _, scenario, names in COLUMNS:
-            found = [figures.find(system, scenario, name) for name in names]
-            cells.append(" / ".join(written(figure.median) for figure in found if figure) or "–")
-        rows.append([f"**{system}**" if system == OURS else system, *cells])
-    used = [number for number in range(1, len(COLUMNS) + 1) if any(row[number] != "–" for row in rows)]
+        rows.append([f"**{system}**" if system == OURS else system, *_cells(figures, system)])
+        plain = _cells(figures, system, WITHOUT_PGO)
+        if set(plain) != {_NOTHING}:
+            rows.append([f"{system}, Python without PGO", *plain])
+    used = [number for number in range(1, len(COLUMNS) + 1) if any(row[number] != _NOTHING for row in rows)]
     if not used:
         return "Nothing that could be compared was measured."
     headings = ["", *(COLUMNS[number - 1][0] for number in used)]
     return table(headings, [[row[0], *(row[number] for number in used)] for row in rows])
+
+
+def _cells(figures: Figures, system: str, suffix: str = "") -> list[str]:
+    cells = []
+    for _, scenario, names in COLUMNS:
+        found = [figures.find(system, scenario, f"{name}{suffix}") for name in names]
+        cells.append(" / ".join(written(figure.median) for figure in found if figure) or _NOTHING)
+    return cells
 
 
 def one_by_one(figures: Sequence[Figure], *, with_system: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.figures import Figure, written
+from benchmarks.figures import WITHOUT_PGO, Figure, written
 from benchmarks.scenarios import backlog, bulk, crowd, drain, history, idle, retention, running
 from benchmarks.tables import OURS, Figures, table
 from benchmarks.verdicts import Verdict
@@ -103,14 +103,14 @@ TARGETS = (
         "drain, 2 processes, Python without PGO",
         1.15,
         "×",
-        _times("drain", _TWO + drain.PLAIN, [GRAPHILE], _TWO),
+        _times("drain", _TWO + WITHOUT_PGO, [GRAPHILE], _TWO),
     ),
     Target("drain, 2 processes, Python with PGO", 1.3, "×", _times("drain", _TWO, [GRAPHILE])),
     Target(
         "drain, 1 process, Python without PGO",
         1.25,
         "×",
-        _times("drain", _ONE + drain.PLAIN, [GRAPHILE], _ONE),
+        _times("drain", _ONE + WITHOUT_PGO, [GRAPHILE], _ONE),
     ),
     Target("drain, 1 process, Python with PGO", 1.25, "×", _times("drain", _ONE, [GRAPHILE])),
     Target("drain through 500 workers", 17_000, "jobs/s", _of_ours("crowd", crowd.DRAIN)),
@@ -158,7 +158,7 @@ def judge(figures: Figures, *, has_pgo: bool | None) -> list[Judged]:
 def _as_plain(figures: Figures) -> Figures:
     """Return the figures with the drains of pulse named as what they are: those of a Python without PGO."""
     return Figures(
-        replace(figure, name=f"{figure.name}{drain.PLAIN}")
+        replace(figure, name=f"{figure.name}{WITHOUT_PGO}")
         if (figure.system, figure.scenario) == (OURS, "drain")
         else figure
         for figure in figures.all

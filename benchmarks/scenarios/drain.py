@@ -9,7 +9,7 @@ from functools import partial
 from benchmarks import raw
 from benchmarks.counters import read_transactions
 from benchmarks.draining import Drained, drain
-from benchmarks.figures import Figure, beside_best
+from benchmarks.figures import WITHOUT_PGO, Figure, beside_best
 from benchmarks.filling import TOPIC, fill
 from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
@@ -18,12 +18,8 @@ JOBS = 20_000
 NAMES = {f"{JOBS:,} jobs, 1 worker process": 1, f"{JOBS:,} jobs, 2 worker processes": 2}
 
 
-# Servers and workers on a Python that was built without it, where the run is on one that was built with it.
-PLAIN = ", without PGO"
-
-
 async def measure(stand: Stand) -> list[Figure]:
-    names = [name + way for way in ("", PLAIN)[: 2 if stand.plain_python else 1] for name in NAMES]
+    names = [name + way for way in ("", WITHOUT_PGO)[: 2 if stand.plain_python else 1] for name in NAMES]
     runs: Runs[Drained] = {name: partial(_run, stand, name) for name in names}
     outcomes = await in_turn(stand, {**runs, **({} if stand.is_brief else raw.cycle_runs(stand))})
     limits = raw.cycle_figures("drain", outcomes)
@@ -34,8 +30,8 @@ async def measure(stand: Stand) -> list[Figure]:
 
 
 async def _run(stand: Stand, name: str) -> Drained:
-    processes = NAMES[name.removesuffix(PLAIN)]
-    if name.endswith(PLAIN) and stand.plain_python:
+    processes = NAMES[name.removesuffix(WITHOUT_PGO)]
+    if name.endswith(WITHOUT_PGO) and stand.plain_python:
         with stand.running_on(stand.plain_python):
             return await _drained(stand, processes)
     return await _drained(stand, processes)
@@ -64,7 +60,7 @@ def _costs(name: str, runs: Sequence[Drained], jobs: int) -> list[Figure]:
         for who in ("Postgres", "pulsed", "worker")
         if all(who in run.cpu for run in runs)
     ]
-    if name.endswith(PLAIN):
+    if name.endswith(WITHOUT_PGO):
         return figures  # The interpreter changes nothing of what is sent to the database.
     counted = [run.transactions for run in runs if run.transactions is not None]
     note = f"start and stop of pulsed included; {counted[-1].note}"

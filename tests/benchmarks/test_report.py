@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from benchmarks import machine, report
 from benchmarks.counters import Transactions, count_of
 from benchmarks.document import Document
-from benchmarks.figures import Figure, percentile, written
+from benchmarks.figures import WITHOUT_PGO, Figure, percentile, written
 from benchmarks.meters import Process, family
 from benchmarks.plots import Row, bar_chart
 from benchmarks.tables import Figures, one_by_one, side_by_side
@@ -86,6 +87,12 @@ def test_systems_stand_side_by_side_and_pulse_first() -> None:
     lines = side_by_side(Figures([PEER, DRAIN, LIMIT])).splitlines()
     assert lines[0] == "|  | drain, 1 process (jobs/s) |"
     assert lines[2:] == ["| **pulse** | 1,000 |", "| other | 500 |"]
+
+
+def test_drain_on_a_plain_interpreter_stands_below_the_one_on_an_optimized_one() -> None:
+    plain = replace(DRAIN, name=DRAIN.name + WITHOUT_PGO, repeats=[800.0])
+    lines = side_by_side(Figures([DRAIN, plain, PEER])).splitlines()
+    assert lines[2:] == ["| **pulse** | 1,000 |", "| pulse, Python without PGO | 800 |", "| other | 500 |"]
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_heading() -> None:

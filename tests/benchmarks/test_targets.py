@@ -5,10 +5,11 @@ import re
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import peering, peers, report, targets
-from benchmarks.figures import Figure
+from benchmarks import machine, peering, peers, report, targets
+from benchmarks.figures import WITHOUT_PGO, Figure
 from benchmarks.peers import catalogue
-from benchmarks.scenarios import backlog, drain, history, idle
+from benchmarks.scenarios import backlog, drain, e2e, history, idle
+from benchmarks.stand import Stand
 from benchmarks.tables import Figures
 
 ONE, TWO = drain.NAMES
@@ -20,7 +21,7 @@ def figure(scenario: str, name: str, value: float, system: str = "pulse", unit: 
 
 DRAINS = [
     figure("drain", TWO, 39_000.0),
-    figure("drain", TWO + drain.PLAIN, 33_000.0),
+    figure("drain", TWO + WITHOUT_PGO, 33_000.0),
     figure("drain", TWO, 30_000.0, "graphile-worker"),
 ]
 
@@ -101,6 +102,38 @@ def test_table_has_target_value_and_verdict() -> None:
 def test_every_scenario_of_the_targets_is_on_the_page_too() -> None:
     assert set(targets.SCENARIOS) <= command.TABLE.keys()
     assert targets.PEERS_IN.keys() <= set(targets.SCENARIOS) & set(peering.SCENARIOS)
+
+
+def test_run_for_the_targets_measures_the_shape_that_is_judged_alone() -> None:
+    stand = Stand("postgres://nowhere", 1)
+    assert e2e.shapes(stand) == [(2, 80), (8, 20)]
+    stand.is_brief = True
+    assert e2e.shapes(stand) == [(2, 80)]
+
+
+def test_scenario_that_fails_is_a_failed_verdict_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_: Stand) -> list[Figure]:
+        raise RuntimeError("no room")
+
+    async def runs(_: Stand) -> list[Figure]:
+        return [DRAINS[0]]
+
+    async def describe(*_: object) -> dict[str, object]:
+        return {}
+
+    monkeypatch.setitem(command.SCENARIOS, "bulk", fails)
+    monkeypatch.setitem(command.SCENARIOS, "drain", runs)
+    monkeypatch.setattr(machine, "describe", describe)
+    monkeypatch.setattr(machine, "line", str)
+    stand = Stand("postgres://nowhere", 1)
+    monkeypatch.setattr(stand, "look_around", describe)
+
+    document = command.measure(stand, ["bulk", "drain"], ())
+
+    assert document.figures == [DRAINS[0]]
+    (verdict,) = document.verdicts
+    assert (verdict.about, verdict.is_good) == ("bulk", False)
+    assert "no room" in verdict.reason
 
 
 def test_peers_that_targets_compare_with_keep_their_jobs_in_postgres() -> None:

@@ -11,7 +11,7 @@ from benchmarks.flawed_worker import DISCARDED, FAILS_ONCE, flawed_payload
 from benchmarks.recorder import Recording
 from benchmarks.scenarios.soak import judged
 from benchmarks.series import Column, as_figures, as_table
-from benchmarks.statement_times import quantile, statement_times
+from benchmarks.statement_times import claim_times, quantile, statement_times
 from benchmarks.verdicts import Verdict, slope, stays_bounded, stays_flat
 from benchmarks.vigil import Minute, Sample
 
@@ -66,6 +66,17 @@ def test_statements_are_counted_between_the_two_samples() -> None:
     assert times.mean_ms == pytest.approx(5.0)
     assert times.p99_ms == pytest.approx(1.0 + 9.0 * 0.99), "all hundred lie in the second bucket"
     assert statement_times(before, after, "reap_expired") == (0, 0.0, 0.0)
+
+
+def test_all_statements_that_claim_are_counted_together() -> None:
+    one = METRICS % (0, 100, 100, 0.5, 100)
+    other = one.replace("claim_batch", "claim_across_topics")
+
+    times = claim_times(METRICS % (0, 0, 0, 0.0, 0), one + other)
+
+    assert times.sent == 200
+    assert times.mean_ms == pytest.approx(5.0)
+    assert times.p99_ms == pytest.approx(1.0 + 9.0 * 0.99)
 
 
 def test_quantile_past_the_last_bound_is_that_bound() -> None:
