@@ -184,3 +184,26 @@ async def test_run_at_decides_whether_a_job_is_ready(store: Store, run_at: datet
 async def test_no_jobs_is_no_work(store: Store) -> None:
     nothing: list[NewJob] = []
     assert await store.repo.insert_jobs(nothing) == []
+
+
+@pytest.mark.parametrize("same", ["topic", "priority", "max_attempts", "all", "none"])
+async def test_batch_keeps_what_its_jobs_share_and_where_they_differ(store: Store, same: str) -> None:
+    jobs = [
+        a_job(
+            "mail" if same in ("topic", "all") else f"mail-{number}",
+            priority=7 if same in ("priority", "all") else number,
+            max_attempts=3 if same in ("max_attempts", "all") else number + 1,
+            payload=b"%d" % number,
+            metadata={"number": str(number)} if number else None,
+        )
+        for number in range(3)
+    ]
+    await store.submit(*jobs)
+    for job in jobs:
+        stored = await store.job(job.id)
+        assert (stored.topic, stored.priority, stored.max_attempts) == (
+            job.topic,
+            job.priority,
+            job.max_attempts,
+        )
+        assert (stored.payload, stored.metadata) == (job.payload, job.metadata or {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
@@ -22,7 +23,7 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequenc
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
 
-    rows = await _insert(hot, name, jobs, insert_columns(jobs), columns_of)
+    rows = await _insert(hot, name, jobs, _shared(insert_columns(jobs)), columns_of)
     if len(rows) == len(jobs):
         return AllInserted(jobs)
     return await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
@@ -167,3 +168,16 @@ def _answer(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted 
 def _if_any(column: Sequence[object]) -> Sequence[object]:
     """The column, or an empty array: unnest fills up with nulls, and the driver encodes every element."""
     return column if any(value is not None for value in column) else ()
+
+
+def _shared(columns: tuple[Any, ...]) -> tuple[object, ...]:
+    """The columns of insert_jobs; topic, priority and max_attempts as one entry if all jobs have the same.
+
+    The driver looks at every entry of an array: of 1,000 jobs the three take it 1.7 ms.
+    """
+    ids, topics, payloads, priorities, max_attempts, *others = columns
+    return ids, _one_for_all(topics), payloads, _one_for_all(priorities), _one_for_all(max_attempts), *others
+
+
+def _one_for_all(column: Sequence[Any]) -> Sequence[Any]:
+    return column[:1] if column and column.count(column[0]) == len(column) else column

@@ -27,7 +27,9 @@ id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_
     submitted_at, next_run_at, queued, status
 
 -- name: new_job
-new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
+-- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
+new.id, COALESCE(new.topic, ($2::text[])[1]), new.payload, COALESCE(new.priority, ($4::int[])[1]),
+    COALESCE(new.max_attempts, ($5::int[])[1]), new.idempotency_key, new.metadata::jsonb,
     new.schedule_id,
     clock_timestamp(),
     COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
