@@ -1,4 +1,4 @@
-"""How a server is watched: whether it is ready, what it counts, and the doors where it says so."""
+"""Observation of a server: readiness, health, metrics, and the ports that publish them."""
 
 from __future__ import annotations
 

@@ -123,9 +123,9 @@ class InMemoryWork(JobTable):
                 released[job.id] = job.topic
         return released
 
-    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
+    async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
         self._answer("reap_expired")
-        now = min(self.clock.now(), lapsed_before or self.clock.now())
+        now = min(self.clock.now(), expired_before or self.clock.now())
         spared = {worker_id for worker_id, until in self.spared.items() if until > now}
         lapsed = [
             job

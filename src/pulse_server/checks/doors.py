@@ -1,4 +1,4 @@
-"""Checks who can connect: users, certificates, addresses."""
+"""Checks how the ports are protected: users, certificates, addresses."""
 
 from __future__ import annotations
 

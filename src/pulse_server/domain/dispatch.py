@@ -1,4 +1,4 @@
-"""What may be dispatched: everything, nothing, or everything but some topics."""
+"""The pause switches: everything, nothing, or some topics are paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of jobs' statuses, for those who watch."""
+"""Transitions: changes of jobs' statuses, for watchers."""
 
 from __future__ import annotations
 

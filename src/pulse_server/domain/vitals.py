@@ -1,4 +1,4 @@
-"""What can be seen of a queue and of its database from outside."""
+"""The vitals: gauges of a queue and its database."""
 
 from __future__ import annotations
 

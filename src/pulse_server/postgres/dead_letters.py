@@ -1,6 +1,6 @@
-"""Dead letters as groups. Each method sends the SQL section of its own name.
+"""Groups of dead letters. Each method sends the SQL section of its own name.
 
-On the connection of the overview: a count over many dead letters must not keep a claim or a list waiting.
+On the connection of the overview: a count over many dead letters must not delay a claim or a list.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ class PostgresJobRepo:
         )
         return {str(row["id"]): row["topic"] for row in rows}
 
-    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        lapsed_before = lapsed_before or await self.database_now()
-        return await reap(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, lapsed_before)
+    async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
+        expired_before = expired_before or await self.database_now()
+        return await reap(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, expired_before)
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
         await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)

@@ -44,7 +44,7 @@ class PostgresLeaseCheckRepo:
 
 
 async def reap(
-    hot: Connections, name: str, statement: str, limit: int, lapsed_before: datetime
+    hot: Connections, name: str, statement: str, limit: int, expired_before: datetime
 ) -> list[Reaped]:
     """Reap the jobs whose leases had expired by then, with the statement of this name; oldest first."""
     # A lease that is shorter than the claims go unsettled has expired before they are.
@@ -56,7 +56,7 @@ async def reap(
             rows = await hot.fetch(
                 name,
                 statement,
-                *(limit - len(reaped), lapsed_before, LEASE_EXPIRED_GROUP, _REAPED_CHECKS),
+                *(limit - len(reaped), expired_before, LEASE_EXPIRED_GROUP, _REAPED_CHECKS),
                 if_locked=leave_it,
             )
         except PulseError:

@@ -1,4 +1,4 @@
-"""What operators see at a glance. Each method sends the SQL section of its own name.
+"""The overview. Each method sends the SQL section of its own name.
 
 On the connection of its own that the vital signs use: a count over a deep queue must not keep a claim or an
 operator's list waiting.

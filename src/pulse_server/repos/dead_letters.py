@@ -1,4 +1,4 @@
-"""The port to dead letters as groups."""
+"""The port to the groups of dead letters."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from pulse_server.domain.dead_letters import DeadLetterGroups
 
 class DeadLetterRepo(Protocol):
     async def list_dead_letter_groups(self, topic: str | None, limit: int) -> DeadLetterGroups:
-        """The groups of a topic, or of all, with the latest dead letters."""
+        """Return the groups of a topic, or of all topics, by their newest job."""
         ...

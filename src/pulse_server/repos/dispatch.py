@@ -1,4 +1,4 @@
-"""The port to the switches that hold dispatch back."""
+"""The port to the pause switches."""
 
 from __future__ import annotations
 

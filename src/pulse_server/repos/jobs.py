@@ -101,10 +101,10 @@ class JobRepo(Protocol):
         """
         ...
 
-    async def reap_expired(self, limit: int, lapsed_before: datetime | None = None) -> list[Reaped]:
-        """Take leases away that have lapsed, and had before that moment if one is given; oldest first.
+    async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
+        """Reap expired leases, oldest first; with `expired_before` only those that had expired by then.
 
-        Not those of workers that are spared.
+        Leases of spared workers stay.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The port to what operators see at a glance."""
+"""The port to the overview: topics, statistics, servers and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port to what an observer asks of the database."""
+"""The port to the vitals: gauges of the queue and its database."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ OPTIONS: tuple[Option, ...] = (
         "watchdog_interval",
         "PULSE_WATCHDOG_INTERVAL",
         "leases",
-        "how often lapsed leases are looked for",
+        "how often expired leases are reaped",
         parsing.parse_duration,
         _written(tuning.WATCHDOG_INTERVAL),
         "DURATION",

@@ -44,7 +44,7 @@ class Metrics:
         self.dead_lettered = Counter(
             "pulse_jobs_dead_lettered", "Jobs given up: out of attempts, or discarded.", _TOPIC
         )
-        self.reaped = Counter("pulse_jobs_reaped", "Leases that lapsed and were taken back.", _TOPIC)
+        self.reaped = Counter("pulse_jobs_reaped", "Leases that expired and were reaped.", _TOPIC)
         self.released = Counter(
             "pulse_jobs_released", "Jobs given back unstarted, with their attempt.", _TOPIC
         )
