@@ -90,6 +90,19 @@ async def test_wake_up_returns_the_topics_that_no_worker_here_can_take(claims: F
     assert hub.roster.wake({"mail", "image", "audio"}) == {"image", "audio"}
 
 
+async def test_hub_sleeps_on_until_a_slot_is_free_for_what_was_submitted(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub.connect(a_session("w1", "mail", capacity=0), [])
+    hub.roster.wakeup.clear()
+    assert hub.roster.wake({"mail"}) == {"mail"}
+    assert not hub.roster.wakeup.is_set()
+
+    claims.add_jobs("mail", "job")
+    hub.roster.resize("w1", 1)
+    with running(hub):
+        await claims.wait_for_calls(1)
+
+
 async def test_probe_finds_work_whose_wake_up_was_lost(claims: FakeClaims) -> None:
     hub = a_hub(claims, tick=SOON)
     session = a_session("w1", "mail")

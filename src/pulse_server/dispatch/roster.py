@@ -252,8 +252,11 @@ class Roster:
     def wake(self, topics: Collection[str] | None) -> Collection[str]:
         """Have the hub claim from these topics; None: from all. Returns those without a free slot here."""
         self.demand.add_work(topics)
-        self.wakeup.set()
-        return {topic for topic in topics or () if not self.demand.has_slots_for(topic)}
+        untaken = {topic for topic in topics or () if not self.demand.has_slots_for(topic)}
+        # Without a free slot the hub would wake for nothing; the next slot that is free wakes it.
+        if topics is None or len(untaken) < len(topics):
+            self.wakeup.set()
+        return untaken
 
     def _backlog_shrunk(self) -> None:
         """Waiting bytes were sent. The share of each worker may have changed."""
