@@ -33,7 +33,7 @@ from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 class InMemoryWork(JobTable):
     """The transitions of producers, workers and the loops of a server."""
 
-    async def insert_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         self._answer("insert_jobs")
         return [self._insert(job) for job in jobs]
 
