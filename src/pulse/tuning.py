@@ -93,7 +93,8 @@ HEARTBEAT_RETRY_SECONDS = 1.0
 
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB
-# One: results that finish meanwhile share the next call, and a busy server gets fewer calls.
+# One: results that finish meanwhile share the next call, and a busy server gets fewer calls. With two a
+# drain was no faster and cost the server 1.8 µs a job more.
 REPORTS_IN_FLIGHT = 1
 
 # A handler starts within this long after its claim. Later the claim is confirmed first: the topic may be

@@ -24,12 +24,12 @@ def test_slow_handlers_get_no_work_ahead_and_fast_ones_do() -> None:
     assert window.changed_size() == 0
 
 
-def test_window_doubles_only_after_a_window_full_of_fast_jobs() -> None:
+def test_window_widens_in_steps_each_after_a_window_full_of_fast_jobs() -> None:
     window = Window(10)
     assert _after_fast_jobs(window, 9) == 10
-    assert _after_fast_jobs(window, 1) == 20
-    assert _after_fast_jobs(window, 19) == 20
     assert _after_fast_jobs(window, 1) == 40
+    assert _after_fast_jobs(window, 39) == 40
+    assert _after_fast_jobs(window, 1) == 160
 
 
 def test_window_has_a_bound() -> None:
