@@ -18,7 +18,7 @@ CONCURRENCY = 100
 
 # asyncpg asks nothing when it connects, but Postgres counts a transaction for the login.
 _LOGIN = 1
-_FINISHED = "SELECT count(*) FROM pulse.jobs WHERE finished_at IS NOT NULL"
+_FINISHED = "SELECT count(*) FROM pulse.all_jobs WHERE finished_at IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,9 @@ async def _run(stand: Stand, phase: timedelta) -> list[float]:
         await asyncio.sleep(phase.total_seconds())
         try:
             occurrences = await _make_schedules(PulseServiceStub(channel), connection)
-            while await connection.fetchval("SELECT count(*) FROM pulse.jobs") < SCHEDULES:
+            while await connection.fetchval("SELECT count(*) FROM pulse.all_jobs") < SCHEDULES:
                 await asyncio.sleep(0.05)
-            rows = await connection.fetch("SELECT schedule_id, submitted_at FROM pulse.jobs")
+            rows = await connection.fetch("SELECT schedule_id, submitted_at FROM pulse.all_jobs")
         finally:
             await connection.close()
     return [

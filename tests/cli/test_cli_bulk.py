@@ -51,14 +51,14 @@ def bury(dsn: str, topic: str, count: int, error: str = "connection refused") ->
 
 
 def statuses(dsn: str, topic: str) -> dict[str, int]:
-    rows = sql(dsn, "SELECT status, count(*) FROM pulse.jobs WHERE topic = $1 GROUP BY 1", topic)
+    rows = sql(dsn, "SELECT status, count(*) FROM pulse.all_jobs WHERE topic = $1 GROUP BY 1", topic)
     return dict(tuple(row) for row in rows)
 
 
 def untouched(dsn: str, topic: str) -> int:
     (row,) = sql(
         dsn,
-        "SELECT count(*) FROM pulse.jobs WHERE topic = $1 AND status = 'DEAD_LETTERED' AND attempts = 1 "
+        "SELECT count(*) FROM pulse.all_jobs WHERE topic = $1 AND status = 'DEAD_LETTERED' AND attempts = 1 "
         "AND max_attempts = 1 AND finished_at = submitted_at AND last_error = 'connection refused'",
         topic,
     )
@@ -125,7 +125,7 @@ def test_interrupted_retry_reports_its_progress_and_leaves_the_rest(
     result = own(*command, "--yes")
     assert result.code == 0
     assert f"{left:,} DEAD_LETTERED jobs on ok were retried." in result.out
-    (row,) = sql(own_database, "SELECT count(*) FROM pulse.jobs WHERE last_error = 'connection refused'")
+    (row,) = sql(own_database, "SELECT count(*) FROM pulse.all_jobs WHERE last_error = 'connection refused'")
     assert row[0] == MANY  # none is lost
     assert "DEAD_LETTERED" not in statuses(own_database, "ok")
 

@@ -85,7 +85,12 @@ class PostgresTimeMachine:
 
     async def age(self, job_id: str, *, submitted: timedelta, finished: timedelta | None = None) -> None:
         await self._connection.execute(
+            "WITH live AS ("
             "UPDATE pulse.jobs SET submitted_at = now() - $2::interval, finished_at = now() - $3::interval "
+            "WHERE id = $1::uuid) "
+            "UPDATE pulse.completed_jobs "
+            "SET submitted_at = now() - $2::interval, "
+            "finished_at = COALESCE(now() - $3::interval, finished_at) "
             "WHERE id = $1::uuid",
             job_id,
             submitted,

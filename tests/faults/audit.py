@@ -30,7 +30,7 @@ class Audit:
 async def install(connection: Connection) -> None:
     """Audit the database from now on. The schema has to be in place, without any job or schedule."""
     async with connection.transaction():
-        for table in ("jobs", "schedules"):
+        for table in ("jobs", "completed_jobs", "schedules"):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM pulse.{table})"):
                 raise ValueError(f"pulse.{table} has rows already, and their history was not recorded.")
         await connection.execute(Path(__file__).with_name("audit.sql").read_text())
@@ -61,7 +61,7 @@ async def read_audit(connection: Connection) -> Audit:
         schedules = [ScheduleChange(*row.values()) for row in await connection.fetch(_SCHEDULES)]
         statuses = {
             row["id"]: row["status"]
-            for row in await connection.fetch("SELECT id::text, status FROM pulse.jobs")
+            for row in await connection.fetch("SELECT id::text, status FROM pulse.all_jobs")
         }
     return Audit(jobs, switches, schedules, statuses)
 

@@ -47,9 +47,17 @@ CREATE FUNCTION audit.key_of(job pulse.jobs) RETURNS text LANGUAGE sql IMMUTABLE
         substring(encode(substring(job.payload FROM 1 FOR 200), 'escape') FROM '^\{ *"key": *"([^"]*)"'))
 $$;
 
+CREATE INDEX job_changes_of_a_transaction ON audit.job_changes (id, txid);
+
 CREATE FUNCTION audit.job_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
+        -- Taken back by completed_among, before this trigger ran: a repeat of a completed job.
+        DELETE FROM audit.job_changes AS taken_back
+        WHERE taken_back.id = NEW.id AND taken_back.txid = txid_current() AND taken_back.new_status IS NULL;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
         INSERT INTO audit.job_changes (
             id, topic, key, schedule_id, new_status, new_attempts, new_max_attempts, new_locked_by,
             new_lease_until, new_ready, new_delivered, new_finished_by)
@@ -81,6 +89,33 @@ $$;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON pulse.jobs
     FOR EACH ROW EXECUTE FUNCTION audit.job_changed();
+
+-- A completed job moves: what was recorded as the delete of its row is the change to COMPLETED.
+CREATE FUNCTION audit.completed_job_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        INSERT INTO audit.job_changes (
+            id, topic, old_status, old_attempts, old_max_attempts, old_ready, old_delivered, old_finished_by)
+        VALUES (
+            OLD.id, OLD.topic, 'COMPLETED', OLD.attempts, OLD.max_attempts, false, OLD.delivered, OLD.finished_by);
+        RETURN NULL;
+    END IF;
+    UPDATE audit.job_changes AS change
+    SET new_status = 'COMPLETED', new_attempts = NEW.attempts, new_max_attempts = NEW.max_attempts,
+        new_ready = false, new_delivered = NEW.delivered, new_finished_by = NEW.finished_by
+    WHERE change.id = NEW.id AND change.txid = txid_current() AND change.new_status IS NULL;
+    IF NOT FOUND THEN
+        INSERT INTO audit.job_changes (
+            id, topic, new_status, new_attempts, new_max_attempts, new_ready, new_delivered, new_finished_by)
+        VALUES (
+            NEW.id, NEW.topic, 'COMPLETED', NEW.attempts, NEW.max_attempts, false, NEW.delivered, NEW.finished_by);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER audit AFTER INSERT OR DELETE ON pulse.completed_jobs
+    FOR EACH ROW EXECUTE FUNCTION audit.completed_job_changed();
 
 -- The pauses. The one of everything has the topic ''.
 CREATE TABLE audit.switch_changes (

@@ -129,7 +129,7 @@ async def judge(
     """Wait until all jobs are finished on the new primary, and compare them with the acknowledgements."""
     await all_finished(table, patience_seconds)
     acked = {job.id for job in (*enqueued, *scene.held, *scene.of_the_doomed)}
-    rows = await table.connection.fetch("SELECT id, status FROM pulse.jobs")
+    rows = await table.connection.fetch("SELECT id, status FROM pulse.all_jobs")
     completed = {str(row["id"]) for row in rows if row["status"] == "COMPLETED"}
     starts = {(start.job_id, start.attempt) for start in stage.executions()}
     lapsed = [

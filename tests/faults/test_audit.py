@@ -149,7 +149,7 @@ async def test_pauses_are_audited(database: Database, connection: Connection) ->
 async def test_database_with_jobs_is_not_audited(
     database_dsn: str, database: Database, connection: Connection
 ) -> None:
-    await connection.execute("DROP TRIGGER audit ON pulse.jobs; DROP SCHEMA audit CASCADE")
+    await connection.execute("DROP SCHEMA audit CASCADE")
     await Store(PostgresJobRepo(database), PostgresTimeMachine(connection)).submit(a_job())
     with pytest.raises(ValueError, match="rows already"):
         await install(connection)
@@ -186,7 +186,7 @@ async def test_history_of_real_statements_holds(
         assert verdict.counts["executions"] == verdict.counts["attempts"] == verdict.counts["jobs"] > 8
 
         worker.write("started", job_id=claim.job_id, attempt=1, worker="worker-1", topic="email")
-        await connection.execute("DELETE FROM pulse.jobs WHERE id = $1", job.id)
+        await connection.execute("DELETE FROM pulse.completed_jobs WHERE id = $1", job.id)
         (stray,) = await store.submit(a_job())
         await store.repo.cancel_jobs([stray], "")
         await connection.execute("UPDATE pulse.schedules SET next_run_at = next_run_at + interval '1 hour'")

@@ -36,7 +36,7 @@ async def completed(table: JobsTable, jobs: Sequence[pulse.JobHandle]) -> None:
     ids = [job.id for job in jobs]
 
     async def are_completed() -> bool:
-        statement = "SELECT count(*) FROM pulse.jobs WHERE id = ANY($1::uuid[]) AND status = 'COMPLETED'"
+        statement = "SELECT count(*) FROM pulse.all_jobs WHERE id = ANY($1::uuid[]) AND status = 'COMPLETED'"
         return await table.connection.fetchval(statement, ids) == len(ids)
 
     await eventually(are_completed, "they are completed")

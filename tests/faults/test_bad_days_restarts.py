@@ -56,7 +56,7 @@ async def test_restarts_in_a_row_dead_letter_nothing_that_was_not_delivered(
         handles = [handle for batch in await asyncio.gather(*enqueuing) for handle in batch]
     await stage.worker(address, "work")
     await all_completed(table, handles)
-    rows = await table.connection.fetch("SELECT attempts, history FROM pulse.jobs")
+    rows = await table.connection.fetch("SELECT attempts, history FROM pulse.all_jobs")
     # No handler had started: each attempt was returned, every time.
     assert {row["attempts"] for row in rows} == {1}
     assert min(len(json.loads(row["history"])) for row in rows) > MAX_ATTEMPTS

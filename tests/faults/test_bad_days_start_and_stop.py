@@ -53,14 +53,14 @@ async def test_all_processes_that_stop_at_once_resume_where_they_were(stage: Sta
         process.signal(signal.SIGTERM)
     codes = [await process.ended() for process in everything]
     assert codes == [0, 0, 0, 0, -signal.SIGTERM]
-    stored = await table.connection.fetch("SELECT id, status, attempts FROM pulse.jobs")
+    stored = await table.connection.fetch("SELECT id, status, attempts FROM pulse.all_jobs")
     waiting = {str(row["id"]): row["attempts"] for row in stored if row["status"] in ("PENDING", "RETRYING")}
     assert set(waiting.values()) == {0}
 
     await stage.pulsed(addresses[0])
     await stage.worker(addresses[0], "work", "sync-work")
     await all_finished(table)
-    rows = {str(row["id"]): row for row in await table.connection.fetch("SELECT * FROM pulse.jobs")}
+    rows = {str(row["id"]): row for row in await table.connection.fetch("SELECT * FROM pulse.all_jobs")}
     assert set(acknowledged_by_all(stage)) <= rows.keys()
     assert {row["status"] for row in rows.values()} == {"COMPLETED"}
     assert {rows[job_id]["attempts"] for job_id in waiting} == {1}

@@ -42,7 +42,7 @@ async def stage(pair: ReplicatedPostgres, tmp_path: Path) -> AsyncIterator[Stage
 
 
 async def jobs_on(server: OutagePostgres) -> set[str]:
-    return set(await ask(server, "SELECT array_agg(id::text) FROM pulse.jobs"))
+    return set(await ask(server, "SELECT array_agg(id::text) FROM pulse.all_jobs"))
 
 
 @pytest.mark.parametrize("failure", ["killed", "frozen"])

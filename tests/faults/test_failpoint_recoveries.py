@@ -64,7 +64,7 @@ async def test_servers_that_die_behind_a_statement_lose_nothing(
         worker = await stage.worker(succession.address, *(f"{topic}=work" for topic in deaths))
         handles = await asyncio.gather(*succession.enqueues)
         await all_completed(table, handles)
-    rows = await table.connection.fetch("SELECT * FROM pulse.jobs")
+    rows = await table.connection.fetch("SELECT * FROM pulse.all_jobs")
     # Not one more than was requested, despite repeats: of the schedule its one occurrence, and of the two
     # that were canceled the one that was retried. The other was deleted by retention.
     enqueued = {handle.id for handle in handles}

@@ -32,11 +32,19 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
     connection = await asyncpg.connect(shared_dsn, timeout=10, command_timeout=30)
     # To delete a few rows is much quicker than to make new files, but what is deleted stays in them.
     tables = (
-        *("pulse.jobs", "pulse.schedules", "pulse.paused_topics", "pulse.spared_workers"),
-        *("pulse.topic_policies", "pulse.lease_checks"),
+        *(
+            "pulse.jobs",
+            "pulse.completed_jobs",
+            "pulse.lease_checks",
+            "pulse.schedules",
+            "pulse.paused_topics",
+        ),
+        *("pulse.spared_workers", "pulse.topic_policies"),
     )
     has_grown = await connection.fetchval(
-        "SELECT max(pg_relation_size(name::regclass)) > 256 * 1024 FROM unnest($1::text[]) AS name", tables
+        "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
+        "FROM unnest($1::text[]) AS name CROSS JOIN pg_partition_tree(name::regclass) AS part",
+        tables,
     )
     await connection.execute(
         f"TRUNCATE {', '.join(tables)}" if has_grown else ";".join(f"DELETE FROM {table}" for table in tables)

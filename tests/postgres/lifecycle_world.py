@@ -39,9 +39,28 @@ CREATE TRIGGER jobs_inserted AFTER INSERT ON pulse.jobs
     FOR EACH ROW EXECUTE FUNCTION public.record_status();
 CREATE TRIGGER jobs_updated AFTER UPDATE ON pulse.jobs
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.record_status();
+
+-- A completed job is deleted in one table and inserted into the other.
+CREATE TABLE public.deleted (number bigserial PRIMARY KEY, job_id uuid, old_status text);
+CREATE FUNCTION public.record_delete() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.deleted (job_id, old_status) VALUES (OLD.id, OLD.status);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_deleted AFTER DELETE ON pulse.jobs
+    FOR EACH ROW EXECUTE FUNCTION public.record_delete();
+CREATE FUNCTION public.record_move() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO public.audit (job_id, old_status, new_status)
+    SELECT NEW.id, deleted.old_status, 'COMPLETED'
+    FROM public.deleted WHERE deleted.job_id = NEW.id ORDER BY deleted.number DESC LIMIT 1;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER jobs_moved AFTER INSERT ON pulse.completed_jobs
+    FOR EACH ROW EXECUTE FUNCTION public.record_move();
 """
 
-_JOBS = "SELECT *, queued AND locked_by IS NULL AS ready FROM pulse.jobs"
+_JOBS = "SELECT * FROM pulse.all_jobs"
 _UNCHECKED = """
 SELECT count(*) FROM pulse.jobs AS job
 WHERE job.locked_by IS NOT NULL AND NOT EXISTS (
@@ -77,7 +96,8 @@ class World:
         """Start over with no job, here and in the model."""
         self.run(
             self._connection.execute(
-                "DELETE FROM pulse.jobs; DELETE FROM pulse.lease_checks; DELETE FROM public.audit"
+                "DELETE FROM pulse.jobs; DELETE FROM pulse.completed_jobs; DELETE FROM pulse.lease_checks; "
+                "DELETE FROM public.audit"
             )
         )
         self.model = InMemoryJobRepo()

@@ -119,7 +119,7 @@ class Planning:
 
     async def job_ids(self, schedule: Schedule | None = None) -> set[str]:
         rows = await self.connection.fetch(
-            "SELECT id FROM pulse.jobs WHERE $1::uuid IS NULL OR schedule_id = $1",
+            "SELECT id FROM pulse.all_jobs WHERE $1::uuid IS NULL OR schedule_id = $1",
             schedule.id if schedule else None,
         )
         return {str(row["id"]) for row in rows}

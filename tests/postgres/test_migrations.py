@@ -78,7 +78,7 @@ async def test_database_of_the_first_release_keeps_its_jobs_and_starts_open(empt
 
     await apply_migrations(empty_database_dsn)
 
-    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.jobs WHERE schedule_id IS NULL") == 1
+    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.all_jobs WHERE schedule_id IS NULL") == 1
     assert await ask(empty_database_dsn, "SELECT paused FROM pulse.dispatch_control") is False
 
 
@@ -243,3 +243,39 @@ async def test_turn_that_never_comes_is_given_up(
     async with long_transaction(empty_database_dsn, lock):
         with pytest.raises(Unavailable, match="Another server has been migrating"):
             await apply_migrations(empty_database_dsn, [FIRST])
+
+
+async def test_foreign_key_on_jobs_is_refused_by_name_before_completed_jobs_leave_the_table(
+    empty_database_dsn: str,
+) -> None:
+    """It would refuse every completion, or delete rows of others with it."""
+    await apply_migrations(empty_database_dsn, [entry for entry in known_migrations() if entry.version < 12])
+    await ask(
+        empty_database_dsn, "CREATE TABLE public.orders (job_id uuid REFERENCES pulse.jobs ON DELETE CASCADE)"
+    )
+
+    with pytest.raises(SchemaMismatch, match=r"orders_job_id_fkey of .*orders references"):
+        await apply_migrations(empty_database_dsn)
+
+    await ask(empty_database_dsn, "ALTER TABLE public.orders DROP CONSTRAINT orders_job_id_fkey")
+    assert "0012_completed_jobs" in await apply_migrations(empty_database_dsn)
+
+
+async def test_jobs_that_were_completed_before_stay_where_they_are_and_are_seen(
+    empty_database_dsn: str,
+) -> None:
+    await apply_migrations(empty_database_dsn, [entry for entry in known_migrations() if entry.version < 12])
+    await ask(
+        empty_database_dsn,
+        "INSERT INTO pulse.jobs (id, submitted_at, next_run_at, started_at, finished_at, attempts, "
+        "max_attempts, queued, status, topic, payload) "
+        "VALUES (gen_random_uuid(), now(), now(), now(), now(), 1, 5, false, "
+        "'COMPLETED', 'mail', '') RETURNING id",
+    )
+
+    await apply_migrations(empty_database_dsn)
+
+    assert await ask(empty_database_dsn, "SELECT count(*) FROM pulse.jobs") == 1
+    assert (
+        await ask(empty_database_dsn, "SELECT count(*) FROM pulse.all_jobs WHERE status = 'COMPLETED'") == 1
+    )

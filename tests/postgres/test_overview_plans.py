@@ -116,11 +116,11 @@ def explained(databases: Databases, template_database: str) -> Explained:
                 await bring_about(connection)
                 await settle_on(connection, READ_PLANS)
                 for name, question in LISTS.items():
-                    listing = Listing(_SQL["list_jobs"], question.wanted)
+                    listing = Listing(_SQL, "list_jobs", question.wanted)
                     statement = listing.page(limit=PAGE)
                     plans["list", statistics, name] = await explain_listing(connection, listing, statement)
                 for name, question in COUNTS.items():
-                    listing = Listing(_SQL["count_matching_jobs"], question.wanted)
+                    listing = Listing(_SQL, "count_matching_jobs", question.wanted)
                     statement = listing.count()
                     plans["count", statistics, name] = await explain_listing(connection, listing, statement)
                 await settle_on(connection, HOT_PLANS)

@@ -51,6 +51,7 @@ def new_jobs(count: int) -> list[str]:
         f"'{{{ids}}}'",
         *(column(value) for value in ("'topic-0'::text", "'{}'::bytea", "0", "5", "NULL::text")),
         *(column(f"NULL::{kind}") for kind in ("text", "uuid", "timestamptz", "interval")),
+        "NULL",
         *(column(value) for value in ("'A'::text", "true")),
         "'30 s'",
     ]
@@ -156,9 +157,9 @@ CASES = {
         3 * BATCH,
     ),
 }
-# A row per topic; the sum of what was promoted; where the walk stopped.
+# A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
 ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
-    ("promote", "promote in turn", "delete expired", "settle", "restore"), 1
+    ("hand over", "promote", "promote in turn", "delete expired", "settle", "restore"), 1
 )
 
 Fill = Callable[[Connection], Awaitable[None]]

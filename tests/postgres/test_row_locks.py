@@ -98,16 +98,18 @@ async def test_lock_on_the_table_is_waited_for(
     assert inserted == [Submitted(job.id, False)]
 
 
-async def test_reference_from_another_table_is_no_obstacle(
+async def test_reference_from_another_table_delays_the_completion_of_that_job_alone(
     impatient: Store, connection: Connection, second_connection: Connection
 ) -> None:
-    await impatient.submit(a_job(), a_job())
-    referred, locked = await impatient.claim(count=2)
+    await impatient.submit(a_job(), a_job(), a_job())
+    referred, locked, free = await impatient.claim(count=3)
 
     async with second_connection.transaction():
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR KEY SHARE", referred.job_id)
         await second_connection.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", locked.job_id)
-        assert set(await impatient.repo.complete_jobs([referred, locked])) == {referred}
+        assert set(await impatient.repo.complete_jobs([referred, locked, free])) == {free}
+        assert await impatient.repo.extend_leases([referred, locked], LEASE) == {referred}
+    assert set(await impatient.repo.complete_jobs([referred, locked])) == {referred, locked}
 
 
 async def test_reference_from_another_table_is_no_obstacle_to_an_operator(
@@ -175,7 +177,7 @@ async def test_row_that_was_locked_is_looked_at_first_until_it_is_free(
 ) -> None:
     """A report that is offered again and again must not keep its lane waiting each time."""
     connections: Any = RecordedConnections()
-    rows = RowLocks({"lock_free_jobs": "lock", "complete_jobs": "complete"})
+    rows = RowLocks({"lock_deletable_jobs": "lock", "complete_jobs": "complete"})
     connections.locked = {"b"}
 
     async def complete(*job_ids: str) -> list[str]:
@@ -196,7 +198,7 @@ async def test_locked_rows_are_forgotten_in_time_and_never_too_many(monkeypatch:
     monkeypatch.setattr("pulse_server.postgres.row_locks.LOCKS_REMEMBERED", 3)
     now = 0.0
     connections: Any = RecordedConnections()
-    rows = RowLocks({"lock_free_jobs": "lock", "complete_jobs": "complete"}, clock=lambda: now)
+    rows = RowLocks({"lock_deletable_jobs": "lock", "complete_jobs": "complete"}, clock=lambda: now)
     connections.locked = set("abcdef")
     for job_id in "abcde":
         await rows.fetch(connections, "complete_jobs", [job_id])

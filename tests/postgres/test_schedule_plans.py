@@ -65,7 +65,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "list_schedules": (DEEP_IN_TIME, ONE_ID, "50"),
     "get_schedule": (ONE_ID,),
     "find_schedule": ("'schedule-77'",),
-    "fire_now": (ONE_ID, "gen_random_uuid()"),
+    "fire_now": (ONE_ID, "gen_random_uuid()", "NULL"),
     "has_fired": (ONE_ID, ONE_ID),
     "scheduler_status": (),
     "read_gate": (),
@@ -90,7 +90,7 @@ def explained(databases: Databases, template_database: str) -> Explained:
                 for name, args in CASES.items():
                     plans[statistics, name] = await explain(connection, name, *args)
                 await settle_on(connection, READ_PLANS)
-                listing = Listing(_SQL["list_jobs"], OF_ONE_SCHEDULE, DEEP)
+                listing = Listing(_SQL, "list_jobs", OF_ONE_SCHEDULE, DEEP)
                 plans[statistics, "list_jobs"] = await explain_listing(
                     connection, listing, listing.page(limit=50)
                 )

@@ -48,7 +48,7 @@ async def make_backlog(planning: Planning) -> tuple[list[Schedule], set[str]]:
 
 
 async def assert_caught_up(planning: Planning, schedules: list[Schedule], expected: set[str]) -> None:
-    assert await planning.connection.fetchval("SELECT count(*) FROM pulse.jobs") == len(expected)
+    assert await planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs") == len(expected)
     assert await planning.job_ids() == expected
     for schedule in schedules:
         moved = await planning.current(schedule)

@@ -27,7 +27,7 @@ async def test_due_schedule_makes_an_ordinary_job_and_moves_on(planning: Plannin
     assert job.id == fire_id(schedule.id, schedule.next_run_at)
     assert (job.topic, job.priority, job.max_attempts, dict(job.metadata)) == ("report", 7, 3, {"a": "ü"})
     assert (job.status, job.ready, job.schedule_id) == ("PENDING", True, schedule.id)
-    assert await planning.connection.fetchval("SELECT payload FROM pulse.jobs") == b"what"
+    assert await planning.connection.fetchval("SELECT payload FROM pulse.all_jobs") == b"what"
     moved = await planning.current(schedule)
     assert moved.next_run_at == schedule.next_run_at + HOUR
     assert moved.last_run_at == schedule.next_run_at
@@ -49,7 +49,7 @@ async def test_lists_and_the_scheduler_leave_payloads_in_the_database(planning: 
     for read in (await planning.repo.list_schedules(limit=10), await planning.repo.due_schedules(10)):
         assert [(found.id, found.work.payload) for found in read] == [(schedule.id, b"")]
     await planning.scheduler.tick()
-    assert await planning.connection.fetchval("SELECT payload FROM pulse.jobs") == b"large"
+    assert await planning.connection.fetchval("SELECT payload FROM pulse.all_jobs") == b"large"
 
 
 async def test_second_tick_finds_nothing_left(planning: Planning) -> None:
@@ -235,8 +235,8 @@ async def test_ten_thousand_schedules_due_at_once_drain_by_batches_the_longest_d
     assert oldest == sorted(oldest)
     assert await planning.due_count() == 0
     assert (
-        await planning.connection.fetchval("SELECT count(DISTINCT schedule_id) FROM pulse.jobs")
-        == await planning.connection.fetchval("SELECT count(*) FROM pulse.jobs")
+        await planning.connection.fetchval("SELECT count(DISTINCT schedule_id) FROM pulse.all_jobs")
+        == await planning.connection.fetchval("SELECT count(*) FROM pulse.all_jobs")
         == 10_000
     )
 
@@ -274,7 +274,7 @@ async def test_five_fires_a_second_are_made_by_a_running_loop(planning: Planning
     finally:
         planning.scheduler.loop.stop()
         await running
-    occurrences = await planning.connection.fetch("SELECT id FROM pulse.jobs")
+    occurrences = await planning.connection.fetch("SELECT id FROM pulse.all_jobs")
     expected = {
         fire_id(schedule.id, schedule.next_run_at + n * timedelta(milliseconds=200)) for n in range(300)
     }

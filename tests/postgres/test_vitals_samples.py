@@ -126,7 +126,11 @@ async def test_table_is_measured(vitals: PostgresVitalsRepo, session: Connection
     await add_jobs(session, 100)
     size = (await vitals.measure_database()).jobs_bytes
 
-    assert size == await session.fetchval("SELECT pg_total_relation_size('pulse.jobs')")
+    live = await session.fetchval("SELECT pg_total_relation_size('pulse.jobs')")
+    completed = await session.fetchval(
+        "SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('pulse.completed_jobs')"
+    )
+    assert size == live + completed
     assert (await vitals.measure_database()).dead_rows >= 0
 
 

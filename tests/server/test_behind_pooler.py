@@ -74,7 +74,7 @@ async def test_jobs_go_all_their_ways(
     )
 
     assert await store.repo.current_claims(claims) == set(beaten)
-    counts = await plain.fetch("SELECT status, count(*) FROM pulse.jobs GROUP BY 1 ORDER BY 1")
+    counts = await plain.fetch("SELECT status, count(*) FROM pulse.all_jobs GROUP BY 1 ORDER BY 1")
     assert [tuple(row) for row in counts] == [
         (name, AT_ONCE) for name in ("COMPLETED", "RETRYING", "RUNNING")
     ]

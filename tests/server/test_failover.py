@@ -96,7 +96,7 @@ async def work_goes_on(stub: Any, worker: StreamingWorker, server: OutagePostgre
     job = await worker.take_one()
     assert job.job_id == job_id
     await worker.complete(job)
-    assert await ask(server, "SELECT status FROM pulse.jobs WHERE id = $1", job_id) == "COMPLETED"
+    assert await ask(server, "SELECT status FROM pulse.all_jobs WHERE id = $1", job_id) == "COMPLETED"
 
 
 async def is_announced(server: OutagePostgres, question: str, *args: Any) -> None:
@@ -152,10 +152,10 @@ async def test_server_leaves_a_frozen_primary_for_the_standby_that_was_promoted(
         await is_announced(pair.second, LINES)
         # The old one wakes up and takes writes as before; no client uses it any more.
         pair.first.thaw()
-        before = await ask(pair.first, "SELECT count(*) FROM pulse.jobs")
+        before = await ask(pair.first, "SELECT count(*) FROM pulse.all_jobs")
         for _ in range(3):
             await work_goes_on(stub, worker, pair.second)
-        assert await ask(pair.first, "SELECT count(*) FROM pulse.jobs") == before
+        assert await ask(pair.first, "SELECT count(*) FROM pulse.all_jobs") == before
         pair.demote_first()
         await work_goes_on(stub, worker, pair.second)
         assert await ask(pair.first, "SELECT pg_is_in_recovery()")
@@ -185,7 +185,7 @@ async def test_old_primary_that_thaws_acknowledges_nothing_and_is_left_for_the_n
     ):
         for _ in range(3):
             await work_goes_on(stub, worker, new)
-    assert await ask(old, "SELECT count(*) FROM pulse.jobs") == 0
+    assert await ask(old, "SELECT count(*) FROM pulse.all_jobs") == 0
     assert not writing.done()
     old.kill()
     with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
@@ -209,8 +209,8 @@ async def test_repeat_is_acknowledged_no_sooner_than_the_standby_has_what_it_rep
             job_id=held.job_id, worker_id="w1", attempt=held.attempt, success=True
         )
         for method, request, stored in (
-            (stub.SubmitJob, new_job, "SELECT true FROM pulse.jobs WHERE id = $1"),
-            (stub.ReportResult, result, "SELECT status = 'COMPLETED' FROM pulse.jobs WHERE id = $1"),
+            (stub.SubmitJob, new_job, "SELECT true FROM pulse.all_jobs WHERE id = $1"),
+            (stub.ReportResult, result, "SELECT status = 'COMPLETED' FROM pulse.all_jobs WHERE id = $1"),
         ):
             standby.freeze()
             assert await method(request, timeout=10).code() is grpc.StatusCode.UNAVAILABLE

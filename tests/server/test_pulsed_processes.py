@@ -157,7 +157,7 @@ async def test_stop_under_load_loses_nothing_and_leaves_no_process_behind(
     assert sorted(stopped[:2]) == [1, 2]
     assert stopped[2:] == [None]
     assert not {line["level"] for line in server.events} & {"error", "critical"}
-    ids = {str(row["id"]) for row in await table.connection.fetch("SELECT id FROM pulse.jobs")}
+    ids = {str(row["id"]) for row in await table.connection.fetch("SELECT id FROM pulse.all_jobs")}
     assert set(acknowledged) <= ids
     # What was claimed was delivered, or given back with its attempt.
     assert await table.count("status = 'RETRYING' AND attempts > 0") == 0

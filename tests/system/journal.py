@@ -66,7 +66,9 @@ async def started_after_completion(table: JobsTable, starts: Iterable[Execution]
     start is never taken for later than it was.
     """
     ahead = await _database_ahead_by_at_least(table)
-    rows = await table.connection.fetch("SELECT id, finished_at FROM pulse.jobs WHERE status = 'COMPLETED'")
+    rows = await table.connection.fetch(
+        "SELECT id, finished_at FROM pulse.all_jobs WHERE status = 'COMPLETED'"
+    )
     completed_at: dict[str, datetime] = {str(row["id"]): row["finished_at"] for row in rows}
     return [
         start

@@ -252,7 +252,7 @@ async def finished(p: pulse.Pulse, job_id: str, patience_seconds: float = PATIEN
 async def all_completed(table: JobsTable, jobs: Iterable[pulse.JobHandle]) -> None:
     """Return once all jobs are finished; fail unless each of these exists and is COMPLETED."""
     await all_finished(table)
-    rows = await table.connection.fetch("SELECT * FROM pulse.jobs")
+    rows = await table.connection.fetch("SELECT * FROM pulse.all_jobs")
     completed = {str(row["id"]) for row in rows if row["status"] == "COMPLETED"}
     missing = {job.id for job in jobs} - completed
     assert not missing, [row for row in rows if str(row["id"]) in missing][:5] or f"lost: {missing}"

@@ -56,6 +56,6 @@ async def test_kills_of_servers_that_fire_lose_no_occurrence_and_double_none(
         )
 
     await eventually(nothing_due, "nothing is due any more")
-    made = await connection.fetch("SELECT id FROM pulse.jobs")
+    made = await connection.fetch("SELECT id FROM pulse.all_jobs")
     assert len(made) == len(expected)
     assert {str(row["id"]) for row in made} == expected

@@ -56,12 +56,12 @@ class JobsTable:
         self.connection = connection
 
     async def row(self, job_id: str) -> dict[str, Any]:
-        row = await self.connection.fetchrow("SELECT * FROM pulse.jobs WHERE id = $1", job_id)
+        row = await self.connection.fetchrow("SELECT * FROM pulse.all_jobs WHERE id = $1", job_id)
         assert row is not None, f"there is no job {job_id}"
         return dict(row)
 
     async def count(self, condition: str = "true") -> int:
-        return int(await self.connection.fetchval(f"SELECT count(*) FROM pulse.jobs WHERE {condition}"))
+        return int(await self.connection.fetchval(f"SELECT count(*) FROM pulse.all_jobs WHERE {condition}"))
 
     async def everything(self) -> list[str]:
         """Return every row of every table as text, to test that nothing changed."""

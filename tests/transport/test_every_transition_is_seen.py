@@ -84,6 +84,12 @@ async def completed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await worker.complete(await worker.take_one())
 
 
+@arrow("RUNNING", "COMPLETED", "complete_in_place")
+async def completed_with_an_id_ahead_of_the_time(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit(job_id="ffffffff-ffff-7fff-bfff-ffffffffffff")
+    await worker.complete(await worker.take_one())
+
+
 @arrow("RUNNING", "RETRYING", "fail_jobs")
 async def failed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit()

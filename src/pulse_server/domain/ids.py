@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import uuid_utils
@@ -14,6 +16,9 @@ _SHOWN_CHARACTERS = 36
 _VERSION = 14  # where its digit is in the canonical form
 _VERSION_BYTE = 6  # where it is among the 16 bytes
 _VERSION_OF_FIRES = "5"
+_VERSION_WITH_STAMP = "7"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_STAMP = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def new_id() -> str:
@@ -52,6 +57,26 @@ def parse_new_id(text: str) -> str:
 def has_version_of_fires(ids: bytes) -> bool:
     """Whether one of the ids, 16 bytes each, is refused by parse_new_id. Any other 16 bytes are an id."""
     return any(byte >> 4 == int(_VERSION_OF_FIRES) for byte in set(ids[_VERSION_BYTE::16]))
+
+
+def is_stamped(canonical: str) -> bool:
+    """Whether the id begins with the time at which it was made, by the clock of its maker."""
+    return canonical[_VERSION] == _VERSION_WITH_STAMP
+
+
+def earliest_stamp(ids: Sequence[str]) -> datetime | None:
+    """The earliest time stamped into these ids, all with dashes or all without; None if one has none."""
+    version = _VERSION if ids and "-" in ids[0] else _VERSION - 2
+    if {one[version] for one in ids} != {_VERSION_WITH_STAMP}:
+        return None
+    milliseconds = int(min(ids).replace("-", "")[:12], 16)
+    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds < _LAST_STAMP else None
+
+
+def first_id_at(moment: datetime) -> str:
+    """The least id that is stamped with this moment, or a later one."""
+    digits = f"{(moment - _EPOCH) // timedelta(milliseconds=1):012x}"
+    return f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
 
 
 def _noun(field: str) -> str:

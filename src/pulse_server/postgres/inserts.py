@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs
+from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.rows import metadata_to_json
 from pulse_server.postgres.statements import statements
@@ -17,16 +18,25 @@ from pulse_server.repos.jobs import Taker
 _SQL = statements("transitions/jobs.sql", "queries.sql")
 
 
+class _Stored(NamedTuple):
+    """What an insert stored."""
+
+    ids: set[str] | None
+    """None: all."""
+    taken: Set[str] = frozenset()
+    """Those that were leased to their takers at once."""
+
+
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
     """Store the jobs with the statement of this name. Returns a result for each, in order."""
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
 
-    rows = await _insert(hot, name, jobs, _shared(insert_columns(jobs)), columns_of)
-    if len(rows) == len(jobs):
+    stored = await _insert(hot, name, jobs, _shared(insert_columns(jobs)), columns_of)
+    if stored.ids is None:
         return AllInserted(jobs)
-    return await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
+    return await _answer_for_existing(hot, jobs, stored.ids)
 
 
 async def hand_over(
@@ -39,15 +49,14 @@ async def hand_over(
             [jobs[place] for place in places], [takers[place] for place in places], lease
         )
 
-    rows = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease), columns_of)
-    taken = {str(job_id) for job_id, is_taken in rows if is_taken}
-    if len(rows) == len(jobs):
-        return [Submitted(job.id, False, job.id in taken) for job in jobs]
+    stored = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease), columns_of)
+    if stored.ids is None:
+        return [Submitted(job.id, False, job.id in stored.taken) for job in jobs]
     return [
-        answer._replace(is_taken=not answer.duplicate and answer.job_id in taken)
+        answer._replace(is_taken=not answer.duplicate and answer.job_id in stored.taken)
         if isinstance(answer, Submitted)
         else answer
-        for answer in await _answer_for_existing(hot, jobs, {str(row["id"]) for row in rows})
+        for answer in await _answer_for_existing(hot, jobs, stored.ids)
     ]
 
 
@@ -57,15 +66,26 @@ async def _insert(
     jobs: Sequence[NewJob],
     columns: tuple[object, ...],
     columns_of: Callable[[Sequence[int]], tuple[object, ...]],
-) -> Rows:
+) -> _Stored:
+    sent: Sequence[int] = range(len(jobs))
+
     async def without_existing(fetch: Fetch) -> Rows:
         # A session that has changed one of them, and not committed, would delay the others. ADR-0042
+        nonlocal sent
         existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
         known = {row["position"] - 1 for row in existing}
-        new = [place for place in range(len(jobs)) if place not in known]
-        return await fetch(_SQL[name], *columns_of(new)) if new else []
+        sent = [place for place in range(len(jobs)) if place not in known]
+        return await fetch(_SQL[name], *columns_of(sent)) if sent else []
 
-    return await hot.fetch(name, _SQL[name], *columns, if_locked=without_existing)
+    rows = await hot.fetch(name, _SQL[name], *columns, if_locked=without_existing)
+    if not rows:
+        return _Stored(set())
+    stored, ids, taken_back, *taken = rows[0]
+    taken_ids = {str(job_id) for job_id in taken[0] or ()} if taken else set()
+    if stored == len(jobs) and not taken_back:
+        return _Stored(None, taken_ids)
+    ids = ids if ids is not None else [jobs[place].id for place in sent]
+    return _Stored(set(map(str, ids)) - set(map(str, taken_back or ())), taken_ids)
 
 
 async def _answer_for_existing(
@@ -75,8 +95,8 @@ async def _answer_for_existing(
     return answers(jobs, inserted, existing)
 
 
-def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
-    """The jobs as parallel arrays, in the order of insert_jobs' parameters."""
+def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
+    """The parameters of insert_jobs: the jobs as parallel arrays, and since when completed ones matter."""
     if isinstance(jobs, UniformJobs):
         return _uniform_columns(jobs)
     ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules = (
@@ -93,13 +113,14 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[Sequence[object], ...]:
         _if_any(schedules),
         _if_any(run_at),
         _if_any(delays),
+        finished_since(ids),
     )
 
 
-def _uniform_columns(jobs: UniformJobs) -> tuple[Sequence[object], ...]:
-    count, template = len(jobs), jobs.template
+def _uniform_columns(jobs: UniformJobs) -> tuple[object, ...]:
+    count, template, ids = len(jobs), jobs.template, jobs.id_digits
     return (
-        jobs.id_digits,
+        ids,
         [template.topic] * count,
         jobs.payloads,
         [template.priority] * count,
@@ -109,6 +130,7 @@ def _uniform_columns(jobs: UniformJobs) -> tuple[Sequence[object], ...]:
         (),
         [template.run_at] * count if template.run_at is not None else (),
         [template.delay] * count if template.delay is not None else (),
+        finished_since(ids),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from pulse_server.domain.completions import Completions, TopicCompletions
+from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -25,16 +26,15 @@ from pulse_server.domain.jobs import (
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
 from pulse_server.postgres.claiming import claim_across_topics, claimed_jobs, slot_arguments
+from pulse_server.postgres.completing import complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import reap
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
-    compact_claim_columns,
     in_lock_order,
     job_from_row,
-    uuid_array,
 )
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker
@@ -46,9 +46,10 @@ _SQL = statements(
 
 
 class PostgresJobRepo:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._rows = RowLocks(_SQL)
+        self._clock = clock
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
@@ -66,10 +67,7 @@ class PostgresJobRepo:
         return claimed_jobs(rows, slots)
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
-        ordered = in_lock_order(claims)
-        columns = compact_claim_columns(ordered)
-        rows = await self._rows.fetch(self._database.hot, "complete_jobs", *columns, encode_ids=uuid_array)
-        return Completions(ordered, [TopicCompletions(*row) for row in rows])
+        return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, self._clock())
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
@@ -180,7 +178,7 @@ class PostgresJobRepo:
     async def list_jobs(
         self, wanted: JobFilter, *, limit: int, offset: int = 0, after: PageKey | None = None
     ) -> list[Job]:
-        listing = Listing(_SQL["list_jobs"], wanted, after)
+        listing = Listing(_SQL, "list_jobs", wanted, after)
         statement = listing.page(limit=limit, offset=offset)
         rows = await self._database.reads.fetch("list_jobs", statement, *listing.arguments)
         return [job_from_row(row) for row in rows]
@@ -188,13 +186,13 @@ class PostgresJobRepo:
     async def matching_jobs(
         self, wanted: JobFilter, *, limit: int, after: PageKey | None = None
     ) -> list[PageKey]:
-        listing = Listing(_SQL["matching_jobs"], wanted, after)
+        listing = Listing(_SQL, "matching_jobs", wanted, after)
         statement = listing.page(limit=limit)
         rows = await self._database.reads.fetch("matching_jobs", statement, *listing.arguments)
         return [PageKey(row["submitted_at"], str(row["id"])) for row in rows]
 
     async def count_matching_jobs(self, wanted: JobFilter) -> int:
-        listing = Listing(_SQL["count_matching_jobs"], wanted)
+        listing = Listing(_SQL, "count_matching_jobs", wanted)
         statement = listing.count()
         rows = await self._database.reads.fetch("count_matching_jobs", statement, *listing.arguments)
         return int(rows[0]["jobs"])

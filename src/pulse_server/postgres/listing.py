@@ -2,12 +2,14 @@
 
 The conditions are part of the text: `$1 IS NULL OR …` would leave the planner no index. Each arm asks for
 jobs that one partial index has, in the order of that index, so that a page costs what it shows: a list of
-live jobs never steps over finished ones, nor a list of dead letters over successes.
+live jobs never steps over finished ones, nor a list of dead letters over successes. Completed jobs are an arm
+of their own, and some are in pulse.jobs too (ADR-0057).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 
 from pulse_server.domain.jobs import JobFilter, PageKey
@@ -24,14 +26,22 @@ _RUNS = (
 
 
 class Listing:
-    """A statement in the making, with its arguments."""
+    """A statement in the making, with its arguments. The section `name` reads pulse.jobs, and the one of that
+    name with `_completed` reads completed_jobs."""
 
-    def __init__(self, statement: str, wanted: JobFilter, after: PageKey | None = None) -> None:
+    def __init__(
+        self, sections: Mapping[str, str], name: str, wanted: JobFilter, after: PageKey | None = None
+    ) -> None:
         self.arguments: list[object] = []
         # The comment with the section's name comes first, as everywhere.
-        self._label, _, statement = statement.rpartition("*/ ")
+        self._label, _, statement = sections[name].rpartition("*/ ")
         conditions = self._conditions(wanted, after)
         self._arms = [f"{statement} AND {arm}{conditions}" for arm in _arms(wanted)]
+        if _may_be_completed(wanted):
+            completed = sections[f"{name}_completed"].rpartition("*/ ")[2]
+            # What the index of all completed jobs wants to hear; those of a schedule have their own.
+            opened = "" if wanted.schedule_id is not None else " AND topic >= ''"
+            self._arms.append(completed + opened + conditions)
 
     def page(self, *, limit: int, offset: int = 0) -> str:
         """The statement for one page, newest first."""
@@ -95,6 +105,11 @@ def _arms(wanted: JobFilter) -> list[str]:
         # Of the statuses these alone stand in an index, as ended_as: claims write the status. ADR-0056
         arms += [f"ended_as = '{status.value}'" for status in sorted(statuses & _UNSUCCESSFUL)]
     return arms
+
+
+def _may_be_completed(wanted: JobFilter) -> bool:
+    is_asked_for = wanted.statuses is None or JobStatus.COMPLETED in wanted.statuses
+    return is_asked_for and wanted.error_group is None  # which dead letters have
 
 
 def _is_one_of(statuses: set[JobStatus] | frozenset[JobStatus]) -> str:

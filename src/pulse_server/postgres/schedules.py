@@ -21,6 +21,7 @@ from pulse_server.domain.schedules import (
     Timetable,
     Work,
 )
+from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Database, Rows
 from pulse_server.postgres.row_locks import on_free_row
 from pulse_server.postgres.rows import metadata_from_json, metadata_to_json
@@ -87,7 +88,7 @@ class PostgresScheduleRepo:
         ]
 
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
-        rows = await self._ask("fire_now", schedule_id, job_id)
+        rows = await self._ask("fire_now", schedule_id, job_id, finished_since([job_id]))
         return rows[0]["topic"] if rows else None
 
     async def has_fired(self, schedule_id: str, job_id: str) -> bool:

@@ -135,8 +135,10 @@ class Metrics:
         self.schedule_lag = Gauge(
             "pulse_schedule_lag_seconds", "For how long the most overdue schedule has been due."
         )
-        self.dead_rows = Gauge("pulse_database_jobs_dead_rows", "Dead rows in pulse.jobs, as estimated.")
-        self.jobs_bytes = Gauge("pulse_database_jobs_bytes", "Size of pulse.jobs with its indexes.")
+        self.dead_rows = Gauge(
+            "pulse_database_jobs_dead_rows", "Dead rows in the tables of jobs, as estimated."
+        )
+        self.jobs_bytes = Gauge("pulse_database_jobs_bytes", "Size of the tables of jobs with their indexes.")
         self.vitals_age = Gauge(
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
         )

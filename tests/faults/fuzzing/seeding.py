@@ -64,6 +64,7 @@ async def refresh(connection: Connection, known: Acquaintances) -> None:
     """Restore the known jobs and schedules to their initial state."""
     jobs, schedules = _ids(known.own_jobs), _ids(known.own_schedules)
     with suppress(asyncpg.DeadlockDetectedError):  # the same ids are being submitted: repeated next time
+        await connection.execute("DELETE FROM pulse.completed_jobs WHERE id = ANY($1)", jobs)
         await _delete(connection, "pulse.jobs", "id = ANY($1)", jobs)
         await connection.execute(_JOBS, jobs[:-FREE_JOBS], TOPICS, WORKERS, schedules[0])
         await _delete(connection, "pulse.schedules", "id = ANY($1) OR name = ANY($2)", schedules, known.names)
@@ -76,8 +77,10 @@ async def take_out(connection: Connection) -> None:
     """Keep the tables at the size of a small queue."""
     if await connection.fetchval("SELECT count(*) FROM pulse.jobs") > _MOST_JOBS:
         await _delete(connection, "pulse.jobs", "status <> 'RUNNING'")
+    if await connection.fetchval("SELECT count(*) FROM pulse.completed_jobs") > _MOST_JOBS:
+        await connection.execute("DELETE FROM pulse.completed_jobs")
     await _delete(connection, "pulse.schedules", "created_at < now() - interval '1 minute'")
-    await connection.execute("VACUUM ANALYZE pulse.jobs, pulse.schedules")
+    await connection.execute("VACUUM ANALYZE pulse.jobs, pulse.completed_jobs, pulse.schedules")
 
 
 async def _delete(connection: Connection, table: str, condition: str, *values: object) -> None:

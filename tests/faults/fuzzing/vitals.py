@@ -36,6 +36,7 @@ _RULES = {
         "jsonb_typeof(metadata) = 'object'",
         "jsonb_array_length(history) <= 20",
     ),
+    "pulse.completed_jobs": (_TOPIC, _THESE_CENTURIES, "attempts > 0 AND started_at IS NOT NULL"),
     "pulse.schedules": (
         _TOPIC,
         _THESE_CENTURIES,

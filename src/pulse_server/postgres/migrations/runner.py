@@ -101,6 +101,8 @@ async def _apply(connector: Connector, connection: Session, migration: Migration
                 await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT.total_seconds())
                 await _record(connection, migration)
             return
+        except asyncpg.DependentObjectsStillExistError as error:
+            raise SchemaMismatch(str(error)) from error  # in the words of the migration
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             log.info("migration_waits", extra={"migration": migration.name, "blocked_by": blockers.seen})
             await asyncio.sleep(MIGRATION_LOCK_PAUSE.total_seconds())

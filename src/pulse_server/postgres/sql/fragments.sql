@@ -11,6 +11,13 @@ job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
 job.queued AND job.locked_by IS NULL
 
+-- name: completed_job
+-- {job} of a row of completed_jobs.
+job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
+    job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
+    job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    '' AS error_group
+
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
 CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
@@ -36,6 +43,16 @@ new.id, COALESCE(new.topic, ($2::text[])[1]), new.payload, COALESCE(new.priority
 
 -- name: new_job_is_due
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
+
+-- name: inserted_at_last
+-- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
+count(*) AS stored,
+    CASE WHEN count(*) < cardinality($1::uuid[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
+    CASE WHEN count(*) > 0 THEN pulse.completed_among(
+        array_agg(inserted.id),
+        array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
+        $11::timestamptz
+    ) END AS taken_back
 
 -- name: is_handed_over
 -- In hand_over_jobs: the job has a worker, and its topic is free.
@@ -148,6 +165,26 @@ job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
 
+-- name: compact_claims
+-- The claims of complete_jobs, each with its place in the request.
+(
+        SELECT reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
+        FROM unnest($1::text::uuid[], $3::int[], $4::int[]) WITH ORDINALITY
+            AS reported (id, worker, attempt, place)
+    ) AS claim
+
+-- name: moved_columns
+-- What a completed job keeps of its row as it is.
+job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,
+        job.delivered, job.topic, job.payload, job.idempotency_key, job.schedule_id, job.last_error, job.metadata,
+        job.history
+
+-- name: completed_columns
+-- The columns of completed_jobs.
+id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
+        delivered, topic, payload, idempotency_key, schedule_id, last_error, metadata,
+        history, finished_by, finished_at
+
 -- name: failure_is_final
 -- A reported failure leads to DEAD_LETTERED.
 (claim.discard OR job.attempts >= job.max_attempts)
@@ -235,6 +272,13 @@ promoted AS (
     RETURNING job.topic
 )
 
+-- name: is_next_to_expire
+-- In delete_expired: after the last row that was looked at, and old enough for the shortest of the durations. Nothing
+-- finishes before it is submitted.
+(SELECT turn.is_ours FROM turn)
+              AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
+              AND job.submitted_at < now() - LEAST($4::interval, (SELECT shortest.kept FROM shortest))
+
 -- name: unfinished_targets
 -- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial
 -- index can serve: for hundreds of ids the planner might walk one.
@@ -248,6 +292,15 @@ target AS MATERIALIZED (
     FOR NO KEY UPDATE
 )
 
+-- name: tables_of_jobs
+-- The tables that have jobs: pulse.jobs and the partitions of completed_jobs.
+SELECT 'pulse.jobs'::regclass AS relid
+    UNION ALL
+    SELECT tree.relid FROM pg_partition_tree('pulse.completed_jobs') AS tree WHERE tree.isleaf
+
+-- name: dead_rows
+(SELECT sum(pg_stat_get_dead_tuples(part.relid))::bigint FROM ({tables_of_jobs}) AS part)
+
 -- name: was_canceled_in_worker
 job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
 
@@ -259,13 +312,28 @@ job.finished_at + interval '2 seconds'
 -- name: finished_after
 -- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted
 -- after $6 cannot have finished before it.
-SELECT {job}, job.payload, job.history
-    FROM pulse.jobs AS job
-    WHERE (job.submitted_at, job.id) > ($1::timestamptz, $2::uuid)
-      AND job.submitted_at < $6::timestamptz
-      AND job.finished_at IS NOT NULL
+SELECT * FROM (
+        (
+            SELECT {job}, job.payload, job.history
+            FROM pulse.jobs AS job
+            WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT {completed_job}, job.payload, job.history
+            FROM pulse.completed_jobs AS job
+            WHERE {is_next_to_export} AND job.topic >= ''
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+    ) AS job
     ORDER BY job.submitted_at, job.id
     LIMIT $3
+
+-- name: is_next_to_export
+(job.submitted_at, job.id) > ($1::timestamptz, $2::uuid) AND job.submitted_at < $6::timestamptz
 
 -- name: export_bytes
 -- About what the job takes in memory and in a message.

@@ -24,7 +24,8 @@ SELECT
     (SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'pulse') AS owns_schema;
 
 -- name: inspect_privileges
--- The tables that this role could not work with, and what it lacks there.
+-- The tables that this role could not work with, and what it lacks there. Partitions are used through their table, and
+-- the view is only read.
 SELECT
     class.relname::text AS relation,
     string_agg(needed.privilege, ', ' ORDER BY needed.place) AS lacking
@@ -32,8 +33,9 @@ FROM pg_class AS class
 JOIN pg_namespace AS namespace ON namespace.oid = class.relnamespace
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS needed(privilege, place)
 WHERE namespace.nspname = 'pulse'
-  AND class.relkind IN ('r', 'p')
-  AND (needed.privilege = 'SELECT' OR class.relname <> 'schema_migrations')
+  AND class.relkind IN ('r', 'p', 'v')
+  AND NOT class.relispartition
+  AND (needed.privilege = 'SELECT' OR (class.relname <> 'schema_migrations' AND class.relkind <> 'v'))
   AND NOT (
       has_schema_privilege(namespace.oid, 'USAGE') AND has_table_privilege(class.oid, needed.privilege)
   )

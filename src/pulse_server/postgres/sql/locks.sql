@@ -4,19 +4,37 @@
 -- Whatever its state, a job that no other session has locked: it stays so until the transaction ends, and the
 -- statement that follows waits for none of them. Locked as an update locks, so that a reference to the job from
 -- another table is no obstacle.
-SELECT job.id
-FROM pulse.jobs AS job
-WHERE job.id = ANY($1::uuid[])
-ORDER BY job.id
-FOR NO KEY UPDATE SKIP LOCKED;
+WITH free AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+    ORDER BY job.id
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT free.id FROM free
+UNION ALL
+-- No statement changes these.
+SELECT done.id FROM pulse.completed_jobs AS done WHERE done.id = ANY($1::uuid[]);
 
 -- name: lock_deletable_jobs
 -- The same for a delete, which waits for a reference from another table too.
-SELECT job.id
-FROM pulse.jobs AS job
-WHERE job.id = ANY($1::uuid[])
-ORDER BY job.id
-FOR UPDATE SKIP LOCKED;
+WITH free AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+    ORDER BY job.id
+    FOR UPDATE SKIP LOCKED
+),
+free_completed AS MATERIALIZED (
+    SELECT done.id
+    FROM pulse.completed_jobs AS done
+    WHERE done.id = ANY($1::uuid[])
+    ORDER BY done.id
+    FOR UPDATE SKIP LOCKED
+)
+SELECT free.id FROM free
+UNION ALL
+SELECT free_completed.id FROM free_completed;
 
 -- name: spare_workers
 -- reap_expired leaves the jobs of these workers alone for as long as a beat that is stored now would have

@@ -12,7 +12,7 @@ JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
 WHERE ours.nspname = 'pulse' AND class.relname = 'schema_migrations' AND NOT has_table_privilege(class.oid, 'SELECT');
 
 -- name: grants_to_serve
--- To use every table and function of the schema.
+-- To use every table and function of the schema. Partitions are used through their table, and the view is only read.
 SELECT format('GRANT USAGE ON SCHEMA pulse TO %I;', CURRENT_USER) AS statement
 FROM pg_namespace AS ours
 WHERE ours.nspname = 'pulse' AND NOT has_schema_privilege(ours.oid, 'USAGE')
@@ -24,8 +24,9 @@ WHERE EXISTS (
     JOIN pg_namespace AS ours ON ours.oid = class.relnamespace
     CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
     WHERE ours.nspname = 'pulse'
-      AND class.relkind IN ('r', 'p')
-      AND (privilege = 'SELECT' OR class.relname <> 'schema_migrations')
+      AND class.relkind IN ('r', 'p', 'v')
+      AND NOT class.relispartition
+      AND (privilege = 'SELECT' OR (class.relname <> 'schema_migrations' AND class.relkind <> 'v'))
       AND NOT has_table_privilege(class.oid, privilege)
 )
 UNION ALL

@@ -6,19 +6,19 @@
 -- it could see is before it. ADR-0035
 
 -- name: get_job
-SELECT {job}, job.payload, job.history FROM pulse.jobs AS job WHERE job.id = $1::uuid;
+SELECT {job}, job.payload, job.history FROM pulse.all_jobs AS job WHERE job.id = $1::uuid;
 
 -- name: look_up_jobs
 -- By id, for judging what a fence refused. The payload stays in the database.
 SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, {is_claimable} AS ready,
        delivered, locked_by, lease_until, started_at, finished_at, finished_by, history
-FROM pulse.jobs AS job
+FROM pulse.all_jobs AS job
 WHERE id = ANY($1::uuid[])
   AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
 
 -- name: job_statuses
 -- By id, for the jobs that an operator's action skipped.
-SELECT job.id, job.status FROM pulse.jobs AS job WHERE job.id = ANY($1::uuid[]);
+SELECT job.id, job.status FROM pulse.all_jobs AS job WHERE job.id = ANY($1::uuid[]);
 
 -- name: find_existing
 -- The jobs that conflict with an insert: by id, or by topic and key. `same`: topic and payload are those of the
@@ -27,10 +27,10 @@ SELECT new.position, job.id, job.id = new.id AS by_id, job.topic = new.topic AND
 FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::text[])
     WITH ORDINALITY AS new (id, topic, payload, idempotency_key, position)
 CROSS JOIN LATERAL (
-    SELECT by_id.id, by_id.topic, by_id.payload FROM pulse.jobs AS by_id WHERE by_id.id = new.id
+    SELECT by_id.id, by_id.topic, by_id.payload FROM pulse.all_jobs AS by_id WHERE by_id.id = new.id
     UNION ALL
     SELECT by_key.id, by_key.topic, by_key.payload
-    FROM pulse.jobs AS by_key
+    FROM pulse.all_jobs AS by_key
     WHERE by_key.topic = new.topic AND by_key.idempotency_key = new.idempotency_key
 ) AS job
 WHERE (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
@@ -57,24 +57,32 @@ CROSS JOIN LATERAL (
 SELECT clock_timestamp() AS now;
 
 -- name: find_jobs
--- By the beginning of their ids, which is a range of the primary key.
+-- By the beginning of their ids, which is a range of the primary key, and of the index of each partition.
 SELECT job.id
-FROM pulse.jobs AS job
+FROM pulse.all_jobs AS job
 WHERE job.id BETWEEN $1::uuid AND $2::uuid
 ORDER BY job.id
 LIMIT $3;
 
--- Three that listing.py completes: it adds the conditions of a filter to the text, once for each partial index that
--- has some of the rows, and puts the arms together. A fixed text with `$1 IS NULL OR …` would leave the planner
--- no index.
+-- Six that listing.py completes: it adds the conditions of a filter to the text, once for each partial index that has
+-- some of the rows, and puts the arms together. A fixed text with `$1 IS NULL OR …` would leave the planner no index.
 
 -- name: list_jobs
 -- Newest first. Payload and history are fetched one job at a time.
 SELECT {job} FROM pulse.jobs AS job WHERE true;
 
+-- name: list_jobs_completed
+SELECT {completed_job} FROM pulse.completed_jobs AS job WHERE true;
+
 -- name: matching_jobs
 -- Newest first, their keys alone.
 SELECT submitted_at, id FROM pulse.jobs WHERE true;
 
+-- name: matching_jobs_completed
+SELECT submitted_at, id FROM pulse.completed_jobs WHERE true;
+
 -- name: count_matching_jobs
 SELECT count(*) AS jobs FROM pulse.jobs WHERE true;
+
+-- name: count_matching_jobs_completed
+SELECT count(*) AS jobs FROM pulse.completed_jobs WHERE true;

@@ -38,8 +38,8 @@ SELECT
          FROM pulse.schedules AS schedule
          WHERE NOT schedule.paused)
     )::float8 AS schedule_lag_seconds,
-    pg_stat_get_dead_tuples('pulse.jobs'::regclass) AS dead_rows,
-    pg_total_relation_size('pulse.jobs'::regclass) AS jobs_bytes;
+    {dead_rows} AS dead_rows,
+    (SELECT sum(pg_total_relation_size(part.relid))::bigint FROM ({tables_of_jobs}) AS part) AS jobs_bytes;
 
 -- name: oldest_holder
 -- The holder of the horizon behind which dead rows of this database can be removed: a session with a snapshot or a
@@ -90,7 +90,7 @@ SELECT
     holder.kind,
     holder.xid::text::bigint AS xid,
     GREATEST(0, age(holder.xid)) AS transactions,
-    pg_stat_get_dead_tuples('pulse.jobs'::regclass) AS dead_rows,
+    {dead_rows} AS dead_rows,
     holder.pid,
     holder.name,
     COALESCE(holder.database, '')::text AS database,

@@ -20,19 +20,24 @@
 -- long as lock_timeout. One that timed out is sent again behind lock_free_jobs (locks.sql), for the free rows. ADR-0042
 
 -- name: insert_jobs
--- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out; the
--- caller looks it up and returns what is there.
-INSERT INTO pulse.jobs ({new_job_columns})
-SELECT
-    {new_job},
-    {new_job_is_due},
-    'PENDING'
-FROM unnest(
-    $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-    $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
-) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
-ON CONFLICT DO NOTHING
-RETURNING id;
+-- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out, or
+-- taken back if the job that has it is completed; the caller looks it up and returns what is there.
+--   $11 no completed job with one of the ids finished before this moment; NULL: unknown
+WITH inserted AS (
+    INSERT INTO pulse.jobs ({new_job_columns})
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        'PENDING'
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key
+)
+SELECT {inserted_at_last}
+FROM inserted;
 
 -- name: hand_over_jobs
 -- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free slot: from nothing
@@ -40,14 +45,14 @@ RETURNING id;
 -- a job that finds others ready in its topic goes PENDING, behind them. So does a job without a worker. Each topic is
 -- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
 -- walk over dead entries. ADR-0030
---   $1-$10 as insert_jobs   $11 the worker of the job, or null   $12 whether that worker confirms   $13 lease
+--   $1-$11 as insert_jobs   $12 the worker of the job, or null   $13 whether that worker confirms   $14 lease
 WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
     WHERE {asked_topic_is_open}
       AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable})
 ),
-stored AS (
+inserted AS (
     INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
     SELECT
         {new_job},
@@ -55,28 +60,29 @@ stored AS (
         CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
         CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
         CASE WHEN {is_handed_over} THEN new.worker_id END,
-        CASE WHEN {is_handed_over} THEN clock_timestamp() + $13::interval END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() + $14::interval END,
         CASE WHEN {is_handed_over} THEN clock_timestamp() END,
         {is_handed_over} AND NOT new.confirms
     FROM unnest(
         $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $11::text[], $12::bool[]
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::text[], $13::bool[]
     ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
               worker_id, confirms)
     LEFT JOIN free
         ON free.topic = new.topic
        AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
     ON CONFLICT DO NOTHING
-    RETURNING id, locked_by IS NOT NULL AS is_taken
+    RETURNING id, idempotency_key, locked_by
 ),
 checked AS (
     INSERT INTO pulse.lease_checks (check_at, settled, ids)
-    SELECT now() + LEAST($13::interval, {longest_unsettled}), false, array_agg(stored.id)
-    FROM stored
-    WHERE stored.is_taken
+    SELECT now() + LEAST($14::interval, {longest_unsettled}), false, array_agg(inserted.id)
+    FROM inserted
+    WHERE inserted.locked_by IS NOT NULL
     HAVING count(*) > 0
 )
-SELECT stored.id, stored.is_taken FROM stored;
+SELECT {inserted_at_last}, array_agg(inserted.id) FILTER (WHERE inserted.locked_by IS NOT NULL) AS taken
+FROM inserted;
 
 -- name: cancel_jobs
 -- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this
@@ -149,8 +155,18 @@ WITH target AS MATERIALIZED (
       AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING')
     ORDER BY job.id
     FOR UPDATE
+),
+deleted AS (
+    DELETE FROM pulse.jobs AS job
+    USING target
+    WHERE job.id = target.id
+    RETURNING job.id, job.status
+),
+deleted_completed AS (
+    DELETE FROM pulse.completed_jobs AS done
+    WHERE done.id = ANY($1::uuid[]) AND 'COMPLETED' = ANY($2::text[])
+    RETURNING done.id
 )
-DELETE FROM pulse.jobs AS job
-USING target
-WHERE job.id = target.id
-RETURNING job.id, job.status;
+SELECT deleted.id, deleted.status FROM deleted
+UNION ALL
+SELECT deleted_completed.id, 'COMPLETED' FROM deleted_completed;

@@ -22,7 +22,9 @@ WITH step AS MATERIALIZED (
        AND schedule.next_run_at + interval '0' = step.occurrence
        AND NOT schedule.paused
     LEFT JOIN LATERAL (
-        SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own FROM pulse.jobs AS job WHERE job.id = step.job_id
+        SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own
+        FROM pulse.all_jobs AS job
+        WHERE job.id = step.job_id
     ) AS holder ON true
     ORDER BY schedule.id
     FOR UPDATE OF schedule SKIP LOCKED
@@ -31,15 +33,21 @@ fired AS (
     INSERT INTO pulse.jobs (id, {fire_columns})
     SELECT job_id, {fire}
     FROM step
-    WHERE job_id IS NOT NULL
+    WHERE job_id IS NOT NULL AND is_own IS NOT TRUE
     ON CONFLICT DO NOTHING
     RETURNING id
+),
+taken_back AS MATERIALIZED (
+    SELECT unnest(pulse.completed_among(array_agg(fired.id), NULL, min(step.next_run_at) - interval '1 hour')) AS id
+    FROM fired
+    JOIN step ON step.job_id = fired.id
 ),
 done AS MATERIALIZED (
     SELECT step.*, fired.id IS NOT NULL AS is_new
     FROM step
     LEFT JOIN fired ON fired.id = step.job_id
-    WHERE step.job_id IS NULL OR fired.id IS NOT NULL OR step.is_own
+    LEFT JOIN taken_back ON taken_back.id = step.job_id
+    WHERE step.job_id IS NULL OR step.is_own OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
 ),
 advanced AS (
     UPDATE pulse.schedules AS schedule
@@ -58,9 +66,15 @@ FROM done;
 
 -- name: fire_now
 -- From nothing to PENDING, ready: a fire by an operator, whether the schedule is paused or not. The cursor stays.
-INSERT INTO pulse.jobs (id, {fire_columns})
-SELECT $2::uuid, {fire}
-FROM pulse.schedules
-WHERE id = $1::uuid
-ON CONFLICT DO NOTHING
-RETURNING id, topic;
+--   $3 as $11 of insert_jobs
+WITH fired AS MATERIALIZED (
+    INSERT INTO pulse.jobs (id, {fire_columns})
+    SELECT $2::uuid, {fire}
+    FROM pulse.schedules
+    WHERE id = $1::uuid
+    ON CONFLICT DO NOTHING
+    RETURNING id, topic
+)
+SELECT fired.id, fired.topic
+FROM fired
+WHERE pulse.completed_among(ARRAY[fired.id], NULL, $3::timestamptz) IS NULL;

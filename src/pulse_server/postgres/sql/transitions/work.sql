@@ -107,11 +107,32 @@ FROM (SELECT) AS always
 LEFT JOIN leased ON true;
 
 -- name: complete_jobs
--- From RUNNING to COMPLETED, if the claim still holds. last_error stays: it shows what happened to earlier attempts.
--- Returns the claims that counted by topic, each by its place in the request: two may name the same job.
+-- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good. last_error
+-- stays: it shows what happened to earlier attempts. Returns the claims that counted by topic, each by its place in the
+-- request: two may name the same job. ADR-0057
 -- In a drain this statement has a thousand claims. The driver encodes one text faster than as many ids, and decodes
 -- arrays faster than rows.
 --   $1 ids, the text of an array   $2 worker ids, each once   $3 index into $2   $4 attempts
+WITH completed AS (
+    DELETE FROM pulse.jobs AS job
+    USING {compact_claims}
+    WHERE {claim_holds}
+    RETURNING claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
+),
+moved AS (
+    INSERT INTO pulse.completed_jobs ({completed_columns})
+    SELECT {completed_columns}
+    FROM completed
+)
+SELECT
+    completed.topic,
+    array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
+    array_agg(completed.place) AS places
+FROM completed
+GROUP BY completed.topic;
+
+-- name: complete_in_place
+-- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
 WITH completed AS (
     UPDATE pulse.jobs AS job
     SET status = 'COMPLETED',
@@ -120,11 +141,7 @@ WITH completed AS (
         finished_by = job.locked_by,
         locked_by = NULL,
         lease_until = NULL
-    FROM (
-        SELECT reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int
-        FROM unnest($1::text::uuid[], $3::int[], $4::int[]) WITH ORDINALITY
-            AS reported (id, worker, attempt, place)
-    ) AS claim
+    FROM {compact_claims}
     WHERE {claim_holds}
     RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds
 )

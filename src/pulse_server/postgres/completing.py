@@ -1,0 +1,57 @@
+"""Completed jobs: most of them move to their day's partition, a few have to stay. ADR-0057
+
+An insert looks for completed jobs with its ids from the moment on that is stamped into the earliest of them,
+less `STAMP_ALLOWANCE`. This is sound if no moved job finished earlier than that, by its own stamp: a job
+whose stamp is ahead of the time, because the clock of its producer is, stays in pulse.jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from pulse_server.domain.completions import Completions, TopicCompletions
+from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
+from pulse_server.domain.jobs import Claim
+from pulse_server.postgres.database import Connections
+from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.postgres.rows import compact_claim_columns, in_lock_order, uuid_array
+
+# How far the stamp of a moved job may be ahead of its end. Each day more is one partition more to look at for
+# every insert.
+STAMP_ALLOWANCE = timedelta(hours=1)
+# A server decides by its own clock, which may be ahead of the database's by the rest of the allowance.
+_MOST_AHEAD = STAMP_ALLOWANCE / 2
+
+
+def finished_since(ids: Sequence[str]) -> datetime | None:
+    """The moment before which no completed job with one of these ids finished; None if that is unknown."""
+    stamp = earliest_stamp(ids)
+    return None if stamp is None else stamp - STAMP_ALLOWANCE
+
+
+async def complete_jobs(
+    rows: RowLocks, connections: Connections, name: str, claims: Sequence[Claim], now: float
+) -> Completions:
+    """Complete the jobs whose claims hold, with the statement of this name. `now`: as time.time()."""
+    ordered = in_lock_order(claims)
+    first_ahead = first_id_at(datetime.fromtimestamp(now, UTC) + _MOST_AHEAD)
+    if not ordered or ordered[-1].job_id < first_ahead:
+        return Completions(ordered, await _complete(rows, connections, name, ordered))
+    staying = [claim for claim in ordered if claim.job_id >= first_ahead and is_stamped(claim.job_id)]
+    moving = [claim for claim in ordered if claim.job_id < first_ahead or not is_stamped(claim.job_id)]
+    completed = await _complete(rows, connections, name, moving) if moving else []
+    if staying:
+        completed += [
+            topic._replace(places=[len(moving) + place for place in topic.places])
+            for topic in await _complete(rows, connections, "complete_in_place", staying)
+        ]
+    return Completions([*moving, *staying], completed)
+
+
+async def _complete(
+    rows: RowLocks, connections: Connections, name: str, ordered: Sequence[Claim]
+) -> list[TopicCompletions]:
+    columns = compact_claim_columns(ordered)
+    found = await rows.fetch(connections, name, *columns, encode_ids=uuid_array)
+    return [TopicCompletions(*row) for row in found]
