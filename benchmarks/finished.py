@@ -38,9 +38,10 @@ _COLUMNS = (
 # Attached when it is full: its indexes are built at once, in half the time.
 _FILL_PARTITION = """
 BEGIN;
-CREATE TABLE pulse.{name} (LIKE pulse.completed_jobs);
+CREATE TABLE pulse.{name} (LIKE pulse.completed_jobs INCLUDING DEFAULTS);
 INSERT INTO pulse.{name} ({columns}) {day};
-ALTER TABLE pulse.completed_jobs ATTACH PARTITION pulse.{name} FOR VALUES FROM ('{begin}') TO ('{end}');
+ALTER TABLE pulse.completed_jobs_by_day
+    ATTACH PARTITION pulse.{name} FOR VALUES FROM ('{begin}') TO ('{end}');
 COMMIT
 """
 

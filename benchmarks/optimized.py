@@ -49,14 +49,14 @@ def ensure(interpreter: Interpreter) -> Path:
     # One for each checkout: pulse is installed editable, as in .venv.
     key = hashlib.sha256(f"{interpreter.path} {interpreter.version} {ROOT}".encode()).hexdigest()[:8]
     folder = cache() / "pythons" / f"{interpreter.version}-{key}"
-    python, stamp = folder / "bin" / "python", folder / "packages"
+    python, stamp = folder / "bin" / "python", folder / "installed"
     with setup_lock() as lock:
         if stamp.exists() and stamp.read_text() == packages_key() and python.exists():
             return python
         print(f"making an environment for {interpreter.path} in {folder} …", file=sys.stderr, flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         make_virtualenv(folder, lock, base=interpreter.path)
-        install(Profile.RUN, python, lock)
+        install(Profile.DEVELOP, python, lock)  # as .venv: tls needs a package of the tests
         stamp.write_text(packages_key())
     return python
 

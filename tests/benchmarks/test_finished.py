@@ -16,17 +16,22 @@ ORDER BY 2 DESC
 STATUSES = "SELECT DISTINCT status FROM pulse.all_jobs WHERE topic = 'old'"
 
 
+DROPPED = "SELECT pulse.drop_completed_day($1, now())"
+
+
 async def test_filled_jobs_are_completed_jobs_in_the_partitions_of_their_days(
     empty_database_dsn: str,
 ) -> None:
+    days = [datetime.now(UTC).date() - timedelta(days=ago) for ago in (1, 2, 3)]
     await apply_migrations(empty_database_dsn)
     await fill_finished(empty_database_dsn, 60, days_ago=[1, 2, 3], topic="old")
     connection = await asyncpg.connect(empty_database_dsn)
     try:
         found = [tuple(row) for row in await connection.fetch(JOBS)]
         statuses = [row["status"] for row in await connection.fetch(STATUSES)]
+        dropped = [await connection.fetchval(DROPPED, day) for day in days]
     finally:
         await connection.close()
-    days = [datetime.now(UTC).date() - timedelta(days=ago) for ago in (1, 2, 3)]
     assert found == [(partition_of(day), day, 20) for day in days]
     assert statuses == ["COMPLETED"]
+    assert dropped == [20, 20, 20], "retention can drop them"
