@@ -18,7 +18,7 @@ from pulse_server.repos.lease_checks import Restoration
 _REAPED_CHECKS = 20
 # Before a reap: claims of leases that are shorter than the interval in which claims are settled.
 _SETTLED_CHECKS = 500
-_UNSETTLED_FOR = timedelta(minutes=5)
+_UNSETTLED_FOR = timedelta(minutes=1)
 _THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 _SQL = statements("lease_checks.sql")

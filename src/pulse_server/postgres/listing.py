@@ -21,7 +21,7 @@ _UNSUCCESSFUL = TERMINAL - {JobStatus.COMPLETED}
 _RUNS = (
     "locked_by IS NOT NULL AND id = ANY (ARRAY("
     "SELECT unnest(ids) FROM pulse.lease_checks WHERE settled UNION ALL SELECT unnest(ids) "
-    "FROM pulse.lease_checks WHERE NOT settled AND check_at > now() - interval '5 minutes'))"
+    "FROM pulse.lease_checks WHERE NOT settled AND check_at > now() - interval '1 minute'))"
 )
 
 

@@ -244,7 +244,7 @@ running AS MATERIALIZED (
         UNION ALL
         SELECT unnest(lease_check.ids)
         FROM pulse.lease_checks AS lease_check
-        WHERE NOT lease_check.settled AND lease_check.check_at > now() - interval '5 minutes'
+        WHERE NOT lease_check.settled AND lease_check.check_at > now() - interval '1 minute'
     ))
 )
 
