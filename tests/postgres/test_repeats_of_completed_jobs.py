@@ -18,6 +18,7 @@ from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.ids import first_id_at
 from pulse_server.domain.jobs import Claim, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.uniform_jobs import UniformJobs
 from pulse_server.postgres.inserts import insert_columns
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import compact_claim_columns, uuid_array
@@ -34,6 +35,11 @@ async def insert(store: Store, *jobs: NewJob) -> Sequence[Submitted | PulseError
 
 async def hand_over(store: Store, *jobs: NewJob) -> Sequence[Submitted | PulseError]:
     return await store.repo.hand_over_jobs(jobs, [Taker("B", True)] * len(jobs), LEASE)
+
+
+async def in_columns(store: Store, *jobs: NewJob) -> Sequence[Submitted | PulseError]:
+    ids = b"".join(uuid.UUID(job.id).bytes for job in jobs)
+    return await store.repo.insert_jobs(UniformJobs(jobs[0], ids, [job.payload for job in jobs]))
 
 
 def same_id(job: NewJob) -> NewJob:
@@ -96,6 +102,20 @@ async def test_repeat_that_waited_for_the_completion_finds_the_completed_job(
 
     assert answer == Submitted(job.id, True)
     assert neighbor == Submitted(other.id, False, is_taken=submit is hand_over)
+    assert await stored(connection, job) == ["completed"]
+
+
+async def test_bulk_that_waited_for_the_completion_of_its_job_finds_it(
+    postgres: Store, connection: Connection, rival: Connection
+) -> None:
+    job, other = a_job(), a_job()
+    await postgres.submit(job)
+    (claim,) = await postgres.claim("A")
+    await complete(rival, claim)
+
+    submitting = await blocked(connection, in_columns(postgres, other, job))
+    await rival.execute("COMMIT")
+    assert await submitting == [Submitted(other.id, False), Submitted(job.id, True)]
     assert await stored(connection, job) == ["completed"]
 
 
@@ -192,7 +212,7 @@ IDS = {
 }
 
 
-@either_way
+@pytest.mark.parametrize("submit", [insert, hand_over, in_columns])
 @pytest.mark.parametrize("made", IDS)
 async def test_repeat_finds_its_job_whatever_is_stamped_into_the_id(
     postgres: Store, connection: Connection, submit: Insert, made: str

@@ -76,6 +76,19 @@ async def test_columns_sent_again_are_duplicates(server: ServerUnderTest) -> Non
     assert await server.table.count() == 3
 
 
+async def test_columns_sent_again_after_their_jobs_completed_are_duplicates(server: ServerUnderTest) -> None:
+    async with server.worker(topics=["mail"], capacity=10) as worker:
+        await submit(server, columns([b"1", b"2"]))
+        await worker.complete(*await worker.take(2))
+    answer = await submit(server, columns([b"1", b"2", b"3"]))
+    assert [(result.job_id, result.duplicate) for result in answer.results] == [
+        (IDS[0], True),
+        (IDS[1], True),
+        (IDS[2], False),
+    ]
+    assert (await server.get(IDS[0])).status == "COMPLETED"
+
+
 async def test_workers_get_jobs_of_columns(server: ServerUnderTest) -> None:
     async with server.worker(topics=["mail"], capacity=10) as worker:
         await submit(server, columns([b"1", b"2", b"3"]))

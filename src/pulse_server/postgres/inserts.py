@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
+
+import asyncpg
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import NewJob, Submitted
@@ -33,7 +36,14 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequenc
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
 
-    stored = await _insert(hot, name, jobs, _shared(insert_columns(jobs)), columns_of)
+    columns = _shared(insert_columns(jobs))
+    stored: _Stored | None = None
+    if isinstance(jobs, UniformJobs):
+        # Their ids were made for this bulk. If one exists, the bulk was sent before.
+        with suppress(asyncpg.UniqueViolationError):
+            stored = await _insert(hot, "insert_fresh_jobs", jobs, columns, columns_of)
+    if stored is None:
+        stored = await _insert(hot, name, jobs, columns, columns_of)
     if stored.ids is None:
         return AllInserted(jobs)
     return await _answer_for_existing(hot, jobs, stored.ids)

@@ -44,6 +44,17 @@ new.id, COALESCE(new.topic, ($2::text[])[1]), new.payload, COALESCE(new.priority
 -- name: new_job_is_due
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
+-- name: insert_of_new_jobs
+INSERT INTO pulse.jobs ({new_job_columns})
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        'PENDING'
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+
 -- name: inserted_at_last
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
 count(*) AS stored,

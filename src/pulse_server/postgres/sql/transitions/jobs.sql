@@ -24,16 +24,19 @@
 -- taken back if the job that has it is completed; the caller looks it up and returns what is there.
 --   $11 no completed job with one of the ids finished before this moment; NULL: unknown
 WITH inserted AS (
-    INSERT INTO pulse.jobs ({new_job_columns})
-    SELECT
-        {new_job},
-        {new_job_is_due},
-        'PENDING'
-    FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
-    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+    {insert_of_new_jobs}
     ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key
+)
+SELECT {inserted_at_last}
+FROM inserted;
+
+-- name: insert_fresh_jobs
+-- insert_jobs for ids that were made for this request, without the look for conflicts: it costs 2.7 µs a job, a fifth of
+-- the statement. If one of them exists nevertheless, because an answer was lost, this fails as a whole, and the caller
+-- sends insert_jobs.
+WITH inserted AS (
+    {insert_of_new_jobs}
     RETURNING id, idempotency_key
 )
 SELECT {inserted_at_last}
