@@ -23,6 +23,7 @@ from pulse_server.doors import access_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.port_failpoints import with_failpoints
+from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -37,7 +38,6 @@ from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
-from pulse_server.service.janitor import Janitor
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases
@@ -45,6 +45,7 @@ from pulse_server.service.minutes import Minutes
 from pulse_server.service.policies import Policies
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
+from pulse_server.service.retention import Retention
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
@@ -53,7 +54,7 @@ from pulse_server.service.statistics import Statistics
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
 from pulse_server.service.watchdog import Watchdog
-from pulse_server.settings import Retention, Settings
+from pulse_server.settings import Settings
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import claim_spans
 from pulse_server.transport.grpc.access import AccessRpcs
@@ -80,8 +81,6 @@ PROMOTE_INTERVAL = timedelta(milliseconds=500)
 SCHEDULE_INTERVAL = timedelta(seconds=1)
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
-# Between two passes, and with it how long a job may be kept beyond its time.
-RETENTION_INTERVAL = timedelta(minutes=5)
 # How often each server adds its counts to the statistics by the minute, and records its connected workers.
 STATISTICS_INTERVAL = timedelta(seconds=5)
 SERVERS_INTERVAL = timedelta(seconds=5)
@@ -131,12 +130,11 @@ class App:
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
-        kept = _kept(settings.retention)
-        self.janitor = Janitor(
+        self.retention = Retention(
             with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
+            PostgresCompletedDayRepo(self._database),
             publisher,
-            kept,
-            interval=RETENTION_INTERVAL,
+            _kept(settings),
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
@@ -170,7 +168,7 @@ class App:
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            PolicyRpcs(Policies(PostgresPolicyRepo(self._database), kept), callers),
+            PolicyRpcs(Policies(PostgresPolicyRepo(self._database), self.retention.kept), callers),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -196,6 +194,7 @@ class App:
         await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
+        await self.retention.prepare()
         host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
         await self._server.start()
@@ -249,7 +248,7 @@ class App:
             self.promoter.loop,
             self.scheduler.loop,
             self.gate.loop,
-            self.janitor.loop,
+            *self.retention.loops,
             self.reconciler.loop,
             self.statistics.loop,
             self.servers.loop,
@@ -269,11 +268,11 @@ def _silence(settings: Settings) -> timedelta:
     return (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
 
 
-def _kept(retention: Retention) -> dict[JobStatus, Kept]:
+def _kept(settings: Settings) -> dict[JobStatus, Kept]:
     return {
-        JobStatus.COMPLETED: retention.completed,
-        JobStatus.CANCELED: retention.canceled,
-        JobStatus.DEAD_LETTERED: retention.dead_lettered,
+        JobStatus.COMPLETED: settings.retention.completed,
+        JobStatus.CANCELED: settings.retention.canceled,
+        JobStatus.DEAD_LETTERED: settings.retention.dead_lettered,
     }
 
 

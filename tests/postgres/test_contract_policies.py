@@ -20,6 +20,8 @@ from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.policies import InMemoryPolicyRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.store import Store
+from tests.fakes.time_machines import PostgresTimeMachine
+from tests.postgres.completed_jobs import put_back
 from tests.postgres.sessions import Connection
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -45,6 +47,8 @@ class Keeping:
         """A job that finished that long ago, an hour after it was submitted."""
         job_id = await self.store.reach(status, topic=topic)
         await self.store.time.age(job_id, submitted=ago + HOUR, finished=ago)
+        if isinstance(self.store.time, PostgresTimeMachine):
+            await put_back(self.store.time._connection, job_id)
         return job_id
 
     async def left(self, *job_ids: str, kept: dict[JobStatus, Kept] = KEPT) -> list[bool]:

@@ -1,4 +1,7 @@
-"""delete_expired, in memory and in Postgres: what has been kept long enough goes, and nothing else."""
+"""delete_expired, in memory and in Postgres: what has been kept long enough goes, and nothing else.
+
+In Postgres these are the rows of pulse.jobs, where completed jobs are if they are older than the partitions.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from pulse_server.repos.retention import RetentionRepo, Sweep
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.store import Store, a_job
+from tests.fakes.time_machines import PostgresTimeMachine
+from tests.postgres.completed_jobs import put_back
 
 DAY = timedelta(days=1)
 WEEK, MONTH = 7 * DAY, 30 * DAY
@@ -40,6 +45,8 @@ class Keeping:
         """A job that came to its end that long ago, an hour after it was submitted by default."""
         job_id = await self.store.reach(status)
         await self.store.time.age(job_id, submitted=submitted or ago + DAY / 24, finished=ago)
+        if isinstance(self.store.time, PostgresTimeMachine):
+            await put_back(self.store.time._connection, job_id)
         return job_id
 
     async def is_there(self, job_id: str) -> bool:

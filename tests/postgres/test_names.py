@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.exports import PostgresExportRepo
@@ -20,6 +21,7 @@ from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
 from pulse_server.postgres.vitals import PostgresVitalsRepo
+from pulse_server.repos.completed_days import CompletedDayRepo
 from pulse_server.repos.dead_letters import DeadLetterRepo
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.exports import ExportRepo
@@ -65,6 +67,7 @@ PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
     Port(ExportRepo, PostgresExportRepo, ("exports.sql",), None),
+    Port(CompletedDayRepo, PostgresCompletedDayRepo, ("completed_days.sql",), None),
     Port(PolicyRepo, PostgresPolicyRepo, ("policies.sql",), InMemoryPolicyRepo),
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),

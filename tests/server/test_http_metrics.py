@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server import tuning
+from pulse_server.service.retention import RETENTION_INTERVAL
 from pulse_server.telemetry.metrics import Metrics
 from tests.fakes.time_machines import lapse_all_leases
 from tests.server.http_caller import get
@@ -173,9 +174,11 @@ async def test_deletions_are_counted_by_status(server: ServerUnderTest) -> None:
     async with server.worker() as worker:
         await worker.complete(*await worker.take(3))
     await server.table.connection.execute(
-        "UPDATE pulse.jobs SET submitted_at = now() - interval '1 y', finished_at = now() - interval '1 y'"
+        "UPDATE pulse.completed_jobs "
+        "SET submitted_at = now() - interval '1 y', finished_at = now() - interval '1 y'"
     )
-    await server.app.janitor.tick()
+    while await server.app.retention.day_keeper.tick() < RETENTION_INTERVAL:
+        pass
 
     assert (await scrape(server))("pulse_jobs_deleted_total", status="COMPLETED", actor="retention") == 3
 

@@ -55,13 +55,17 @@ class PostgresPolicyRepo:
         return [_policy(row) for row in rows]
 
 
+def kept_from_column(span: timedelta) -> Kept:
+    return None if span >= _FOREVER else span
+
+
 def _stored(kept: Kept) -> timedelta:
     return _FOREVER if kept is None else kept
 
 
 def _policy(row: asyncpg.Record) -> TopicPolicy:
     kept = {
-        status: None if row[column] >= _FOREVER else row[column]
+        status: kept_from_column(row[column])
         for status, column in _COLUMNS.items()
         if row[column] is not None
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -43,8 +44,11 @@ class Janitor:
         kept: Mapping[JobStatus, Kept],
         *,
         interval: timedelta,
+        turn: asyncio.Lock | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`turn` is shared with the keeper of the days: the two never use two connections."""
+        self._turn = turn or asyncio.Lock()
         self._repo = repo
         self._kept = kept
         self._interval = interval
@@ -57,8 +61,9 @@ class Janitor:
 
     async def tick(self) -> timedelta:
         """Look at one batch. Returns how long to rest: shortly within a pass, an interval after it."""
-        began = self._clock()
-        sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=RETENTION_BATCH)
+        async with self._turn:
+            began = self._clock()
+            sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=RETENTION_BATCH)
         self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count

@@ -283,13 +283,6 @@ promoted AS (
     RETURNING job.topic
 )
 
--- name: is_next_to_expire
--- In delete_expired: after the last row that was looked at, and old enough for the shortest of the durations. Nothing
--- finishes before it is submitted.
-(SELECT turn.is_ours FROM turn)
-              AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
-              AND job.submitted_at < now() - LEAST($4::interval, (SELECT shortest.kept FROM shortest))
-
 -- name: unfinished_targets
 -- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial
 -- index can serve: for hundreds of ids the planner might walk one.
@@ -322,7 +315,8 @@ job.finished_at + interval '2 seconds'
 
 -- name: finished_after
 -- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted
--- after $6 cannot have finished before it.
+-- after $6 cannot have finished before it. Days are read whole: whether a job of them finished in time is judged later, or
+-- a statement would step over those that did not, without a bound.
 SELECT * FROM (
         (
             SELECT {job}, job.payload, job.history
@@ -334,7 +328,17 @@ SELECT * FROM (
         UNION ALL
         (
             SELECT {completed_job}, job.payload, job.history
-            FROM pulse.completed_jobs AS job
+            FROM pulse.completed_jobs_by_day AS job
+            WHERE {is_next_to_export} AND job.topic >= ''
+              AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
+              AND job.finished_at < date_trunc('day', $6::timestamptz) + interval '1 day'
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT {completed_job}, job.payload, job.history
+            FROM pulse.completed_jobs_kept AS job
             WHERE {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
             LIMIT $3
@@ -350,3 +354,18 @@ SELECT * FROM (
 -- About what the job takes in memory and in a message.
 octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
         + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300
+
+-- name: walk_of_a_day
+(SELECT count(*) FROM looked_at) AS looked_at, reached.submitted_at, reached.id
+
+-- name: reached_in_a_day
+LEFT JOIN LATERAL (
+    SELECT looked_at.submitted_at, looked_at.id
+    FROM looked_at
+    ORDER BY looked_at.submitted_at DESC, looked_at.id DESC
+    LIMIT 1
+) AS reached ON true
+
+-- name: topic_has_a_policy
+-- Before the join with the policies, which takes longer for each row than to look at it.
+looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.topic_policies AS known WHERE known.completed_kept IS NOT NULL))

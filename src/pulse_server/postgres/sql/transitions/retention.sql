@@ -1,4 +1,5 @@
--- Finished jobs that have been kept long enough are deleted. jobs.sql has the rules for all transitions.
+-- Finished jobs that have been kept long enough are deleted. jobs.sql has the rules for all transitions. Completed jobs
+-- have partitions by the day: completed_days.sql.
 
 -- name: delete_expired
 -- From COMPLETED, CANCELED or DEAD_LETTERED, if it has been so for longer than its status is kept, to nothing. The
@@ -16,24 +17,13 @@ shortest AS MATERIALIZED (
     FROM pulse.topic_policies AS policy
 ),
 looked_at AS MATERIALIZED (
-    SELECT job.id, job.submitted_at, job.completed_at
-    FROM (
-        (
-            SELECT job.id, job.submitted_at, NULL::timestamptz AS completed_at
-            FROM pulse.jobs AS job
-            WHERE {is_next_to_expire} AND job.finished_at IS NOT NULL
-            ORDER BY job.submitted_at, job.id
-            LIMIT $7
-        )
-        UNION ALL
-        (
-            SELECT job.id, job.submitted_at, job.finished_at
-            FROM pulse.completed_jobs AS job
-            WHERE {is_next_to_expire} AND job.topic >= ''
-            ORDER BY job.submitted_at, job.id
-            LIMIT $7
-        )
-    ) AS job
+    SELECT job.id, job.submitted_at
+    FROM pulse.jobs AS job
+    WHERE (SELECT turn.is_ours FROM turn)
+      AND (job.submitted_at, job.id) > ($5::timestamptz, $6::uuid)
+      -- Nothing finishes before it is submitted.
+      AND job.submitted_at < now() - LEAST($4::interval, (SELECT shortest.kept FROM shortest))
+      AND job.finished_at IS NOT NULL
     ORDER BY job.submitted_at, job.id
     LIMIT $7
 ),
@@ -55,28 +45,13 @@ deleted AS (
     USING expired
     WHERE job.id = expired.id
     RETURNING job.status
-),
-expired_completed AS MATERIALIZED (
-    SELECT job.id, job.finished_at
-    FROM looked_at
-    JOIN pulse.completed_jobs AS job ON job.id = looked_at.id AND job.finished_at = looked_at.completed_at
-    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = job.topic
-    WHERE looked_at.completed_at < now() - COALESCE(policy.completed_kept, $1::interval)
-    FOR UPDATE OF job SKIP LOCKED
-),
-deleted_completed AS (
-    DELETE FROM pulse.completed_jobs AS job
-    USING expired_completed
-    WHERE job.id = expired_completed.id AND job.finished_at = expired_completed.finished_at
-    RETURNING job.id
 )
 SELECT
     turn.is_ours,
     (SELECT count(*) FROM looked_at) AS looked_at,
     reached.submitted_at,
     reached.id,
-    (SELECT count(*) FROM deleted WHERE deleted.status = 'COMPLETED')
-        + (SELECT count(*) FROM deleted_completed) AS completed,
+    (SELECT count(*) FROM deleted WHERE deleted.status = 'COMPLETED') AS completed,
     (SELECT count(*) FROM deleted WHERE deleted.status = 'CANCELED') AS canceled,
     (SELECT count(*) FROM deleted WHERE deleted.status = 'DEAD_LETTERED') AS dead_lettered
 FROM turn

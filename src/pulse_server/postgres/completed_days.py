@@ -1,0 +1,102 @@
+"""Completed jobs by the day. Each method sends the SQL section of its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from uuid import UUID
+
+import asyncpg
+
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.jobs import PageKey
+from pulse_server.domain.policies import Kept
+from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.policies import kept_from_column
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.completed_days import CompletedDays, DaySweep
+
+_SQL = statements("completed_days.sql")
+_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
+# What one statement moves: its rows are written anew, with what they have out of line.
+_MOVED_BYTES = 8 * 1024 * 1024
+_DAY = timedelta(days=1)
+
+
+def partition_of(day: date) -> str:
+    return f"completed_jobs_{day:%Y%m%d}"
+
+
+class PostgresCompletedDayRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_completed_days(self, count: int) -> Sequence[date]:
+        rows = await self._database.hot.fetch(
+            "add_completed_days", _SQL["add_completed_days"], count, if_locked=_leave_it
+        )
+        return rows[0]["made"] if rows else ()
+
+    async def completed_days(self) -> CompletedDays:
+        (row,) = await self._database.hot.fetch("completed_days", _SQL["completed_days"])
+        return CompletedDays(
+            row["now"], row["days"], [kept_from_column(span) for span in row["kept"]], row["set_at"]
+        )
+
+    async def delete_expired_completed(
+        self, partition: str, kept: Kept, *, after: PageKey | None, limit: int
+    ) -> DaySweep:
+        is_day = _is_day(partition)
+        return await self._walk(
+            *("delete_expired_completed", partition, kept, after or _THE_BEGINNING, limit), not is_day
+        )
+
+    async def keep_longer(self, day: date, kept: timedelta, *, after: PageKey | None, limit: int) -> DaySweep:
+        begin = datetime.combine(day, time(), UTC)
+        after = after or _THE_BEGINNING
+        return await self._walk(
+            *("keep_longer", partition_of(day), kept, after, limit), begin, begin + _DAY, _MOVED_BYTES
+        )
+
+    async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:
+        rows = await self._database.hot.fetch(
+            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_policy_since), if_locked=_leave_it
+        )
+        return rows[0]["jobs"] if rows else None
+
+    async def _walk(
+        self, name: str, partition: str, kept: Kept, after: PageKey, limit: int, *rest: object
+    ) -> DaySweep:
+        statement = _SQL[name].replace("pulse.completed_jobs_day ", f"pulse.{partition} ")
+        try:
+            rows = await self._database.hot.fetch(
+                name, statement, kept, after.moment, after.id, limit, *rest, if_locked=_leave_it
+            )
+        except Unavailable as error:
+            if _is_gone(error, partition):
+                return DaySweep(is_taken=True)
+            raise
+        if not rows or not rows[0]["is_ours"]:
+            return DaySweep(is_taken=True)
+        row = rows[0]
+        return DaySweep(
+            row["looked_at"],
+            PageKey(row["submitted_at"], str(row["id"])) if row["looked_at"] else None,
+            row["changed"],
+            row["left_over"],
+        )
+
+
+def _is_gone(error: Unavailable, partition: str) -> bool:
+    """Whether another server has dropped the day since it was listed."""
+    return isinstance(error.__cause__, asyncpg.UndefinedTableError) and _is_day(partition)
+
+
+def _is_day(partition: str) -> bool:
+    """Whether it is dropped as a whole."""
+    return partition[-8:].isdecimal()
+
+
+async def _leave_it(_fetch: Fetch) -> Rows:
+    """Skip what ran into a lock. The next round tries again."""
+    return []

@@ -1,0 +1,99 @@
+-- Completed jobs by the day: partitions are made ahead, and dropped once their whole day has been kept long enough. Topics
+-- with a policy are the exception that works row by row. completed_jobs_day stands for the partition at hand. ADR-0058
+
+-- name: add_completed_days
+-- Today and the days after it, by the database's clock, in UTC.
+SELECT pulse.add_completed_days((now() AT TIME ZONE 'UTC')::date, $1) AS made;
+
+-- name: completed_days
+-- The days that have a partition, and what policies there are.
+SELECT
+    now() AS now,
+    ARRAY(
+        SELECT to_date(right(class.relname, 8), 'YYYYMMDD')
+        FROM pg_catalog.pg_inherits AS part
+        JOIN pg_catalog.pg_class AS class ON class.oid = part.inhrelid
+        WHERE part.inhparent = 'pulse.completed_jobs_by_day'::regclass
+          AND class.relname ~ '^completed_jobs_[0-9]+$'
+        ORDER BY class.relname
+    ) AS days,
+    ARRAY(
+        SELECT policy.completed_kept FROM pulse.topic_policies AS policy WHERE policy.completed_kept IS NOT NULL
+    ) AS kept,
+    (SELECT max(policy.set_at) FROM pulse.topic_policies AS policy) AS set_at;
+
+-- name: delete_expired_completed
+-- Deletes jobs of the partition that have been kept for as long as the policy of their topic says, or otherwise $1. Looks at
+-- no more than a batch, in the order of submission, by an index that has the topic: jobs without a policy cost their entry.
+--   $1 how long completed jobs are kept   $2, $3 after   $4 limit   $5 whether jobs without a policy are meant too
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
+),
+looked_at AS MATERIALIZED (
+    SELECT job.id, job.submitted_at, job.topic
+    FROM pulse.completed_jobs_day AS job
+    WHERE (SELECT turn.is_ours FROM turn)
+      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
+    ORDER BY job.submitted_at, job.id
+    LIMIT $4
+),
+expired AS MATERIALIZED (
+    SELECT job.id
+    FROM looked_at
+    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
+    JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
+    WHERE ($5::bool OR {topic_has_a_policy})
+    -- Nothing finishes before it is submitted: most rows need not be read.
+      AND looked_at.submitted_at < now() - COALESCE(policy.completed_kept, $1::interval)
+      AND job.finished_at < now() - COALESCE(policy.completed_kept, $1::interval)
+    FOR UPDATE OF job SKIP LOCKED
+),
+deleted AS (
+    DELETE FROM pulse.completed_jobs_day AS job USING expired WHERE job.id = expired.id RETURNING job.id
+)
+SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM deleted) AS changed, 0 AS left_over
+FROM turn
+{reached_in_a_day};
+
+-- name: keep_longer
+-- Moves jobs of an expired day that the policy of their topic keeps for longer out of its partition, into
+-- completed_jobs_kept: as many as fit into $7 bytes, at least one. `left_over` are those that did not fit.
+--   $1 how long completed jobs are kept   $2, $3 after   $4 limit   $5, $6 the day   $7 bytes
+WITH turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
+),
+looked_at AS MATERIALIZED (
+    SELECT job.id, job.submitted_at, job.topic
+    FROM pulse.completed_jobs_day AS job
+    WHERE (SELECT turn.is_ours FROM turn)
+      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
+    ORDER BY job.submitted_at, job.id
+    LIMIT $4
+),
+longer AS MATERIALIZED (
+    SELECT job.id, sum(octet_length(job.payload)) OVER line - octet_length(job.payload) AS bytes_before
+    FROM looked_at
+    JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
+    JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
+    WHERE {topic_has_a_policy}
+      AND policy.completed_kept > $1::interval
+      AND job.finished_at >= now() - policy.completed_kept
+    WINDOW line AS (ROWS UNBOUNDED PRECEDING)
+),
+moved AS (
+    UPDATE pulse.completed_jobs AS job
+    SET kept = true
+    FROM longer
+    WHERE job.id = longer.id
+      AND longer.bytes_before < $7::bigint
+      AND NOT job.kept
+      AND job.finished_at >= $5::timestamptz AND job.finished_at < $6::timestamptz
+    RETURNING job.id
+)
+SELECT turn.is_ours, {walk_of_a_day}, (SELECT count(*) FROM moved) AS changed,
+       (SELECT count(*) FROM longer WHERE longer.bytes_before >= $7::bigint) AS left_over
+FROM turn
+{reached_in_a_day};
+
+-- name: drop_completed_day
+SELECT pulse.drop_completed_day($1::date, $2::timestamptz) AS jobs;
