@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.postgres.claiming import slot_arguments
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import claim_columns
-from tests.fakes.store import LEASE, Store, a_job
+from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.sessions import Connection
 
 # Fewer than fill a page up to its fillfactor: each row has room for a second version.
@@ -24,13 +25,13 @@ Act = Callable[[Connection, list[Claim]], Awaitable[object]]
 
 
 async def claim(connection: Connection, _claims: list[Claim]) -> object:
-    slots = (FEW, [1] * FEW, ["A"], [True], LEASE, 2**23)
+    slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
     return await connection.fetch(_SQL["claim_batch"], "email", *slots)
 
 
 async def claim_across(connection: Connection, _claims: list[Claim]) -> object:
-    slots = (FEW, [1] * FEW, ["A"], [True], LEASE, 2**23, FEW, FEW)
-    return await connection.fetch(_SQL["claim_across_topics"], ["email", "sms"], *slots)
+    slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
+    return await connection.fetch(_SQL["claim_across_topics"], ["email", "sms"], *slots, FEW, FEW)
 
 
 async def beat(connection: Connection, claims: list[Claim]) -> object:
