@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +42,16 @@ def test_assignments_are_encoded_as_protobuf_encodes_them(jobs: list[ClaimedJob]
     expected = pb.StreamJobsResponse(assignments=[assignment(job) for job in jobs])
 
     assert DeliveryEncoder().encode_assignments(jobs) == expected.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "change", [{"topic": ""}, {"id": "é" * 36}, {"payload": b""}, {"attempt": 0}, {"max_attempts": 5000}]
+)
+def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, Any]) -> None:
+    job = plain_job()._replace(**change)
+    expected = pb.StreamJobsResponse(assignments=[assignment(job)])
+
+    assert DeliveryEncoder().encode_assignments([job]) == expected.SerializeToString()
 
 
 @given(

@@ -66,19 +66,20 @@ class DeliveryEncoder:
         add = parts.append
         for job in jobs:
             job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
-            size = len(payload)
+            id_bytes, size = job_id.encode(), len(payload)
             if (
                 not size
+                or not topic
                 or priority
                 or metadata
                 or key
                 or confirm
-                or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(job_id) == _ID_LENGTH)
+                or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(id_bytes) == _ID_LENGTH)
             ):
                 body = convert_work.assignment(job).SerializeToString()
             else:
                 body = _BODY % (
-                    job_id.encode(),
+                    id_bytes,
                     topics.get(topic) or self._topic(topic),
                     small[size] if size < 4096 else _varint(size),
                     payload,
