@@ -161,8 +161,9 @@ class _Line:
     async def _read(self) -> None:
         while True:
             await self._room.acquire()
-            await self._pending.wait_below_limit()
-            await self._pending_in_all.wait_below_limit()
+            for pending in (self._pending, self._pending_in_all):
+                if pending.is_full:
+                    await pending.wait_below_limit()
             read = await self._context.read()
             if read is grpc.aio.EOF:
                 return

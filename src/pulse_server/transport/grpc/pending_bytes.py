@@ -11,9 +11,13 @@ class PendingBytes:
         self._count = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
+    @property
+    def is_full(self) -> bool:
+        return self._count >= self._most
+
     async def wait_below_limit(self) -> None:
         """Return once the pending bytes are below the limit. The next request may be of any size."""
-        while self._count >= self._most:
+        while self.is_full:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(turn)
             try:

@@ -97,14 +97,16 @@ class WorkRpcs:
         )
         try:
             self._hub.connect(session, held)
-            if session.speaks_batches:  # after the welcome the worker is registered in the hub
-                await self._write(context, self._welcome())
-            async for delivery in session.deliveries():
-                if session.speaks_batches:
-                    await self._write(context, self._encoder.encode(delivery))
-                else:
-                    for message in original_messages(delivery.jobs):
-                        await self._write(context, message)
+            # One for the stream, set anew for each message: one for each would cost three times as much.
+            async with asyncio.timeout(None) as patience:
+                if session.speaks_batches:  # after the welcome the worker is registered in the hub
+                    await self._write(context, patience, self._welcome())
+                async for delivery in session.deliveries():
+                    if session.speaks_batches:
+                        await self._write(context, patience, self._encoder.encode(delivery))
+                    else:
+                        for message in original_messages(delivery.jobs):
+                            await self._write(context, patience, message)
         except TimeoutError:
             log.warning("worker_does_not_read", extra={"worker_id": session.worker_id})
             raise Unavailable(
@@ -117,11 +119,15 @@ class WorkRpcs:
     @failpoints.before("stream.writing", Unavailable)
     @failpoints.after("stream.written", Unavailable)
     async def _write(
-        self, context: grpc.aio.ServicerContext[Any, Any], message: pb.StreamJobsResponse | bytes
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        patience: asyncio.Timeout,
+        message: pb.StreamJobsResponse | bytes,
     ) -> None:
-        """Write the message. Raises TimeoutError if the worker does not read for so long."""
-        async with asyncio.timeout(self._write_timeout):
-            await context.write(message)
+        """Write the message. The patience ends if the worker does not read for so long."""
+        patience.reschedule(asyncio.get_running_loop().time() + self._write_timeout)
+        await context.write(message)
+        patience.reschedule(None)
 
     def _welcome(self) -> pb.StreamJobsResponse:
         return pb.StreamJobsResponse(welcome=self._terms, clock_seconds=lease_clock())
