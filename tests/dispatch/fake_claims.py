@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.repos.jobs import Slots
 
 
@@ -15,6 +15,7 @@ class FakeClaims:
     def __init__(self) -> None:
         self.lines: dict[str, deque[str]] = {}
         self.claims_made: list[tuple[frozenset[str], Slots]] = []
+        self.levels_asked: list[Sequence[Level] | None] = []
         self.probes_made: list[frozenset[str]] = []
         self.released: list[Claim] = []
         self.gone: set[Claim] = set()
@@ -36,7 +37,10 @@ class FakeClaims:
         async with asyncio.timeout(5), self._called:
             await self._called.wait_for(lambda: self._calls >= count)
 
-    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
+    async def claim(
+        self, topics: Collection[str], slots: Slots, levels: Sequence[Level] | None = None
+    ) -> list[ClaimedJob]:
+        self.levels_asked.append(levels)
         self.claims_made.append((frozenset(topics), slots))
         await self._answer()
         for topic in topics:

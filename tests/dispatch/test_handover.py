@@ -11,7 +11,7 @@ import pytest
 from pulse_server.dispatch.lanes import Lane
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import Taker
 from pulse_server.service.submissions import Submissions
@@ -30,11 +30,15 @@ class SlowRepo(InMemoryJobRepo):
         self.may_answer = asyncio.Event()
 
     async def hand_over_jobs(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+        self,
+        jobs: Sequence[NewJob],
+        takers: Sequence[Taker | None],
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
         self.is_asked.set()
         await self.may_answer.wait()
-        return await super().hand_over_jobs(jobs, takers, lease)
+        return await super().hand_over_jobs(jobs, takers, lease, levels)
 
 
 class Server:

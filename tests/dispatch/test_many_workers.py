@@ -147,7 +147,7 @@ class EndlessClaims:
         self.roster: Any = None
         self._number = 0
 
-    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
+    async def claim(self, topics: Collection[str], slots: Slots, levels: Any) -> list[ClaimedJob]:
         await asyncio.sleep(0)
         if "small" in slots.workers:
             self.small_was_served.set()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import Claim
+from pulse_server.domain.jobs import Claim, Level
 from tests.fakes.store import LEASE
 
 SINCE = datetime(2030, 1, 1, tzinfo=UTC)
@@ -56,9 +56,9 @@ class RecordingRoster(Roster):
         self.stopped: list[Claim] = []
         self.expired: list[Claim] = []
 
-    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+    def wake(self, topics: Collection[str] | None, levels: Iterable[Level] = ()) -> Collection[str]:
         self.woken.append(None if topics is None else set(topics))
-        return set(super().wake(topics)) - self.has_slots_for
+        return set(super().wake(topics, levels)) - self.has_slots_for
 
     def stop_claims(self, claims: Iterable[Claim]) -> None:
         claims = list(claims)

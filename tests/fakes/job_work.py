@@ -16,6 +16,7 @@ from pulse_server.domain.jobs import (
     Ended,
     FailureReport,
     Job,
+    Level,
     NewJob,
     Outcome,
     Promotion,
@@ -38,10 +39,14 @@ class InMemoryWork(JobTable):
         return [self._insert(job) for job in jobs]
 
     async def hand_over_jobs(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+        self,
+        jobs: Sequence[NewJob],
+        takers: Sequence[Taker | None],
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
         self._answer("hand_over_jobs")
-        crowded = {job.topic for job in self.jobs.values() if job.ready}
+        crowded = {job.topic for job in self.jobs.values() if job.ready and self._is_at(job, levels)}
         answers: list[Submitted | PulseError] = []
         for job, taker in zip(jobs, takers, strict=True):
             answer = self._insert(job)
@@ -52,9 +57,23 @@ class InMemoryWork(JobTable):
             answers.append(answer)
         return answers
 
-    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
+    def _is_at(self, job: Job, levels: Sequence[Level] | None) -> bool:
+        age = (self.clock.now() - job.submitted_at).total_seconds()
+        return levels is None or any(
+            (job.topic, job.priority) == level[:2] and age <= level.age_seconds for level in levels
+        )
+
+    async def claim_batch(
+        self,
+        topics: Collection[str],
+        slots: Slots,
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
+    ) -> list[ClaimedJob]:
         self._answer("claim_batch")
-        ready = [job for job in self._free() if job.ready and job.topic in topics]
+        ready = [
+            job for job in self._free() if job.ready and job.topic in topics and self._is_at(job, levels)
+        ]
         ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
         sizes = accumulate((len(job.payload) for job in ready), initial=0)
         fitting = [job for job, before in zip(ready, sizes, strict=False) if before < slots.most_bytes]

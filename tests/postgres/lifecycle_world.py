@@ -189,7 +189,7 @@ def _comparable(answer: Any) -> Any:
     if isinstance(answer, Ended):
         return answer._replace(ran_seconds=0.0)
     if isinstance(answer, ClaimedJob):
-        return answer._replace(waited_seconds=0.0)
+        return answer._replace(waited_seconds=0.0, age_seconds=None)
     if isinstance(answer, dict):
         return {key: _comparable(value) for key, value in answer.items()}
     if isinstance(answer, list):

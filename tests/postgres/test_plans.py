@@ -40,7 +40,12 @@ def claim(topics: int) -> list[str]:
     return [asked, str(BATCH), slots, "'{A}'", "'{t}'", "'30 s'", str(CLAIM_BYTES), "'{}'", "0"]
 
 
-def new_jobs(count: int) -> list[str]:
+# Of the backlog's topics, all of it: the ages are those of years.
+LEVELS = ["'{0,1}'", "'{1e9,1e9}'"]
+NO_LEVELS = ["NULL", "NULL", "NULL"]
+
+
+def new_jobs(count: int, levels: list[str]) -> list[str]:
     """The columns of new jobs in a topic where many wait, each with a worker that would take it."""
 
     def column(value: str) -> str:
@@ -54,6 +59,7 @@ def new_jobs(count: int) -> list[str]:
         "NULL",
         *(column(value) for value in ("'A'::text", "true")),
         "'30 s'",
+        *levels,
     ]
 
 
@@ -82,7 +88,20 @@ CASES = {
         ["Tid Scan", "jobs_claim", "jobs_claim", "jobs_claim", "jobs_pkey"],
         8 * BATCH,
     ),
-    "hand over": Case("hand_over_jobs", new_jobs(BATCH), ["jobs_claim"], 1),
+    "hand over": Case("hand_over_jobs", new_jobs(BATCH, NO_LEVELS), ["jobs_claim", "jobs_claim"], 1),
+    "hand over by levels": Case(
+        "hand_over_jobs",
+        new_jobs(BATCH, ["'{topic-0,topic-0}'", *LEVELS]),
+        ["jobs_claim", "jobs_claim"],
+        1,
+    ),
+    "claim of levels": Case("claim_levels", [*claim(1), *LEVELS], ["Tid Scan", "jobs_claim"], 2 * BATCH),
+    "claim of levels of two topics": Case(
+        "claim_levels_across_topics",
+        [*claim(2), *LEVELS, str(2 * BATCH)],
+        ["Tid Scan", "jobs_claim", "jobs_pkey"],
+        6 * BATCH,
+    ),
     "complete": Case("complete_jobs", [CLAIMS[0], *WORKERS_ONCE, CLAIMS[2]], ["jobs_pkey"], BATCH),
     "fail": Case(
         "fail_jobs",

@@ -186,7 +186,7 @@ async def test_claim_sees_the_switch_though_the_replica_believes_itself_open(
     claims = server.app.claims
     really_claim = claims.claim
 
-    async def claim(topics: Any, slots: Any) -> Any:
+    async def claim(topics: Any, slots: Any, levels: Any) -> Any:
         jobs = await really_claim(topics, slots)
         claimed.put_nowait(len(jobs))
         return jobs

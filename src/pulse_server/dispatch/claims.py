@@ -11,7 +11,7 @@ from time import time_ns
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import Claim, ClaimedJob, NewJob, ReleaseAnswer, Submitted
+from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo, Slots, Taker
 
@@ -40,22 +40,24 @@ class Claims:
         self._lease_ttl = lease_ttl
         self._releasing: set[asyncio.Task[None]] = set()
 
-    async def claim(self, topics: Collection[str], slots: Slots) -> list[ClaimedJob]:
-        """Lease the best ready jobs of these topics to the slots' workers, best first."""
+    async def claim(
+        self, topics: Collection[str], slots: Slots, levels: Sequence[Level] | None = None
+    ) -> list[ClaimedJob]:
+        """Lease the best ready jobs of these topics, or levels, to the slots' workers, best first."""
         sent_at = time_ns()
-        jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl)
+        jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl, levels)
         self._publisher.claimed(jobs, sent_at)
         return jobs
 
     async def hand_over(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None]
+        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], levels: Sequence[Level] | None
     ) -> tuple[list[Submitted | PulseError], list[ClaimedJob]]:
-        """Store the jobs, each leased to its taker unless other jobs come first.
+        """Store the jobs, each leased to its taker unless other jobs come first, which wait at these levels.
 
         Returns an answer for each, in order, and the jobs that were taken.
         """
         sent_at = time_ns()
-        answers = await self._repo.hand_over_jobs(jobs, takers, self._lease_ttl)
+        answers = await self._repo.hand_over_jobs(jobs, takers, self._lease_ttl, levels)
         taken = [
             _taken(job, taker)
             for job, taker, answer in zip(jobs, takers, answers, strict=True)

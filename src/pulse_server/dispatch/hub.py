@@ -8,12 +8,13 @@ have work, and at every tick in case a wake-up was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 
+from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
@@ -53,6 +54,7 @@ class Hub:
         self._reconciler = reconciler
         self._tick = tick.total_seconds()
         self._demand = roster.demand
+        self._floors = roster.floors
         self._wakeup = roster.wakeup
         self._all_left = asyncio.Event()
         self._has_stopped = asyncio.Event()
@@ -61,6 +63,8 @@ class Hub:
         self._lanes = Lanes(self._serve, most=CLAIM_LANES)
         self._failures = Failures()
         self._next_tick = 0.0
+        self._next_look = 0.0
+        self._look_seconds = 0.0
         self._is_probing = False
         line.listen(self._on_wakeup)
 
@@ -71,6 +75,7 @@ class Hub:
         if self._is_stopping:
             raise Unavailable("This server is going away. Connect to another one, or again in a moment.")
         self._claims.release_soon(self.roster.add(session, held))
+        self._floors.forget(session.topics)
         self._wakeup.set()
 
     def disconnect(self, session: Session) -> None:
@@ -85,7 +90,7 @@ class Hub:
         if wakeup.gate_changed:
             self._gate.loop.nudge()
         if wakeup.topics is None or wakeup.topics:
-            self.roster.wake(wakeup.topics)
+            self.roster.wake(wakeup.topics, wakeup.levels)
         self.roster.stop_claims(wakeup.ended)
         self.roster.expire_claims(wakeup.lapsed)
         if wakeup.claims_unknown:
@@ -105,7 +110,8 @@ class Hub:
         slots = [slot for slot in found if slot is not None]
         takers = [None if slot is None else Taker(slot.worker_id, slot.speaks_batches) for slot in found]
         with reserved(slots):
-            answers, taken = await self._claims.hand_over(jobs, takers)
+            levels = self._floors.all_levels({job.topic for job in kinds(jobs)})
+            answers, taken = await self._claims.hand_over(jobs, takers, levels)
         self._assign(slots, taken, claimed_at)
         return answers
 
@@ -139,7 +145,9 @@ class Hub:
             if now() >= self._next_tick:
                 self._next_tick = now() + self._tick
                 self._failures.new_round(self._next_tick)
-                await self._probe(lane)
+                if now() >= self._next_look:
+                    self._next_look = now() + tuning.SAMPLE_REST * self._look_seconds
+                    await self._look(lane)
             await self._dispatch(lane)
             if lane.is_relieved:  # another lane waits for the next wake-up
                 self._wakeup.set()
@@ -148,27 +156,40 @@ class Hub:
                 async with asyncio.timeout_at(self._next_tick):
                     await self._wakeup.wait()
 
-    async def _probe(self, lane: Lane) -> None:
-        """Find the topics that have work, with one small statement for any number of groups."""
+    async def _look(self, lane: Lane) -> None:
+        """Find the topics that have work, with one small statement for any number of groups. ADR-0055"""
         groups = [group for group in self._demand.groups_with_slots() if self._open_topics(group)]
         topics = self._gate.open_topics(frozenset(self._demand.topics_with_slots()))
         if len(groups) == 1:
-            self._demand.add_work(topics)  # the claim itself is the probe
+            self._floors.forget(topics)
+            self._demand.add_work(topics)  # the claim itself is the look
         elif topics and not self._is_probing:
             self._is_probing = True
             try:
-                with self._lanes.step(lane):
+                with self._lanes.step(lane), self._looking():
                     ready = await self._claims.topics_with_ready_jobs(topics)
             except Exception as error:
                 self._failures.probe_failed(error)
                 # The index of one topic may be what is slow: a few groups at a time probe by a claim.
                 for group in self._failures.next_probes(groups):
+                    self._floors.forget(group.topics)
                     self._demand.add_work(group.topics)
             else:
                 self._failures.probe_succeeded()
+                self._floors.forget(ready)
                 self._demand.add_work(ready)
             finally:
                 self._is_probing = False
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Measure a full look: behind a transaction that is held open it is long."""
+        now = asyncio.get_running_loop().time
+        began = now()
+        try:
+            yield
+        finally:
+            self._look_seconds = now() - began
 
     async def _dispatch(self, lane: Lane) -> None:
         """Claim until every group is out of work or out of slots; one batch for each in turn."""
@@ -204,13 +225,21 @@ class Hub:
             return
         topics = self._open_topics(group)
         self._demand.clear_work(topics)
+        levels = self._floors.levels(topics)
+        if levels is not None and not levels:  # nothing was announced since the last full look
+            return
         group.is_claiming = True
+        sent_at = self._floors.claim_begins(topics)
         claimed_at = lease_clock()
         packed = group.packed_slots(slots, CLAIM_BATCH)
         wanted = slots_for(slots, packed)
         try:
-            with self._lanes.step(lane), reserved(slots, packed):
-                jobs = await self._claims.claim(topics, wanted)
+            with ExitStack() as stack:
+                stack.enter_context(self._lanes.step(lane))
+                stack.enter_context(reserved(slots, packed))
+                if levels is None:
+                    stack.enter_context(self._looking())
+                jobs = await self._claims.claim(topics, wanted, levels)
         except Exception as error:
             # A failure of the database must not end a worker's stream, nor the turn of another group.
             self._demand.add_work(topics)
@@ -219,7 +248,9 @@ class Hub:
         finally:
             group.is_claiming = False
         self._failures.claim_succeeded(group)
-        if wanted.is_filled_by(jobs):
+        is_filled = wanted.is_filled_by(jobs)
+        has_to_look = self._floors.claimed(topics, jobs, sent_at, levels, is_filled=is_filled)
+        if is_filled or has_to_look:
             self._demand.add_work(topics)
         self._assign(slots, jobs, claimed_at)
 

@@ -23,6 +23,7 @@ from pulse_server.domain.jobs import (
     Ended,
     FailureReport,
     Job,
+    Level,
     NewJob,
     Reaped,
     Submitted,
@@ -53,8 +54,13 @@ class Publisher:
 
     # --- jobs come in
 
-    def submitted(self, jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError]) -> None:
-        """The jobs were stored, as far as their answers are a Submitted. Some may be claimed already."""
+    def submitted(
+        self, jobs: Sequence[NewJob], answers: Sequence[Submitted | PulseError], seconds: float | None = None
+    ) -> None:
+        """The jobs were stored, as far as their answers are a Submitted. Some may be claimed already.
+
+        The statement was sent so many seconds ago, if that is known.
+        """
         inserted: Sequence[NewJob] = jobs
         taken: set[str] = set()
         if not isinstance(answers, AllInserted):
@@ -72,8 +78,14 @@ class Publisher:
             ]
         )
         # Duplicates too: the server that stored the first may have died before it woke dispatch.
-        waiting = (job for job in jobs if job.id not in taken) if taken else kinds(jobs)
-        self._wake({job.topic for job in waiting if job.may_be_ready})
+        waiting = [job for job in jobs if job.id not in taken] if taken else kinds(jobs)
+        ready = [job for job in waiting if job.may_be_ready]
+        levels: set[Level] = set()
+        if seconds is not None:
+            new = {job.id for job in inserted} if len(inserted) < len(jobs) else None
+            older = set() if new is None else {job.topic for job in jobs if job.id not in new}
+            levels = {Level(job.topic, job.priority, seconds) for job in ready if job.topic not in older}
+        self._wake({job.topic for job in ready}, levels)
 
     def fired(self, fires: Sequence[Fired], now: datetime) -> None:
         """Schedules made jobs by their timetables. A fire without a job made none."""
@@ -92,9 +104,9 @@ class Publisher:
         self._watchers.publish(lambda: [transition(job_id, topic, JobStatus.PENDING)])
         self._wake({topic})
 
-    def promoted(self, topics: Collection[str]) -> None:
+    def promoted(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
         """Jobs of these topics became ready. Their status did not change."""
-        self._wake(topics)
+        self._wake(topics, levels)
 
     # --- workers get them
 
@@ -189,6 +201,10 @@ class Publisher:
         self._watchers.publish(lambda: [_changed(job) for job in jobs])
         self._wake({job.topic for job in jobs})
 
+    def prioritized(self, jobs: Sequence[Job]) -> None:
+        """The order of claims has changed, not whether there are jobs to claim: dispatch is not woken."""
+        self._roster.floors.forget({job.topic for job in jobs})
+
     def deleted(self, statuses: Iterable[JobStatus] | Mapping[JobStatus, int], actor: str) -> None:
         """Finished jobs were deleted, by an operator or by retention. Watchers are not notified."""
         for status, count in Counter(statuses).items():
@@ -209,10 +225,15 @@ class Publisher:
         is_over = status is JobStatus.DEAD_LETTERED
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)
 
-    def _wake(self, topics: Collection[str]) -> None:
-        """Wake the hub. Other servers are woken for the topics for which no slot is free here."""
-        if topics and (untaken := self._roster.wake(topics)):
-            self._line.announce(Wakeup(topics=frozenset(untaken)))
+    def _wake(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
+        """Wake the hub. Other servers are woken for the topics for which no slot is free here.
+
+        `levels` has all new jobs of its topics. The others are looked at as a whole.
+        """
+        levels = tuple(levels)
+        if topics and (untaken := self._roster.wake(topics, levels)):
+            left = tuple(level for level in levels if level.topic in untaken)
+            self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))
 
 
 def _of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:

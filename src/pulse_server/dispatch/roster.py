@@ -8,10 +8,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from pulse_server.dispatch.demand import Demand
+from pulse_server.dispatch.floors import Floors
 from pulse_server.dispatch.groups import BURST_MOST, Group
 from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.overview import ConnectedWorker
 
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
@@ -45,6 +46,7 @@ class Roster:
         # The last session of each worker that left with jobs, until it reconnects and names those it has.
         self._disconnected: dict[str, Session] = {}
         self.demand = Demand()
+        self.floors = Floors()
         self.wakeup = asyncio.Event()
         self.backlog = Backlog(self._backlog_shrunk)
         self._share = self.backlog.share
@@ -249,8 +251,9 @@ class Roster:
 
     # --- work
 
-    def wake(self, topics: Collection[str] | None) -> Collection[str]:
+    def wake(self, topics: Collection[str] | None, levels: Iterable[Level] = ()) -> Collection[str]:
         """Have the hub claim from these topics; None: from all. Returns those without a free slot here."""
+        self.floors.lower(topics, levels)
         self.demand.add_work(topics)
         untaken = {topic for topic in topics or () if not self.demand.has_slots_for(topic)}
         # Without a free slot the hub would wake for nothing; the next slot that is free wakes it.

@@ -92,6 +92,16 @@ class ClaimedJob(NamedTuple):
     confirm: bool
     waited_seconds: float
     """From when it was due until now."""
+    age_seconds: float | None = None
+    """From when it was submitted until now; of the last job of a claim alone."""
+
+
+class Level(NamedTuple):
+    """Jobs of a topic and a priority that were submitted no longer ago than this."""
+
+    topic: str
+    priority: int
+    age_seconds: float
 
 
 class FailureReport(NamedTuple):
@@ -182,6 +192,8 @@ class Promotion:
     promoted: int
     topics: frozenset[str]
     next_due_in: timedelta | None
+    levels: tuple[Level, ...] = field(default=(), compare=False)
+    """Where they are, and since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +202,8 @@ class Turn:
 
     topics: frozenset[str]
     last_topic: str
+    levels: tuple[Level, ...] = field(default=(), compare=False)
+    """Where they are, and since when."""
 
 
 @dataclass(frozen=True, slots=True)

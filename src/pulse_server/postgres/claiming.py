@@ -8,13 +8,13 @@ from datetime import timedelta
 from operator import itemgetter
 
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.domain.jobs import ClaimedJob, Level
 from pulse_server.postgres.database import Connections
-from pulse_server.postgres.rows import Row, claimed_jobs_from_rows
+from pulse_server.postgres.rows import Row, claimed_jobs_from_rows, level_columns
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
-_STATEMENT = statements("transitions/work.sql")["claim_across_topics"]
+_SQL = statements("transitions/work.sql")
 # From how many jobs a claim chooses, for each slot: a few more than it needs at first. If other servers have
 # locked these, they claim the same topics at the same time: it tries again with more.
 _CANDIDATES_PER_SLOT = (1.125, 2, 4)
@@ -39,18 +39,50 @@ def claimed_jobs(rows: Sequence[Row], slots: Slots) -> list[ClaimedJob]:
     return claimed_jobs_from_rows(sorted(rows, key=_by_slot), slots.workers)
 
 
-async def claim_across_topics(
-    connections: Connections, topics: Collection[str], slots: Slots, lease: timedelta
+async def claim_in_topic(
+    connections: Connections,
+    name: str,
+    topics: Collection[str],
+    slots: Slots,
+    lease: timedelta,
+    levels: Sequence[Level] | None,
 ) -> list[ClaimedJob]:
-    """Lease the best jobs of these topics to the slots' workers. Fewer than slots if there are no more."""
+    """Lease the best jobs of one topic to the slots' workers, by full look or from these levels."""
+    (topic,) = topics
+    arguments = [topic, *slot_arguments(slots, lease)]
+    if levels is None:
+        rows = await connections.fetch(name, _SQL[name], *arguments)
+    else:
+        _, priorities, ages = level_columns(levels)
+        rows = await connections.fetch(name, _SQL["claim_levels"], *arguments, priorities, ages)
+    return claimed_jobs(rows, slots)
+
+
+async def claim_across_topics(
+    connections: Connections,
+    name: str,
+    topics: Collection[str],
+    slots: Slots,
+    lease: timedelta,
+    levels: Sequence[Level] | None,
+) -> list[ClaimedJob]:
+    """Lease the best jobs of these topics to the slots' workers. Fewer than slots if there are no more.
+
+    The levels are the first that is tried, if they are given.
+    """
     jobs: list[ClaimedJob] = []
     for per_slot in _CANDIDATES_PER_SLOT:
         rest = _rest(slots, jobs)
         candidates = _candidates(len(slots.order) * per_slot, len(topics))
         arguments = [list(topics), *slot_arguments(rest, lease), *candidates]
+        statement = _SQL["claim_across_topics"]
+        if levels is not None:
+            names, priorities, ages = level_columns(levels)
+            arguments = [names, *slot_arguments(rest, lease), priorities, ages, candidates[0]]
+            statement, levels = _SQL["claim_levels_across_topics"], None
         try:
             # Under the name of the claim of a single topic: in metrics and logs they are the same.
-            rows = await connections.fetch("claim_batch", _STATEMENT, *arguments)
+            rows = await connections.fetch(name, statement, *arguments)
         except PulseError:
             if jobs:  # these are leased
                 break

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
-from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.jobs import Level, NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
-from pulse_server.postgres.rows import metadata_to_json
+from pulse_server.postgres.rows import level_columns, metadata_to_json
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Taker
 
@@ -50,16 +50,21 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequenc
 
 
 async def hand_over(
-    hot: Connections, name: str, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    hot: Connections,
+    name: str,
+    jobs: Sequence[NewJob],
+    takers: Sequence[Taker | None],
+    lease: timedelta,
+    levels: Sequence[Level] | None,
 ) -> list[Submitted | PulseError]:
-    """The same with a statement that leases each job to its taker."""
+    """The same with a statement that leases each job to its taker, unless others wait at these levels."""
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return _handover_columns(
-            [jobs[place] for place in places], [takers[place] for place in places], lease
+            [jobs[place] for place in places], [takers[place] for place in places], lease, levels
         )
 
-    stored = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease), columns_of)
+    stored = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease, levels), columns_of)
     if stored.ids is None:
         return [Submitted(job.id, False, job.id in stored.taken) for job in jobs]
     return [
@@ -145,14 +150,18 @@ def _uniform_columns(jobs: UniformJobs) -> tuple[object, ...]:
 
 
 def _handover_columns(
-    jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+    jobs: Sequence[NewJob],
+    takers: Sequence[Taker | None],
+    lease: timedelta,
+    levels: Sequence[Level] | None,
 ) -> tuple[object, ...]:
-    """The jobs as insert_columns has them, the taker of each, and the lease."""
+    """The jobs as insert_columns has them, the taker of each, the lease, and where others may wait."""
     return (
         *insert_columns(jobs),
         [taker and taker.worker_id for taker in takers],
         [taker and taker.confirms for taker in takers],
         lease,
+        *level_columns(levels),
     )
 
 

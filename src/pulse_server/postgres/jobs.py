@@ -16,6 +16,7 @@ from pulse_server.domain.jobs import (
     FailureReport,
     Job,
     JobFilter,
+    Level,
     NewJob,
     PageKey,
     Promotion,
@@ -25,7 +26,7 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
-from pulse_server.postgres.claiming import claim_across_topics, claimed_jobs, slot_arguments
+from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import reap
@@ -55,16 +56,23 @@ class PostgresJobRepo:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
 
     async def hand_over_jobs(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+        self,
+        jobs: Sequence[NewJob],
+        takers: Sequence[Taker | None],
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
-        return await inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease)
+        return await inserts.hand_over(self._database.hot, "hand_over_jobs", jobs, takers, lease, levels)
 
-    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
-        if len(topics) != 1:
-            return await claim_across_topics(self._database.hot, topics, slots, lease)
-        (topic,) = topics
-        rows = await self._fetch(self._database.hot, "claim_batch", topic, *slot_arguments(slots, lease))
-        return claimed_jobs(rows, slots)
+    async def claim_batch(
+        self,
+        topics: Collection[str],
+        slots: Slots,
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
+    ) -> list[ClaimedJob]:
+        claim = claim_in_topic if len(topics) == 1 else claim_across_topics
+        return await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, self._clock())
@@ -113,6 +121,7 @@ class PostgresJobRepo:
             promoted=sum(row["promoted"] for row in topics),
             topics=frozenset(row["topic"] for row in topics),
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
+            levels=_levels(topics),
         )
 
     async def promote_in_turn(
@@ -121,7 +130,7 @@ class PostgresJobRepo:
         *topics, last = await self._fetch(
             self._database.hot, "promote_in_turn", limit, of_each_topic, after_topic, topics_looked_at
         )
-        return Turn(frozenset(row["topic"] for row in topics), last["last_topic"])
+        return Turn(frozenset(row["topic"] for row in topics), last["last_topic"], _levels(topics))
 
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
@@ -218,6 +227,10 @@ class PostgresJobRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
+
+
+def _levels(rows: Rows) -> tuple[Level, ...]:
+    return tuple(Level(row["topic"], row["priority"], row["age_seconds"]) for row in rows)
 
 
 def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Outcome
+from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Level, Outcome
 from pulse_server.domain.status import JobStatus
 
 Row = asyncpg.Record | tuple[Any, ...]
@@ -49,12 +49,19 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, waited = row
+        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, waited, age = row
         metadata = None if metadata is None else json.loads(metadata)
         fields = (str(job_id), topic, payload, attempt, priority, most, metadata, key)
         # ClaimedJob(…), without the call of a Python function: a claim has a thousand rows.
-        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, waited)))
+        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, waited, age)))
     return jobs
+
+
+def level_columns(levels: Sequence[Level] | None) -> Sequence[Sequence[object] | None]:
+    """The levels as parallel arrays, or nulls."""
+    if not levels:
+        return (None, None, None) if levels is None else ((), (), ())
+    return list(zip(*levels, strict=True))
 
 
 def metadata_from_json(text: str | None) -> dict[str, str] | None:

@@ -13,7 +13,7 @@ from typing import Any
 from pulse import failpoints
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
-from pulse_server.domain.jobs import Claim
+from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
@@ -62,6 +62,9 @@ class Outbox:
         """Clear what always goes into one round."""
         self._is_everywhere = False
         self._topics: set[str] = set()
+        # From when on the new jobs were submitted, of topics where all of them are known by level.
+        self._levels: dict[tuple[str, int], float] = {}
+        self._without_level: set[str] = set()
         self._claims_unknown = False
         self._gate_changed = False
         self._watching = False
@@ -73,6 +76,7 @@ class Outbox:
         else:
             self._topics.update(wakeup.topics)
         now = self._clock()
+        self._add_levels(wakeup, now)
         self._ended.update(dict.fromkeys(wakeup.ended, now))
         self._lapsed.update(dict.fromkeys(wakeup.lapsed, now))
         self._claims_unknown |= wakeup.claims_unknown
@@ -82,6 +86,13 @@ class Outbox:
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
         self._bound()
+
+    def _add_levels(self, wakeup: Wakeup, now: float) -> None:
+        for topic, priority, age_seconds in wakeup.levels:
+            since = now - age_seconds
+            self._levels[topic, priority] = min(since, self._levels.get((topic, priority), since))
+        named = {level.topic for level in wakeup.levels}
+        self._without_level.update(topic for topic in wakeup.topics or () if topic not in named)
 
     def __bool__(self) -> bool:
         return self._has_wakeup or bool(self._transitions or self._missed)
@@ -130,8 +141,10 @@ class Outbox:
         self.sent()
 
     def _bound(self) -> None:
-        if len(self._topics) > NOTIFY_TOPICS:
+        if len(self._topics) > NOTIFY_TOPICS or len(self._levels) > NOTIFY_TOPICS:
             self._topics.clear()
+            self._levels.clear()
+            self._without_level.clear()
             self._is_everywhere = True
         if len(self._ended) + len(self._lapsed) > ENDED_WAITING:
             self._ended.clear()
@@ -158,6 +171,8 @@ class Outbox:
         }
         if len(_text(first)) > _LIST_BYTES:
             first["topics"] = _EVERYWHERE
+        elif len(_text(first | {"levels": self._ages()})) <= _LIST_BYTES:
+            first["levels"] = self._ages()
         messages: list[dict[str, Any]] = [first | {"ended": [], "lapsed": []}]
         size = len(_text(first))
         for key, claims in (("ended", self._ended), ("lapsed", self._lapsed)):
@@ -174,6 +189,14 @@ class Outbox:
                 if key == "ended":
                     self._ended_under_way[claim] = announced_at
         return [_text(message) for message in messages]
+
+    def _ages(self) -> list[tuple[str, int, float]]:
+        now = self._clock()
+        return [
+            (topic, priority, round(now - since, 3))
+            for (topic, priority), since in self._levels.items()
+            if topic not in self._without_level
+        ]
 
     def _news(self) -> list[str]:
         """The transitions, as many in each message as fit. The last one counts those left out."""
@@ -202,6 +225,7 @@ def read(payload: str) -> Wakeup | None:
         topics = message["topics"]
         return Wakeup(
             topics=_EVERYWHERE if topics is None else frozenset(topics),
+            levels=tuple(Level(*entry) for entry in message.get("levels", ())),
             ended=_claims(message["ended"]),
             lapsed=_claims(message.get("lapsed", ())),
             claims_unknown=bool(message.get("unknown")),

@@ -21,6 +21,7 @@ from pulse_server.domain.jobs import (
     FailureReport,
     Job,
     JobFilter,
+    Level,
     NewJob,
     PageKey,
     Promotion,
@@ -67,17 +68,30 @@ class JobRepo(Protocol):
         ...
 
     async def hand_over_jobs(
-        self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], lease: timedelta
+        self,
+        jobs: Sequence[NewJob],
+        takers: Sequence[Taker | None],
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
     ) -> list[Submitted | PulseError]:
         """Insert the jobs, each under the lease of its taker if it has one and nothing stands before it.
 
-        Answers as insert_jobs, and which were taken.
+        Answers as insert_jobs, and which were taken. With `levels` only jobs of these stand before it.
         """
         ...
 
-    async def claim_batch(self, topics: Collection[str], slots: Slots, lease: timedelta) -> list[ClaimedJob]:
+    async def claim_batch(
+        self,
+        topics: Collection[str],
+        slots: Slots,
+        lease: timedelta,
+        levels: Sequence[Level] | None = None,
+    ) -> list[ClaimedJob]:
         """Lease the best ready jobs of these topics to the slots' workers, best first: as many as there are
-        slots, or fewer if their payloads fill `slots.most_bytes` before; at least one."""
+        slots, or fewer if their payloads fill `slots.most_bytes` before; at least one.
+
+        With `levels`, one or more, only these are looked at. They come with the highest priority first.
+        """
         ...
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:

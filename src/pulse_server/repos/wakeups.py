@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulse_server.domain.jobs import Claim
+from pulse_server.domain.jobs import Claim, Level
 from pulse_server.domain.transitions import Transition
 
 
@@ -29,6 +29,8 @@ class Wakeup:
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""
+    levels: tuple[Level, ...] = ()
+    """Where in the topics, as far as it is known. A topic without a level: anywhere."""
 
 
 class WakeupLine(Protocol):

@@ -62,11 +62,10 @@ class Jobs:
     async def prioritize_all(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE
     ) -> Sequence[Job]:
-        """Change the priority of the jobs that are in one of the statuses. Returns them.
-
-        Dispatch is not woken: the order of claims changes, not whether there are jobs to claim.
-        """
-        return await self._repo.prioritize_jobs(job_ids, priority, statuses) if job_ids else []
+        """Change the priority of the jobs that are in one of the statuses. Returns them."""
+        jobs = await self._repo.prioritize_jobs(job_ids, priority, statuses) if job_ids else []
+        self._publisher.prioritized(jobs)
+        return jobs
 
     async def delete_all(
         self, job_ids: Collection[str], statuses: Collection[JobStatus] = TERMINAL

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.jobs import Level
 from pulse_server.loops import Loop
 from pulse_server.repos.jobs import JobRepo
 
@@ -33,8 +36,9 @@ class Promoter:
 
     async def tick(self) -> timedelta:
         while True:
+            sent_at = lease_clock()
             promotion = await self._repo.promote_due(PROMOTE_BATCH)
-            self._publisher.promoted(promotion.topics)
+            self._publisher.promoted(promotion.topics, _older(promotion.levels, sent_at))
             if promotion.promoted < PROMOTE_BATCH:
                 break
             await self._take_turns()
@@ -43,11 +47,18 @@ class Promoter:
         return max(PROMOTE_SHORTEST_SLEEP, min(self._interval, promotion.next_due_in))
 
     async def _take_turns(self) -> None:
+        sent_at = lease_clock()
         turn = await self._repo.promote_in_turn(
             PROMOTE_BATCH,
             of_each_topic=PROMOTE_SHARE,
             after_topic=self._last_topic,
             topics_looked_at=PROMOTE_TOPICS,
         )
-        self._publisher.promoted(turn.topics)
+        self._publisher.promoted(turn.topics, _older(turn.levels, sent_at))
         self._last_topic = turn.last_topic
+
+
+def _older(levels: Iterable[Level], sent_at: float) -> list[Level]:
+    """The levels as they are now. Their ages are of when the statement began, which was later than this."""
+    seconds = lease_clock() - sent_at
+    return [level._replace(age_seconds=level.age_seconds + seconds) for level in levels]

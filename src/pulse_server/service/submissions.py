@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pulse_server.clock import lease_clock
 from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
@@ -33,10 +34,11 @@ class Submissions:
 
     async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         self._publisher.batch_sent("submit", len(jobs))
+        sent_at = lease_clock()
         answers: Sequence[Submitted | PulseError] | None = await self._hub.hand_over(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)
-        self._publisher.submitted(jobs, answers)
+        self._publisher.submitted(jobs, answers, lease_clock() - sent_at)
         return answers
 
 

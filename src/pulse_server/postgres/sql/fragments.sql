@@ -102,6 +102,38 @@ SELECT job.priority, job.submitted_at, job.id
         WHERE job.topic = wanted.topic AND {is_claimable}
         ORDER BY {claim_order}
 
+-- name: is_in_level
+-- A range of the index jobs_claim. It begins behind entries of jobs that run or have ended. ADR-0055
+job.topic = level.topic AND {is_claimable}
+          AND job.priority = level.priority
+          AND job.submitted_at >= now() - level.age_seconds * interval '1 second'
+
+-- name: lock_best
+-- Locks as many of the best jobs as there are slots.
+candidate AS MATERIALIZED (
+    SELECT locked.*
+    FROM best
+    CROSS JOIN LATERAL (
+        SELECT {claimable}
+        FROM pulse.jobs AS job
+        -- Still claimable, in a form that keeps the planner from walking the claim index for it.
+        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
+    LIMIT $2
+)
+
+-- name: lease_best
+{lock_best},
+{those_that_fit},
+{check_picked},
+leased AS (
+    {lease_picked}
+)
+SELECT leased.*, (SELECT count(*) FROM best) AS candidates
+FROM (SELECT) AS always
+LEFT JOIN leased ON true
+
 -- name: claimable
 -- What a claim reads of a job before it takes it. A last attempt, or a job that may have been lost with its worker
 -- before, is confirmed before it starts. ADR-0043
@@ -132,7 +164,8 @@ dealt AS MATERIALIZED (
     SELECT CASE
         WHEN count(*) = cardinality($8::int[]) AND max(picked.bytes_before) < $9::bigint THEN $8::int[]
         ELSE $3::int[]
-    END AS slots
+    END AS slots,
+    count(*) AS jobs
     FROM picked
 )
 
@@ -167,7 +200,10 @@ RETURNING
     picked.slot, picked.worker, job.id, job.topic, job.payload, job.attempts, job.priority, job.max_attempts,
     job.metadata, job.idempotency_key,
     picked.must_confirm AND NOT job.delivered AS confirm,
-    date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds
+    date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds,
+    -- Of the last one alone: up to there all jobs were taken. ADR-0055
+    CASE WHEN picked.slot = (SELECT dealt.jobs FROM dealt) THEN date_part('epoch', now() - job.submitted_at) END
+        AS age_seconds
 
 -- name: claim_holds
 -- The fence. A claim without a worker or an attempt comes from a caller of the original contract; what it leaves out is
@@ -280,8 +316,13 @@ promoted AS (
     SET queued = true
     FROM due
     WHERE job.id = due.id
-    RETURNING job.topic
+    RETURNING job.topic, job.priority, job.submitted_at
 )
+
+-- name: promoted_levels
+-- What became ready, by topic and priority, and how long ago the oldest of it was submitted. ADR-0055
+promoted.topic, promoted.priority, count(*) AS promoted,
+    date_part('epoch', now() - min(promoted.submitted_at)) AS age_seconds
 
 -- name: unfinished_targets
 -- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial

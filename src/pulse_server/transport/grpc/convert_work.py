@@ -81,7 +81,7 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
 
 
 def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
-    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
+    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _ = job
     fields: dict[str, Any] = {
         "job_id": job_id,
         "topic": topic,

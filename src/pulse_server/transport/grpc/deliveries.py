@@ -65,7 +65,7 @@ class DeliveryEncoder:
         parts: list[bytes] = []
         add = parts.append
         for job in jobs:
-            job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _ = job
+            job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _ = job
             id_bytes, size = job_id.encode(), len(payload)
             if (
                 not size

@@ -49,11 +49,22 @@ FROM inserted;
 -- looked up once, however many jobs it gets: while a transaction is held open, the head of the claim index is a long
 -- walk over dead entries. ADR-0030
 --   $1-$11 as insert_jobs   $12 the worker of the job, or null   $13 whether that worker confirms   $14 lease
+--   $15-$17 the levels where others may be ready, with their ages in seconds; null: anywhere in the topic. ADR-0055
 WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
     WHERE {asked_topic_is_open}
-      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable})
+      -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
+      AND CASE WHEN $15::text[] IS NULL
+          THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
+          ELSE true
+      END
+      AND NOT EXISTS (
+          SELECT
+          FROM unnest($15::text[], $16::int[], $17::float8[]) AS level (topic, priority, age_seconds)
+          CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
+          WHERE level.topic = asked.topic
+      )
 ),
 inserted AS (
     INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)

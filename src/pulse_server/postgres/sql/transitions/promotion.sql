@@ -12,11 +12,11 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 {promoted}
-SELECT promoted.topic, count(*) AS promoted, NULL::float8 AS next_due_in_seconds
+SELECT {promoted_levels}, NULL::float8 AS next_due_in_seconds
 FROM promoted
-GROUP BY promoted.topic
+GROUP BY promoted.topic, promoted.priority
 UNION ALL
-SELECT NULL, 0, (
+SELECT NULL, 0, 0, 0, (
     SELECT EXTRACT(epoch FROM job.next_run_at - clock_timestamp())::float8
     FROM pulse.jobs AS job
     WHERE {waits} AND job.next_run_at > now()
@@ -67,11 +67,11 @@ due AS MATERIALIZED (
     LIMIT $1
 ),
 {promoted}
-SELECT promoted.topic, count(*) AS promoted, NULL AS last_topic
+SELECT {promoted_levels}, NULL AS last_topic
 FROM promoted
-GROUP BY promoted.topic
+GROUP BY promoted.topic, promoted.priority
 UNION ALL
-SELECT NULL, 0, CASE
+SELECT NULL, 0, 0, 0, CASE
     WHEN (SELECT count(*) FROM due) >= $1 THEN (SELECT max(due.topic) FROM due)
     WHEN (SELECT count(*) FROM looked_at) >= $4 THEN (SELECT max(looked_at.topic) FROM looked_at)
     ELSE ''

@@ -85,26 +85,56 @@ best AS MATERIALIZED (
     ORDER BY {claim_order}
     LIMIT $10
 ),
-candidate AS MATERIALIZED (
-    SELECT locked.*
-    FROM best
+{lease_best};
+
+-- name: claim_levels
+-- claim_batch for some levels of the topic: from each priority, the highest first, the jobs that were submitted no longer
+-- ago than this server has been without knowledge of the level. It does not walk the entries of jobs that run, nor of
+-- those that have ended and that vacuum cannot remove. ADR-0055
+--   $1-$9 as claim_batch   $10 priorities, the highest first   $11 ages in seconds
+WITH candidate AS MATERIALIZED (
+    SELECT found.*
+    FROM unnest($10::int[], $11::float8[]) AS asked (priority, age_seconds)
+    CROSS JOIN LATERAL (SELECT $1::text AS topic, asked.priority, asked.age_seconds) AS level
     CROSS JOIN LATERAL (
         SELECT {claimable}
         FROM pulse.jobs AS job
-        -- Still claimable, in a form that keeps the planner from walking the claim index for it.
-        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL
-        FOR UPDATE SKIP LOCKED
-    ) AS locked
+        WHERE {is_in_level}
+        ORDER BY job.submitted_at, job.id
+        LIMIT $2
+        FOR UPDATE OF job SKIP LOCKED
+    ) AS found
+    WHERE {dispatch_is_on}
+      AND NOT EXISTS (SELECT FROM pulse.paused_topics AS paused WHERE paused.topic = $1::text)
     LIMIT $2
 ),
 {those_that_fit},
-{check_picked},
-leased AS (
-    {lease_picked}
-)
-SELECT leased.*, (SELECT count(*) FROM best) AS candidates
-FROM (SELECT) AS always
-LEFT JOIN leased ON true;
+{check_picked}
+{lease_picked};
+
+-- name: claim_levels_across_topics
+-- claim_across_topics for some levels of the topics. There are few of them, so that each is read for all that it could
+-- contribute. ADR-0055
+--   $1 topics   $2-$9 as claim_batch   $10 priorities   $11 ages in seconds   $12 jobs to choose from
+WITH level AS MATERIALIZED (
+    SELECT asked.topic, asked.priority, asked.age_seconds
+    FROM unnest($1::text[], $10::int[], $11::float8[]) AS asked (topic, priority, age_seconds)
+    WHERE {asked_topic_is_open}
+),
+best AS MATERIALIZED (
+    SELECT job.id
+    FROM level
+    CROSS JOIN LATERAL (
+        SELECT job.priority, job.submitted_at, job.id
+        FROM pulse.jobs AS job
+        WHERE {is_in_level}
+        ORDER BY job.submitted_at, job.id
+        LIMIT $12
+    ) AS job
+    ORDER BY {claim_order}
+    LIMIT $12
+),
+{lease_best};
 
 -- name: complete_jobs
 -- From RUNNING to COMPLETED, if the claim still holds: the row leaves pulse.jobs for completed_jobs, for good. last_error

@@ -1,0 +1,93 @@
+"""The hub claims by floors, and looks at everything at the tick. ADR-0055"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pulse_server.domain.jobs import Level
+from pulse_server.repos.wakeups import Wakeup
+from tests.dispatch.fake_claims import FakeClaims
+from tests.dispatch.hub_under_test import SOON, a_hub, a_session, running
+from tests.eventually import eventually
+
+LEVEL = Level("mail", 3, 0.5)
+
+
+async def test_job_whose_level_was_announced_is_claimed_from_there(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    session = a_session()
+    hub.connect(session, [])
+    with running(hub):
+        await claims.wait_for_calls(1)
+        claims.add_jobs("mail", "job")
+        hub.roster.wake({"mail"}, [LEVEL])
+        await eventually(lambda: "job" in session.held)
+    full, levels = claims.levels_asked[0], claims.levels_asked[-1]
+    assert full is None
+    assert [level[:2] for level in levels or ()] == [("mail", 3)]
+
+
+async def test_wake_up_without_a_level_is_a_full_look(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub.connect(a_session(), [])
+    with running(hub):
+        await claims.wait_for_calls(1)
+        hub.roster.wake({"mail"})
+        await claims.wait_for_calls(2)
+    assert claims.levels_asked == [None] * 2
+
+
+async def test_levels_of_another_servers_message_are_claimed_from(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    session = a_session()
+    hub.connect(session, [])
+    with running(hub):
+        await claims.wait_for_calls(1)
+        hub._on_wakeup(Wakeup(topics=frozenset({"mail"}), levels=(LEVEL,)))
+        await claims.wait_for_calls(2)
+    assert [level[:2] for level in claims.levels_asked[-1] or ()] == [("mail", 3)]
+
+
+async def test_job_below_the_floor_is_found_at_the_tick(claims: FakeClaims) -> None:
+    """Its wake-up was lost, or it became claimable again without one."""
+    hub = a_hub(claims, tick=SOON)
+    session = a_session()
+    hub.connect(session, [])
+    with running(hub):
+        await claims.wait_for_calls(3)
+        claims.add_jobs("mail", "slipped")
+        await eventually(lambda: "slipped" in session.held)
+    assert claims.levels_asked[-1] is None
+
+
+async def test_worker_that_connects_is_served_by_a_full_look(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub.connect(a_session("w1", capacity=1), [])
+    claims.add_jobs("mail", "first", "slipped")
+    with running(hub):
+        await claims.wait_for_calls(1)
+        second = a_session("w2")
+        hub.connect(second, [])
+        await eventually(lambda: "slipped" in second.held)
+    assert claims.levels_asked[-1] is None
+
+
+async def test_look_that_is_slow_is_made_less_often(claims: FakeClaims) -> None:
+    hub = a_hub(claims, tick=SOON)
+    hub.connect(a_session(), [])
+    hub._look_seconds = 5.0  # of the last one
+    began = asyncio.get_running_loop().time()
+    with running(hub):
+        await claims.wait_for_calls(1)
+    assert began + 100 <= hub._next_look
+    assert hub._look_seconds < 5.0
+
+
+async def test_paused_and_resumed_topic_is_looked_at_as_a_whole(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub.connect(a_session(), [])
+    with running(hub):
+        await claims.wait_for_calls(1)
+        hub.roster.wake(None)
+        await claims.wait_for_calls(2)
+    assert claims.levels_asked[-1] is None
