@@ -7,9 +7,10 @@ whose stamp is ahead of the time, because the clock of its producer is, stays in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
+from pulse_server.clock import lease_clock
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
 from pulse_server.domain.jobs import Claim
@@ -20,8 +21,30 @@ from pulse_server.postgres.rows import compact_claim_columns, in_lock_order, uui
 # How far the stamp of a moved job may be ahead of its end. Each day more is one partition more to look at for
 # every insert.
 STAMP_ALLOWANCE = timedelta(hours=1)
-# A server decides by its own clock, which may be ahead of the database's by the rest of the allowance.
+# The rest is for what a server knows of the database's clock, which may have been set back since it was read.
 _MOST_AHEAD = STAMP_ALLOWANCE / 2
+
+
+class DatabaseTime:
+    """The time of the database without a query: as it was last read, and what has passed since.
+
+    The clock of a server may be hours ahead, like those of its producers.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lease_clock) -> None:
+        self._clock = clock
+        self._read: tuple[datetime, float] | None = None
+
+    def record(self, moment: datetime) -> None:
+        """The database's clock has just shown this moment."""
+        self._read = moment, self._clock()
+
+    def now(self) -> datetime | None:
+        """None if it was never read."""
+        if self._read is None:
+            return None
+        moment, read_at = self._read
+        return moment + timedelta(seconds=self._clock() - read_at)
 
 
 def finished_since(ids: Sequence[str]) -> datetime | None:
@@ -31,11 +54,11 @@ def finished_since(ids: Sequence[str]) -> datetime | None:
 
 
 async def complete_jobs(
-    rows: RowLocks, connections: Connections, name: str, claims: Sequence[Claim], now: float
+    rows: RowLocks, connections: Connections, name: str, claims: Sequence[Claim], now: datetime
 ) -> Completions:
-    """Complete the jobs whose claims hold, with the statement of this name. `now`: as time.time()."""
+    """Complete the jobs whose claims hold, with the statement of this name. `now` is of the database."""
     ordered = in_lock_order(claims)
-    first_ahead = first_id_at(datetime.fromtimestamp(now, UTC) + _MOST_AHEAD)
+    first_ahead = first_id_at(now + _MOST_AHEAD)
     if not ordered or ordered[-1].job_id < first_ahead:
         return Completions(ordered, await _complete(rows, connections, name, ordered))
     staying = [claim for claim in ordered if claim.job_id >= first_ahead and is_stamped(claim.job_id)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from pulse_server.domain.completions import Completions
@@ -27,7 +26,7 @@ from pulse_server.domain.jobs import (
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
-from pulse_server.postgres.completing import complete_jobs
+from pulse_server.postgres.completing import DatabaseTime, complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import reap
 from pulse_server.postgres.listing import Listing
@@ -47,10 +46,10 @@ _SQL = statements(
 
 
 class PostgresJobRepo:
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._rows = RowLocks(_SQL)
-        self._clock = clock
+        self._time = DatabaseTime()
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
@@ -75,7 +74,8 @@ class PostgresJobRepo:
         return await claim(self._database.hot, "claim_batch", topics, slots, lease, levels)
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
-        return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, self._clock())
+        now = self._time.now() or await self.database_now()  # read by each tick of the watchdog
+        return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, now)
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
@@ -223,7 +223,9 @@ class PostgresJobRepo:
 
     async def database_now(self) -> datetime:
         rows = await self._fetch(self._database.hot, "database_now")
-        return rows[0]["now"]  # type: ignore[no-any-return]
+        now: datetime = rows[0]["now"]
+        self._time.record(now)
+        return now
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
