@@ -21,10 +21,10 @@ class Publications:
         for method in ("wake", "stop_claims", "expire_claims"):
             monkeypatch.setattr(app.roster, method, self._recording(method, getattr(app.roster, method)))
 
-    def _recording(self, method: str, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def record(what: Any) -> Any:
+    def _recording(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def record(*what: Any) -> Any:
             self.woken.append(method)
-            return call(what)
+            return call(*what)
 
         return record
 

@@ -34,6 +34,7 @@ def arrow(before: str, after: str, section: str) -> Callable[[Stage], Stage]:
     return register
 
 
+@arrow("(new)", "PENDING", "insert_fresh_jobs")
 @arrow("(new)", "PENDING", "insert_jobs")
 async def submitted(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("unwanted")
@@ -50,6 +51,7 @@ async def not_handed_over(server: ServerUnderTest, worker: StreamingWorker) -> N
     await server.submit_many(2)  # there is one slot
 
 
+@arrow("PENDING", "RUNNING", "claim_levels")
 @arrow("PENDING", "RUNNING", "claim_batch")
 async def claimed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit_many(2)
@@ -57,12 +59,14 @@ async def claimed(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await worker.take_one()
 
 
+@arrow("RETRYING", "RUNNING", "claim_levels")
 @arrow("RETRYING", "RUNNING", "claim_batch")
 async def claimed_again(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await failed(server, worker)
     await worker.take_one()
 
 
+@arrow("PENDING", "RUNNING", "claim_levels_across_topics")
 @arrow("PENDING", "RUNNING", "claim_across_topics")
 async def claimed_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("image")
@@ -70,6 +74,7 @@ async def claimed_from_several_topics(server: ServerUnderTest, worker: Streaming
         await other.take_one()
 
 
+@arrow("RETRYING", "RUNNING", "claim_levels_across_topics")
 @arrow("RETRYING", "RUNNING", "claim_across_topics")
 async def claimed_again_from_several_topics(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("image")
@@ -203,6 +208,8 @@ WAKES_BY_ARROW = {
     # Their waits are over: they were promoted.
     ("RETRYING", "RUNNING", "claim_batch"): "wake",
     ("RETRYING", "RUNNING", "claim_across_topics"): "wake",
+    ("RETRYING", "RUNNING", "claim_levels"): "wake",
+    ("RETRYING", "RUNNING", "claim_levels_across_topics"): "wake",
 }
 
 
