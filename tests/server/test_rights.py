@@ -17,6 +17,7 @@ from tests.server.roles import execute, role_in
 SERVE = (
     "GRANT USAGE ON SCHEMA pulse TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pulse TO {role}",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pulse TO {role}",
 )
 LATER = Migration(9001, "9001_later", "ALTER TABLE pulse.jobs ADD COLUMN later int;")
 CLOSED = "REVOKE CREATE ON DATABASE {database} FROM PUBLIC"
@@ -29,6 +30,18 @@ async def test_migrated_database_is_served_and_migrated_by_a_role_that_may_creat
         code, output, errors = await run_pulsed("migrate", DB_HOST=dsn)
         assert (code, output) == (0, "the schema is up to date\n"), errors
         async with pulsed(dsn, "--migrate") as server, caller_of(server) as stub:
+            assert (await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
+
+
+async def test_partition_that_another_role_has_made_needs_no_grant(database_dsn: str) -> None:
+    """It is used through its table."""
+    async with role_in(database_dsn, *SERVE) as (_, dsn):
+        await execute(
+            database_dsn,
+            "CREATE TABLE pulse.completed_jobs_20990101 PARTITION OF pulse.completed_jobs_by_day "
+            "FOR VALUES FROM ('2099-01-01Z') TO ('2099-01-02Z')",
+        )
+        async with pulsed(dsn) as server, caller_of(server) as stub:
             assert (await stub.SubmitJob(pb.SubmitJobRequest(topic="mail"))).job_id
 
 
