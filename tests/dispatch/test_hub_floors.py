@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from pulse_server.domain.jobs import Level
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
@@ -73,14 +71,27 @@ async def test_worker_that_connects_is_served_by_a_full_look(claims: FakeClaims)
 
 
 async def test_look_that_is_slow_is_made_less_often(claims: FakeClaims) -> None:
+    hub = a_hub(claims)
+    hub._look_seconds = 0.25  # of the last one
+    assert not hub._look_is_due(hub._looked_at + 4.9)
+    assert hub._look_is_due(hub._looked_at + 5.0)
+
+
+async def test_next_look_comes_within_ten_seconds_however_long_the_last_one_took(
+    claims: FakeClaims,
+) -> None:
+    hub = a_hub(claims)
+    hub._look_seconds = 5.0
+    assert hub._look_is_due(hub._looked_at + 10.0)
+
+
+async def test_look_that_took_long_once_does_not_make_those_after_it_rare(claims: FakeClaims) -> None:
     hub = a_hub(claims, tick=SOON)
     hub.connect(a_session(), [])
     hub._look_seconds = 5.0  # of the last one
-    began = asyncio.get_running_loop().time()
     with running(hub):
-        await claims.wait_for_calls(1)
-    assert began + 100 <= hub._next_look
-    assert hub._look_seconds < 5.0
+        await claims.wait_for_calls(3)
+    assert claims.levels_asked == [None] * len(claims.levels_asked)
 
 
 async def test_paused_and_resumed_topic_is_looked_at_as_a_whole(claims: FakeClaims) -> None:

@@ -33,6 +33,7 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_LANES = 3
+LONGEST_REST_SECONDS = 10.0  # between full looks: one that waited for a lock does not show their cost
 
 _worker_id = attrgetter("worker_id")
 
@@ -63,7 +64,7 @@ class Hub:
         self._lanes = Lanes(self._serve, most=CLAIM_LANES)
         self._failures = Failures()
         self._next_tick = 0.0
-        self._next_look = 0.0
+        self._looked_at = 0.0
         self._look_seconds = 0.0
         self._is_probing = False
         line.listen(self._on_wakeup)
@@ -145,8 +146,8 @@ class Hub:
             if now() >= self._next_tick:
                 self._next_tick = now() + self._tick
                 self._failures.new_round(self._next_tick)
-                if now() >= self._next_look:
-                    self._next_look = now() + tuning.SAMPLE_REST * self._look_seconds
+                if self._look_is_due(now()):
+                    self._looked_at = now()
                     await self._look(lane)
             await self._dispatch(lane)
             if lane.is_relieved:  # another lane waits for the next wake-up
@@ -155,6 +156,9 @@ class Hub:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_tick):
                     await self._wakeup.wait()
+
+    def _look_is_due(self, now: float) -> bool:
+        return now >= self._looked_at + min(tuning.SAMPLE_REST * self._look_seconds, LONGEST_REST_SECONDS)
 
     async def _look(self, lane: Lane) -> None:
         """Find the topics that have work, with one small statement for any number of groups. ADR-0055"""
