@@ -178,7 +178,8 @@ CASES = {
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
 ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
-    ("hand over", "promote", "promote in turn", "delete expired", "settle", "restore"), 1
+    ("hand over", "hand over by levels", "promote", "promote in turn", "delete expired", "settle", "restore"),
+    1,
 )
 
 Fill = Callable[[Connection], Awaitable[None]]
