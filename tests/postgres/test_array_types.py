@@ -31,7 +31,9 @@ async def asked_for(session: asyncpg.Connection[asyncpg.Record], statement: str)
 @pytest.mark.parametrize("file", FILES)
 async def test_statements_of_a_session_need_no_question(session: Session, file: str) -> None:
     for statement in statements(file).values():
-        assert await asked_for(session, statement) == []
+        # A statement about one day of completed jobs is completed with the name of its partition.
+        of_a_day = statement.replace("pulse.completed_jobs_day", "pulse.completed_jobs_default")
+        assert await asked_for(session, of_a_day) == []
 
 
 async def test_look_at_all_topics_has_no_array_that_the_driver_encodes_name_by_name(session: Session) -> None:

@@ -18,6 +18,7 @@ from tests.server.roles import role_in
 SERVE = (
     "GRANT USAGE ON SCHEMA pulse TO {role}",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pulse TO {role}",
+    "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pulse TO {role}",
 )
 NEEDED = tuning.connections_of_a_process()
 

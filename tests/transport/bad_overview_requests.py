@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -48,6 +49,45 @@ def bad_overview_requests() -> Iterator[BadRequest]:
     yield "negative limit", pb.ListDeadLetterGroupsRequest(limit=-1), "limit", INVALID
     yield from _bad_spans()
     yield from _bad_pages()
+    yield from _bad_policies()
+    yield from _bad_exports()
+
+
+def _bad_policies() -> Iterator[BadRequest]:
+    for name, topic in (("odd topic", "a b"), ("no topic", ""), ("long topic", LONG)):
+        yield name, pb.SetTopicPolicyRequest(topic=topic), "topic", INVALID
+    for name, keep in (
+        ("negative", pb.Keep(duration=Duration(seconds=-1))),
+        ("of a second", pb.Keep(duration=Duration(seconds=1))),
+        ("of a million years", pb.Keep(duration=Duration(seconds=10**13))),
+        ("beyond any duration", pb.Keep(duration=Duration(seconds=2**62))),
+        ("not forever", pb.Keep(forever=False)),
+    ):
+        request = pb.SetTopicPolicyRequest(topic="mail", retention=pb.Retention(completed=keep))
+        yield f"retention {name}", request, "retention.completed", INVALID
+    yield "negative page", pb.ListTopicPoliciesRequest(page_size=-1), "page_size", INVALID
+    yield "no page token", pb.ListTopicPoliciesRequest(page_token="\0"), "page_token", INVALID
+    yield "odd topic", pb.ListTopicPoliciesRequest(topics=["a b"]), "topics", INVALID
+    yield "too many topics", pb.ListTopicPoliciesRequest(topics=["a"] * 1001), "topics", INVALID
+
+
+def _bad_exports() -> Iterator[BadRequest]:
+    yield "odd topic", pb.ExportJobsRequest(topic="a b"), "topic", INVALID
+    yield "unknown status", pb.ExportJobsRequest(status="WAITING"), "status", INVALID
+    yield "status of unfinished jobs", pb.ExportJobsRequest(status="PENDING"), "status", INVALID
+    yield (
+        "since when no calendar knows",
+        pb.ExportJobsRequest(finished_since=NOWHEN),
+        "finished_since",
+        INVALID,
+    )
+    yield (
+        "before what no calendar knows",
+        pb.ExportJobsRequest(finished_before=NOWHEN),
+        "finished_before",
+        INVALID,
+    )
+    yield "no page token", pb.ExportJobsRequest(page_token="\0"), "page_token", INVALID
 
 
 def _bad_pages() -> Iterator[BadRequest]:

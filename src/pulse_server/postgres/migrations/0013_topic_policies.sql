@@ -87,3 +87,19 @@ END $$;
 
 REVOKE EXECUTE ON FUNCTION pulse.add_completed_days(date, integer) FROM PUBLIC;
 REVOKE EXECUTE ON FUNCTION pulse.drop_completed_day(date, timestamptz) FROM PUBLIC;
+
+-- A role that serves without owning the schema needs both from now on.
+DO $$
+DECLARE
+    server text;
+BEGIN
+    FOR server IN
+        SELECT CASE granted.grantee WHEN 0 THEN 'PUBLIC' ELSE granted.grantee::regrole::text END
+        FROM pg_class AS class, aclexplode(class.relacl) AS granted
+        WHERE class.oid = 'pulse.jobs'::regclass
+          AND granted.privilege_type = 'DELETE' AND granted.grantee <> class.relowner
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION pulse.add_completed_days(date, integer) TO %s', server);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION pulse.drop_completed_day(date, timestamptz) TO %s', server);
+    END LOOP;
+END $$;
