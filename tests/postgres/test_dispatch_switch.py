@@ -209,6 +209,18 @@ async def test_new_job_is_not_handed_over_while_its_topic_is_paused(
     assert (await postgres.job(held_back.id)).ready
 
 
+@pytest.mark.parametrize("paused", [None, "email", "sms"])
+async def test_lone_job_is_not_handed_over_while_its_topic_is_paused(
+    postgres: Store, switches: PostgresDispatchRepo, paused: str | None
+) -> None:
+    await (switches.pause_topic(paused, "") if paused else switches.pause_everything(""))
+    job = a_job("email")
+
+    answers = await postgres.repo.hand_over_jobs([job], [Taker("A", True)], LEASE)
+
+    assert answers == [Submitted(job.id, False, is_taken=paused == "sms")]
+
+
 async def test_switches_that_did_not_change_are_not_read_apart_again(
     switches: PostgresDispatchRepo, connection: Connection
 ) -> None:

@@ -77,8 +77,9 @@ async def test_hand_over_writes_a_check_for_what_was_taken(postgres: Store, conn
 
     await postgres.repo.hand_over_jobs(jobs, takers, LEASE)
     await postgres.repo.hand_over_jobs([a_job("sms")], [Taker("A", True)], LEASE)  # behind another
+    await postgres.repo.hand_over_jobs([a_job("push")], [Taker("A", True)], LEASE)
 
-    assert await written(connection) == [(False, 2)]
+    assert await written(connection) == [(False, 2), (False, 1)]
 
 
 async def test_claims_are_settled_two_seconds_later_and_only_what_still_runs_is_kept(

@@ -106,16 +106,18 @@ async def test_two_claims_of_a_level_at_the_same_time_are_disjoint(
     ],
     ids=["anywhere", "nowhere", "newer ones", "older ones", "other levels"],
 )
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another"])
 async def test_job_is_handed_over_unless_another_waits_at_the_levels(
-    postgres: Store, connection: Connection, levels: list[Level] | None, is_taken: bool
+    postgres: Store, connection: Connection, levels: list[Level] | None, is_taken: bool, others: int
 ) -> None:
     waiting, new = a_job(), a_job()
     await postgres.submit(waiting)
     await age(connection, waiting.id, 60)
 
-    answers = await postgres.repo.hand_over_jobs([new], [Taker("A", True)], LEASE, levels)
+    jobs = [new, *(a_job("another") for _ in range(others))]
+    answers = await postgres.repo.hand_over_jobs(jobs, [Taker("A", True)] * len(jobs), LEASE, levels)
 
-    assert answers == [Submitted(new.id, False, is_taken=is_taken)]
+    assert answers[0] == Submitted(new.id, False, is_taken=is_taken)
 
 
 async def test_promotion_returns_levels_with_the_age_of_the_oldest_job(

@@ -63,6 +63,10 @@ def new_jobs(count: int, levels: list[str]) -> list[str]:
     ]
 
 
+# One of them.
+LONE = [f"'{NIL_ID}'", "'topic-0'", "'{}'", "0", "5", *["NULL"] * 6, "'A'", "true", "'30 s'"]
+
+
 class Case(NamedTuple):
     """A statement, its arguments, its ways to the jobs table, and how many of its rows it may see."""
 
@@ -94,6 +98,10 @@ CASES = {
         new_jobs(BATCH, ["'{topic-0,topic-0}'", *LEVELS]),
         ["jobs_claim", "jobs_claim"],
         1,
+    ),
+    "hand over one": Case("hand_over_one", [*LONE, *NO_LEVELS], ["jobs_claim", "jobs_claim"], 1),
+    "hand over one by levels": Case(
+        "hand_over_one", [*LONE, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1
     ),
     "claim of levels": Case("claim_levels", [*claim(1), *LEVELS], ["Tid Scan", "jobs_claim"], 2 * BATCH),
     "claim of levels of two topics": Case(
@@ -178,7 +186,8 @@ CASES = {
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
 ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
-    ("hand over", "hand over by levels", "promote", "promote in turn", "delete expired", "settle", "restore"),
+    [name for name in CASES if name.startswith("hand over")]
+    + ["promote", "promote in turn", "delete expired", "settle", "restore"],
     1,
 )
 

@@ -42,6 +42,17 @@ async def in_columns(store: Store, *jobs: NewJob) -> Sequence[Submitted | PulseE
     return await store.repo.insert_jobs(UniformJobs(jobs[0], ids, [job.payload for job in jobs]))
 
 
+async def hand_over_each(store: Store, *jobs: NewJob) -> Sequence[Submitted | PulseError]:
+    return [answer for job in jobs for answer in await hand_over(store, job)]
+
+
+async def hand_over_beside(store: Store, job: NewJob) -> Sequence[Submitted | PulseError]:
+    return (await hand_over(store, job, a_job("another")))[:1]
+
+
+HANDOVERS = (hand_over, hand_over_each, hand_over_beside)
+
+
 def same_id(job: NewJob) -> NewJob:
     return job
 
@@ -50,7 +61,7 @@ def same_key(job: NewJob) -> NewJob:
     return job._replace(id=a_job().id)
 
 
-either_way = pytest.mark.parametrize("submit", [insert, hand_over])
+either_way = pytest.mark.parametrize("submit", [insert, hand_over, hand_over_each])
 either_repeat = pytest.mark.parametrize("repeat", [same_id, same_key])
 
 
@@ -101,7 +112,7 @@ async def test_repeat_that_waited_for_the_completion_finds_the_completed_job(
     neighbor, answer = await submitting
 
     assert answer == Submitted(job.id, True)
-    assert neighbor == Submitted(other.id, False, is_taken=submit is hand_over)
+    assert neighbor == Submitted(other.id, False, is_taken=submit in HANDOVERS)
     assert await stored(connection, job) == ["completed"]
 
 
@@ -137,7 +148,7 @@ async def test_repeat_of_a_job_that_was_submitted_and_completed_while_it_waited_
     assert await stored(connection, job) == ["completed"]
 
 
-@either_way
+@pytest.mark.parametrize("submit", [insert, hand_over, hand_over_beside])
 @either_repeat
 async def test_repeat_after_the_completion_finds_it(
     postgres: Store, connection: Connection, submit: Insert, repeat: Any
@@ -212,7 +223,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("submit", [insert, hand_over, in_columns])
+@pytest.mark.parametrize("submit", [insert, hand_over, hand_over_beside, in_columns])
 @pytest.mark.parametrize("made", IDS)
 async def test_repeat_finds_its_job_whatever_is_stamped_into_the_id(
     postgres: Store, connection: Connection, submit: Insert, made: str
@@ -226,7 +237,7 @@ async def test_repeat_finds_its_job_whatever_is_stamped_into_the_id(
     assert found is not None
     assert (found.status, found.finished_by) == (JobStatus.COMPLETED, "A")
     assert await postgres.repo.delete_jobs([claim.job_id]) == {job.id: JobStatus.COMPLETED}
-    assert await submit(postgres, job) == [Submitted(job.id, False, is_taken=submit is hand_over)]
+    assert await submit(postgres, job) == [Submitted(job.id, False, is_taken=submit in HANDOVERS)]
 
 
 async def test_job_whose_id_is_stamped_ahead_of_its_end_stays_where_a_repeat_conflicts_with_it(
@@ -244,11 +255,8 @@ async def test_job_whose_id_is_stamped_ahead_of_its_end_stays_where_a_repeat_con
     counted = await postgres.repo.complete_jobs(claims)
 
     assert set(counted) == set(claims)
-    assert [await stored(connection, job) for job in (ahead, unstamped, usual)] == [
-        ["live"],
-        ["completed"],
-        ["completed"],
-    ]
+    places = [await stored(connection, job) for job in (ahead, unstamped, usual)]
+    assert places == [["live"], ["completed"], ["completed"]]
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,12 @@ async def test_repeat_of_a_job_that_another_session_has_changed_keeps_no_submit_
         handed_over = await impatient.repo.hand_over_jobs(
             [repeat, taken, waits], [None, Taker("A", False), None], LEASE
         )
+        alone = [
+            await impatient.repo.hand_over_jobs([again], [Taker("A", False)], LEASE)
+            for again in (job, repeat)
+        ]
     assert answers == [Submitted(job.id, True), Submitted(keyed.id, True), Submitted(other.id, False)]
+    assert alone == [[Submitted(job.id, True)], [Submitted(keyed.id, True)]]
     assert handed_over == [
         Submitted(keyed.id, True),
         Submitted(taken.id, False, is_taken=True),

@@ -40,9 +40,23 @@ async def submitted(server: ServerUnderTest, worker: StreamingWorker) -> None:
     await server.submit("unwanted")
 
 
+@arrow("(new)", "RUNNING", "hand_over_one")
+async def handed_over_alone(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.take_one()
+
+
+@arrow("(new)", "PENDING", "hand_over_one")
+async def not_handed_over_alone(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.table.connection.execute(  # the server has not heard of it
+        "INSERT INTO pulse.paused_topics (topic) VALUES ('mail')"
+    )
+    await server.submit()
+
+
 @arrow("(new)", "RUNNING", "hand_over_jobs")
 async def handed_over(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit()
+    await server.submit_many(2)
     await worker.take_one()
 
 
@@ -203,6 +217,7 @@ WAKES = {
     "reap_expired": "expire_claims",
 }
 WAKES_BY_ARROW = {
+    ("(new)", "PENDING", "hand_over_one"): "wake",
     ("(new)", "PENDING", "hand_over_jobs"): "wake",
     ("RUNNING", "CANCELED", "cancel_jobs"): "stop_claims",
     # Their waits are over: they were promoted.

@@ -41,9 +41,10 @@ async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequenc
     if isinstance(jobs, UniformJobs):
         # Their ids were made for this bulk. If one exists, the bulk was sent before.
         with suppress(asyncpg.UniqueViolationError):
-            stored = await _insert(hot, "insert_fresh_jobs", jobs, columns, columns_of)
+            fresh = "insert_fresh_jobs"
+            stored = await _insert(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
     if stored is None:
-        stored = await _insert(hot, name, jobs, columns, columns_of)
+        stored = await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
     if stored.ids is None:
         return AllInserted(jobs)
     return await _answer_for_existing(hot, jobs, stored.ids)
@@ -58,13 +59,17 @@ async def hand_over(
     levels: Sequence[Level] | None,
 ) -> list[Submitted | PulseError]:
     """The same with a statement that leases each job to its taker, unless others wait at these levels."""
+    is_one = len(jobs) == 1
+    statement = _SQL["hand_over_one" if is_one else name]
 
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        if is_one:
+            return _lone_handover_columns(jobs[0], takers[0], lease, levels)
         return _handover_columns(
             [jobs[place] for place in places], [takers[place] for place in places], lease, levels
         )
 
-    stored = await _insert(hot, name, jobs, _handover_columns(jobs, takers, lease, levels), columns_of)
+    stored = await _insert(hot, name, statement, jobs, columns_of(range(len(jobs))), columns_of)
     if stored.ids is None:
         return [Submitted(job.id, False, job.id in stored.taken) for job in jobs]
     return [
@@ -78,6 +83,7 @@ async def hand_over(
 async def _insert(
     hot: Connections,
     name: str,
+    statement: str,
     jobs: Sequence[NewJob],
     columns: tuple[object, ...],
     columns_of: Callable[[Sequence[int]], tuple[object, ...]],
@@ -90,9 +96,9 @@ async def _insert(
         existing = await fetch(_SQL["find_existing"], *existing_columns(jobs))
         known = {row["position"] - 1 for row in existing}
         sent = [place for place in range(len(jobs)) if place not in known]
-        return await fetch(_SQL[name], *columns_of(sent)) if sent else []
+        return await fetch(statement, *columns_of(sent)) if sent else []
 
-    rows = await hot.fetch(name, _SQL[name], *columns, if_locked=without_existing)
+    rows = await hot.fetch(name, statement, *columns, if_locked=without_existing)
     if not rows:
         return _Stored(set())
     stored, ids, taken_back, *taken = rows[0]
@@ -160,6 +166,29 @@ def _handover_columns(
         *insert_columns(jobs),
         [taker and taker.worker_id for taker in takers],
         [taker and taker.confirms for taker in takers],
+        lease,
+        *level_columns(levels),
+    )
+
+
+def _lone_handover_columns(
+    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
+) -> tuple[object, ...]:
+    """The parameters of hand_over_one: those of hand_over_jobs, with values in place of arrays."""
+    return (
+        job.id,
+        job.topic,
+        job.payload,
+        job.priority,
+        job.max_attempts,
+        job.idempotency_key,
+        metadata_to_json(job.metadata),
+        job.schedule_id,
+        job.run_at,
+        job.delay,
+        finished_since([job.id]),
+        taker and taker.worker_id,
+        taker and taker.confirms,
         lease,
         *level_columns(levels),
     )

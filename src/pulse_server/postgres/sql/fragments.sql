@@ -29,14 +29,12 @@ id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::
     metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by
 
 -- name: new_job_columns
--- What insert_jobs and hand_over_jobs write: {new_job}, then queued and status.
+-- What an insert of jobs writes: {new_job}, then queued and status.
 id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
     submitted_at, next_run_at, queued, status
 
 -- name: new_job
--- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
-new.id, COALESCE(new.topic, ($2::text[])[1]), new.payload, COALESCE(new.priority, ($4::int[])[1]),
-    COALESCE(new.max_attempts, ($5::int[])[1]), new.idempotency_key, new.metadata::jsonb,
+new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
     new.schedule_id,
     clock_timestamp(),
     COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
@@ -45,15 +43,23 @@ new.id, COALESCE(new.topic, ($2::text[])[1]), new.payload, COALESCE(new.priority
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
 -- name: insert_of_new_jobs
+-- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
 INSERT INTO pulse.jobs ({new_job_columns})
     SELECT
         {new_job},
         {new_job_is_due},
         'PENDING'
-    FROM unnest(
-        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
-    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+    FROM (
+        SELECT
+            given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
+            COALESCE(given.priority, ($4::int[])[1]) AS priority,
+            COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
+            given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay
+        FROM unnest(
+            $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+            $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+        ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+    ) AS new
 
 -- name: inserted_at_last
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
@@ -65,9 +71,43 @@ count(*) AS stored,
         $11::timestamptz
     ) END AS taken_back
 
+-- name: asked_topic_is_free
+-- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at the levels in $15-$17.
+{asked_topic_is_open}
+      -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
+      AND CASE WHEN $15::text[] IS NULL
+          THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
+          ELSE true
+      END
+      AND NOT EXISTS (
+          SELECT
+          FROM unnest($15::text[], $16::int[], $17::float8[]) AS level (topic, priority, age_seconds)
+          CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
+          WHERE level.topic = asked.topic
+      )
+
 -- name: is_handed_over
--- In hand_over_jobs: the job has a worker, and its topic is free.
+-- The job has a worker and starts at once, and its topic is free.
 (free.topic IS NOT NULL)
+
+-- name: insert_of_handed_over
+-- From new, the jobs with the worker of each, or null, and whether it confirms; and from free, the topics that are so.
+INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
+        CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
+        CASE WHEN {is_handed_over} THEN new.worker_id END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() + $14::interval END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() END,
+        {is_handed_over} AND NOT new.confirms
+    FROM new
+    LEFT JOIN free
+        ON free.topic = new.topic
+       AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key, locked_by
 
 -- name: fire_columns
 -- What a fire writes besides the id of the job: {fire}.
@@ -172,6 +212,9 @@ dealt AS MATERIALIZED (
 -- name: longest_unsettled
 -- When a claim is looked at for the first time: nearly all jobs have ended by then.
 interval '2 seconds'
+
+-- name: check_of_handed_over
+now() + LEAST($14::interval, {longest_unsettled}), false
 
 -- name: check_picked
 -- Their leases are found by this row. ADR-0056

@@ -53,49 +53,61 @@ FROM inserted;
 WITH free AS MATERIALIZED (
     SELECT asked.topic
     FROM (SELECT DISTINCT topic FROM unnest($2::text[]) AS topic) AS asked
-    WHERE {asked_topic_is_open}
-      -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
-      AND CASE WHEN $15::text[] IS NULL
-          THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
-          ELSE true
-      END
-      AND NOT EXISTS (
-          SELECT
-          FROM unnest($15::text[], $16::int[], $17::float8[]) AS level (topic, priority, age_seconds)
-          CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
-          WHERE level.topic = asked.topic
-      )
+    WHERE {asked_topic_is_free}
 ),
-inserted AS (
-    INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
-    SELECT
-        {new_job},
-        {new_job_is_due},
-        CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
-        CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
-        CASE WHEN {is_handed_over} THEN new.worker_id END,
-        CASE WHEN {is_handed_over} THEN clock_timestamp() + $14::interval END,
-        CASE WHEN {is_handed_over} THEN clock_timestamp() END,
-        {is_handed_over} AND NOT new.confirms
+new AS (
+    SELECT *
     FROM unnest(
         $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
         $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::text[], $13::bool[]
-    ) AS new (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
-              worker_id, confirms)
-    LEFT JOIN free
-        ON free.topic = new.topic
-       AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
-    ON CONFLICT DO NOTHING
-    RETURNING id, idempotency_key, locked_by
+    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+                worker_id, confirms)
+),
+inserted AS (
+    {insert_of_handed_over}
 ),
 checked AS (
     INSERT INTO pulse.lease_checks (check_at, settled, ids)
-    SELECT now() + LEAST($14::interval, {longest_unsettled}), false, array_agg(inserted.id)
+    SELECT {check_of_handed_over}, array_agg(inserted.id)
     FROM inserted
     WHERE inserted.locked_by IS NOT NULL
     HAVING count(*) > 0
 )
 SELECT {inserted_at_last}, array_agg(inserted.id) FILTER (WHERE inserted.locked_by IS NOT NULL) AS taken
+FROM inserted;
+
+-- name: hand_over_one
+-- hand_over_jobs for one job, with a value in place of each array in $1-$10, $12 and $13. Arrays of one and aggregates
+-- over one row are a seventh of the time that a lone submit takes. No row: the job was left out.
+WITH free AS MATERIALIZED (
+    SELECT asked.topic
+    FROM (SELECT $2::text AS topic) AS asked
+    WHERE {asked_topic_is_free}
+),
+new AS (
+    SELECT
+        $1::uuid AS id, $2::text AS topic, $3::bytea AS payload, $4::int AS priority, $5::int AS max_attempts,
+        $6::text AS idempotency_key, $7::text AS metadata, $8::uuid AS schedule_id, $9::timestamptz AS run_at,
+        $10::interval AS delay, $12::text AS worker_id, $13::bool AS confirms
+),
+inserted AS (
+    {insert_of_handed_over}
+),
+checked AS (
+    INSERT INTO pulse.lease_checks (check_at, settled, ids)
+    SELECT {check_of_handed_over}, ARRAY[inserted.id]
+    FROM inserted
+    WHERE inserted.locked_by IS NOT NULL
+)
+SELECT
+    1 AS stored,
+    NULL::uuid[] AS ids,
+    pulse.completed_among(
+        ARRAY[inserted.id],
+        CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
+        $11::timestamptz
+    ) AS taken_back,
+    CASE WHEN inserted.locked_by IS NOT NULL THEN ARRAY[inserted.id] END AS taken
 FROM inserted;
 
 -- name: cancel_jobs
