@@ -77,7 +77,10 @@ def translated(statement: str) -> Iterator[None]:
                 "DB_HOST leads to a pooler that refuses session settings, such as PgBouncer. "
                 "Set PULSE_DB_POOLER=on."
             ) from error
-        what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
+        if isinstance(error, asyncpg.TransactionRollbackError):
+            what = "ended the statement because of a conflict with another one"
+        else:
+            what = "takes no writes" if isinstance(error, _READ_ONLY) else "did not answer"
         raise Unavailable(f"The database {what} ({statement}: {type(error).__name__}). Try again.") from error
     except asyncpg.PostgresError as error:
         # It quotes the whole row, payload and metadata included, which would end up in the log.
