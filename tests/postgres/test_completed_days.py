@@ -77,6 +77,35 @@ async def test_nothing_is_dropped_where_completed_jobs_are_kept_forever(
     assert len(await tables_of(connection, *ids)) == 3
 
 
+@pytest.mark.parametrize("kept", [None, 365 * DAY])
+async def test_jobs_that_are_kept_for_longer_than_sixty_days_move_to_one_table(
+    database: Database, connection: Connection, kept: timedelta | None
+) -> None:
+    """A partition for each day of a year would slow down every submit."""
+    await add_days(connection, 100, 62, 59)
+    await set_policy(database, "thumbnails", 5 * DAY)
+    old = await add_completed(connection, 3, 100 * DAY)
+    expired = await add_completed(connection, 2, 100 * DAY, "thumbnails")
+    young = await add_completed(connection, 1, 59 * DAY)
+
+    await a_round(database, kept=kept)
+
+    assert not {name(100), name(62)} & await partitions(connection)
+    assert await tables_of(connection, *old) == dict.fromkeys(old, "completed_jobs_kept")
+    assert await tables_of(connection, *expired) == {}
+    assert await tables_of(connection, *young) == dict.fromkeys(young, name(59))
+
+
+async def test_moved_jobs_expire_row_by_row(database: Database, connection: Connection) -> None:
+    await add_days(connection, 100)
+    ids = await add_completed(connection, 3, 100 * DAY)
+    await a_round(database, kept=365 * DAY)
+
+    await a_round(database, kept=90 * DAY)
+
+    assert await tables_of(connection, *ids) == {}
+
+
 async def test_retention_below_a_day_never_drops_today(database: Database, connection: Connection) -> None:
     ids = await add_completed(connection, 2, timedelta(seconds=30))
 
@@ -213,7 +242,7 @@ async def test_large_jobs_move_in_several_statements(database: Database, connect
     ids = await add_completed(connection, 12, 9 * DAY, "audit", payload=b"x" * 1024 * 1024)
     repo = PostgresCompletedDayRepo(database)
 
-    first = await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=100)
+    first = await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=100, without_policy=False)
     assert (first.looked_at, first.changed, first.left_over) == (12, 8, 4)
     await a_round(database)
 

@@ -59,7 +59,9 @@ async def test_day_that_another_server_has_dropped_is_left(
     repo = PostgresCompletedDayRepo(database)
 
     assert (await repo.delete_expired_completed(name(9), WEEK, after=None, limit=10)).is_taken
-    assert (await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=10)).is_taken
+    assert (
+        await repo.keep_longer(today() - 9 * DAY, WEEK, after=None, limit=10, without_policy=False)
+    ).is_taken
     await connection.execute("DROP TABLE pulse.completed_jobs_kept")
     with pytest.raises(Unavailable, match="damaged"):
         await repo.delete_expired_completed("completed_jobs_kept", WEEK, after=None, limit=10)

@@ -66,13 +66,16 @@ async def test_walk_for_shorter_policies_reads_a_batch(connection: Connection, i
 
 
 @pytest.mark.parametrize("is_analyzed", [False, True])
-async def test_walk_for_longer_policies_reads_a_batch(connection: Connection, is_analyzed: bool) -> None:
+@pytest.mark.parametrize("without_policy", [False, True])
+async def test_walk_for_what_is_kept_longer_reads_a_batch(
+    connection: Connection, is_analyzed: bool, without_policy: bool
+) -> None:
     if is_analyzed:
         await connection.execute("ANALYZE")
     begin = datetime.combine(today() - 9 * DAY, datetime.min.time(), UTC)
     plan = await plan_of(
         *(connection, HOT_PLANS, of_the_day("keep_longer")),
-        *(timedelta(days=7), *BEGINNING, BATCH, begin, begin + DAY, 8 * 1024 * 1024),
+        *(timedelta(days=7), *BEGINNING, BATCH, begin, begin + DAY, 8 * 1024 * 1024, without_policy),
     )
     assert plan.rows_touched(name(9)) <= 3 * BATCH
     assert len(walks(plan, name(9))) == 1

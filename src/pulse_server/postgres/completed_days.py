@@ -51,11 +51,14 @@ class PostgresCompletedDayRepo:
             *("delete_expired_completed", partition, kept, after or _THE_BEGINNING, limit), not is_day
         )
 
-    async def keep_longer(self, day: date, kept: timedelta, *, after: PageKey | None, limit: int) -> DaySweep:
+    async def keep_longer(
+        self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
+    ) -> DaySweep:
         begin = datetime.combine(day, time(), UTC)
         after = after or _THE_BEGINNING
+        bounds = begin, begin + _DAY, _MOVED_BYTES
         return await self._walk(
-            *("keep_longer", partition_of(day), kept, after, limit), begin, begin + _DAY, _MOVED_BYTES
+            *("keep_longer", partition_of(day), kept, after, limit), *bounds, without_policy
         )
 
     async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Protocol
 
 from pulse_server.domain.jobs import PageKey
@@ -53,8 +53,13 @@ class CompletedDayRepo(Protocol):
         """
         ...
 
-    async def keep_longer(self, day: date, kept: timedelta, *, after: PageKey | None, limit: int) -> DaySweep:
-        """Move jobs out of the day's partition whose topic's policy keeps them for longer than `kept`."""
+    async def keep_longer(
+        self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
+    ) -> DaySweep:
+        """Move jobs out of the day's partition whose topic's policy keeps them for longer than `kept`.
+
+        With `without_policy` also the other jobs, if they are still kept.
+        """
         ...
 
     async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:

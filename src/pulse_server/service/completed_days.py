@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 # Today and two more: a server may be away for two days before jobs have no partition of their own.
 DAYS_AHEAD = 3
+# Days with a partition of their own. Every statement that looks for a job locks each of them: a year of days
+# would make a submit take half as long again, and could use up the locks of the database. What is kept for
+# longer moves to one table.
+MOST_DAYS = 60
 # Rows that one statement looks at: some 4 ms, and 20 ms if all of them are deleted.
 DAY_BATCH = 2000
 # Between two statements, and of one connection's time, as in the janitor.
@@ -101,12 +106,16 @@ class DayKeeper:
         for day in found.days:
             if self._is_expired(day, found.now):
                 steps = self._drop(day, found)
+            elif _end_of(day) + MOST_DAYS * _DAY < found.now:
+                steps = self._close(day, found)
             elif self._may_have_expired(day, found):
                 steps = self._sweep(f"completed_jobs_{day:%Y%m%d}", day, found)
             else:
                 continue
             async for pause in steps:
                 yield pause
+        if self._kept is None and all(span is None for span in found.kept):
+            return  # nothing expires
         for partition in _ROW_BY_ROW:
             async for pause in self._sweep(partition, None, found):
                 yield pause
@@ -126,19 +135,12 @@ class DayKeeper:
         return day not in self._swept
 
     async def _drop(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
-        assert self._kept is not None
         if any(_is_longer(span, self._kept) for span in found.kept):
-            after: PageKey | None = None
-            while True:
-                sweep = await self._repo.keep_longer(day, self._kept, after=after, limit=DAY_BATCH)
-                yield DAY_PAUSE
-                if sweep.is_taken:
-                    return
-                if sweep.left_over:
-                    continue  # of those that were looked at, some did not fit
-                after = sweep.reached or after
-                if sweep.looked_at < DAY_BATCH:
-                    break
+            moves = _Moves()
+            async for pause in self._move(day, moves, without_policy=False):
+                yield pause
+            if not moves.are_done:
+                return
         for _ in range(DROP_TRIES):
             jobs = await self._repo.drop_completed_day(day, found.now)
             if jobs is not None:
@@ -147,6 +149,43 @@ class DayKeeper:
                 yield DAY_PAUSE
                 return
             yield DROP_PAUSE
+
+    async def _close(self, day: date, found: CompletedDays) -> AsyncGenerator[timedelta, None]:
+        """Delete what has expired by a policy, move all else, and drop the partition once it is empty."""
+        async for pause in self._sweep(f"completed_jobs_{day:%Y%m%d}", day, found):
+            yield pause
+        moves = _Moves()
+        async for pause in self._move(day, moves, without_policy=True):
+            yield pause
+        if not moves.are_done:
+            return
+        rest = await self._repo.keep_longer(day, self._kept, after=None, limit=1, without_policy=True)
+        yield DAY_PAUSE
+        if rest.is_taken or rest.looked_at:
+            return  # the next round has another look
+        if await self._repo.drop_completed_day(day, found.now) is not None:
+            log.info("completed_day_closed", extra={"day": day.isoformat(), "jobs": moves.moved})
+        yield DAY_PAUSE
+
+    async def _move(
+        self, day: date, moves: _Moves, *, without_policy: bool
+    ) -> AsyncGenerator[timedelta, None]:
+        """Move the jobs of a day that are kept for longer than it."""
+        after: PageKey | None = None
+        while True:
+            sweep = await self._repo.keep_longer(
+                day, self._kept, after=after, limit=DAY_BATCH, without_policy=without_policy
+            )
+            moves.moved += sweep.changed
+            yield DAY_PAUSE
+            if sweep.is_taken:
+                return
+            if sweep.left_over:
+                continue  # of those that were looked at, some did not fit
+            after = sweep.reached or after
+            if sweep.looked_at < DAY_BATCH:
+                moves.are_done = True
+                return
 
     async def _sweep(
         self, partition: str, day: date | None, found: CompletedDays
@@ -173,6 +212,12 @@ class DayKeeper:
         if self._deleted:
             log.info("jobs_deleted", extra={JobStatus.COMPLETED.value: self._deleted})
             self._deleted = 0
+
+
+@dataclass(slots=True)
+class _Moves:
+    moved: int = 0
+    are_done: bool = False
 
 
 def _end_of(day: date) -> datetime:

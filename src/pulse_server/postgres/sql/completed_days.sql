@@ -56,9 +56,10 @@ FROM turn
 {reached_in_a_day};
 
 -- name: keep_longer
--- Moves jobs of an expired day that the policy of their topic keeps for longer out of its partition, into
+-- Moves jobs of a day that the policy of their topic keeps for longer than $1 out of its partition, into
 -- completed_jobs_kept: as many as fit into $7 bytes, at least one. `left_over` are those that did not fit.
---   $1 how long completed jobs are kept   $2, $3 after   $4 limit   $5, $6 the day   $7 bytes
+--   $1 how long completed jobs are kept; null: forever   $2, $3 after   $4 limit   $5, $6 the day   $7 bytes
+--   $8 whether jobs without a policy move too, if they are kept
 WITH turn AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
 ),
@@ -73,11 +74,10 @@ looked_at AS MATERIALIZED (
 longer AS MATERIALIZED (
     SELECT job.id, sum(octet_length(job.payload)) OVER line - octet_length(job.payload) AS bytes_before
     FROM looked_at
-    JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
+    LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id
-    WHERE {topic_has_a_policy}
-      AND policy.completed_kept > $1::interval
-      AND job.finished_at >= now() - policy.completed_kept
+    WHERE ($8::bool OR ({topic_has_a_policy} AND policy.completed_kept > $1::interval))
+      AND COALESCE(job.finished_at >= now() - COALESCE(policy.completed_kept, $1::interval), true)
     WINDOW line AS (ROWS UNBOUNDED PRECEDING)
 ),
 moved AS (
