@@ -62,7 +62,7 @@ class Port(NamedTuple):
     fake: type | None
 
 
-JOB_TRANSITIONS = ("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql")
+JOB_TRANSITIONS = tuple(f"transitions/{name}.sql" for name in ("jobs", "claims", "work", "promotion"))
 PORTS = [
     Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
@@ -130,7 +130,7 @@ def test_statement_begins_with_its_name_for_pg_stat_activity(file: str) -> None:
 def test_every_fragment_stands_in_a_statement() -> None:
     sent = " ".join(statement for file in FILES for statement in statements(file).values())
 
-    for fragment in statements("fragments.sql").values():
+    for fragment in statements(*sql_files.FRAGMENTS).values():
         assert fragment.rpartition("*/ ")[2] in sent
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
-from typing import NamedTuple
 
 from pulse_server.dispatch.demand import Demand
 from pulse_server.dispatch.floors import Floors
@@ -14,20 +13,13 @@ from pulse_server.dispatch.sessions import Backlog, Session
 from pulse_server.domain.errors import ResourceExhausted
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.domain.overview import ConnectedWorker
+from pulse_server.domain.vitals import Census
 
 # Few jobs spread over the workers, one for each, unless their handlers are so fast that a message for each
 # job would cost more than to run them all: what takes this long together goes to one worker (docs/adr/0033).
 BURST_SECONDS = 0.002
 # Topics of all connected workers, counted once for each set of topics: some 1.2 kB each (docs/adr/0038).
 TOPICS_OF_WORKERS = 150_000
-
-
-class Census(NamedTuple):
-    """The number of workers on one server, of the jobs they could hold, and of those they hold."""
-
-    workers: int
-    capacity: int
-    held: int
 
 
 class Roster:

@@ -27,3 +27,12 @@ class DatabaseVitals:
     schedule_lag_seconds: float
     dead_rows: int
     jobs_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The number of workers on one server, of the jobs they could hold, and of those they hold."""
+
+    workers: int
+    capacity: int
+    held: int

@@ -14,7 +14,7 @@ from pulse_server.postgres.rows import Row, claimed_jobs_from_rows, level_column
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
-_SQL = statements("transitions/work.sql")
+_SQL = statements("transitions/claims.sql")
 # From how many jobs a claim chooses, for each slot: a few more than it needs at first. If other servers have
 # locked these, they claim the same topics at the same time: it tries again with more.
 _CANDIDATES_PER_SLOT = (1.125, 2, 4)

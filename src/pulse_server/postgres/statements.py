@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 
 _MARK = "-- name: "
-_FRAGMENTS = "fragments.sql"
+_FRAGMENTS = ("fragments/jobs.sql", "fragments/work.sql")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -25,8 +25,19 @@ def statements(*files: str) -> dict[str, str]:
 
 
 def _with_fragments(text: str) -> str:
-    fragments = _sections(_FRAGMENTS)
+    fragments = _fragments()
     return _PLACEHOLDER.sub(lambda found: _with_fragments(fragments[found[1]]), text)
+
+
+@cache
+def _fragments() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for file in _FRAGMENTS:
+        sections = _sections(file)
+        if twice := found.keys() & sections.keys():
+            raise ValueError(f"{file} has a fragment named {min(twice)}, and so has another file.")
+        found |= sections
+    return found
 
 
 @cache

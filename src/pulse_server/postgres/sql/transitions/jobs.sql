@@ -1,13 +1,14 @@
 -- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
---   work.sql       claim, complete, fail, extend, release, reap
+--   claims.sql     claim, of one topic or several
+--   work.sql       complete, fail, extend, release, reap
 --   promotion.sql  waiting jobs whose time has come
 --   schedules.sql  fires
 --   retention.sql  finished jobs that have been kept long enough
 --
 -- Each statement's WHERE clause is the rule: zero rows means that the transition was not legal. No statement reads
--- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments.sql.
+-- first and writes later. docs/job-lifecycle.md draws the machine. Fragments such as {job} are in fragments/.
 --
 -- Three rules keep them fast at any table size (ADR-0007):
 --   * Fences compare locked_by and attempts, never the status. A CHECK ties locked_by to RUNNING, so this is the same

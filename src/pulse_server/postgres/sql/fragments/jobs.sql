@@ -1,0 +1,206 @@
+-- What several statements share, or one statement needs several times, written once: {name} in a statement or in
+-- another fragment is replaced by the fragment of that name. Here those of jobs: how they are read, stored, operated and
+-- kept. work.sql has those of claims, leases and promotions.
+
+-- name: job
+-- A job without what may be large: its payload and its history.
+job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
+    {is_claimable} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group
+
+-- name: is_claimable
+-- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
+job.queued AND job.locked_by IS NULL
+
+-- name: completed_job
+-- {job} of a row of completed_jobs.
+job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
+    job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
+    job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
+    '' AS error_group
+
+-- name: rest_of_one
+-- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
+CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history
+
+-- name: schedule
+-- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
+id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
+    metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by
+
+-- name: new_job_columns
+-- What an insert of jobs writes: {new_job}, then queued and status.
+id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id,
+    submitted_at, next_run_at, queued, status
+
+-- name: new_job
+new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
+    new.schedule_id,
+    clock_timestamp(),
+    COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
+
+-- name: new_job_is_due
+COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
+
+-- name: insert_of_new_jobs
+-- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
+INSERT INTO pulse.jobs ({new_job_columns})
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        'PENDING'
+    FROM (
+        SELECT
+            given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
+            COALESCE(given.priority, ($4::int[])[1]) AS priority,
+            COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
+            given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay
+        FROM unnest(
+            $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+            $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
+        ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+    ) AS new
+
+-- name: inserted_at_last
+-- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
+count(*) AS stored,
+    CASE WHEN count(*) < cardinality($1::uuid[]) THEN COALESCE(array_agg(inserted.id), '{}') END AS ids,
+    CASE WHEN count(*) > 0 THEN pulse.completed_among(
+        array_agg(inserted.id),
+        array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
+        $11::timestamptz
+    ) END AS taken_back
+
+-- name: asked_topic_is_free
+-- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at the levels in $15-$17.
+{asked_topic_is_open}
+      -- A CASE, because an EXISTS would become a join, which walks the index whether there are levels or not.
+      AND CASE WHEN $15::text[] IS NULL
+          THEN (SELECT true FROM pulse.jobs AS job WHERE job.topic = asked.topic AND {is_claimable} LIMIT 1) IS NULL
+          ELSE true
+      END
+      AND NOT EXISTS (
+          SELECT
+          FROM unnest($15::text[], $16::int[], $17::float8[]) AS level (topic, priority, age_seconds)
+          CROSS JOIN LATERAL (SELECT FROM pulse.jobs AS job WHERE {is_in_level} LIMIT 1) AS found
+          WHERE level.topic = asked.topic
+      )
+
+-- name: is_handed_over
+-- The job has a worker and starts at once, and its topic is free.
+(free.topic IS NOT NULL)
+
+-- name: insert_of_handed_over
+-- From new, the jobs with the worker of each, or null, and whether it confirms; and from free, the topics that are so.
+INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, started_at, delivered)
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        CASE WHEN {is_handed_over} THEN 'RUNNING' ELSE 'PENDING' END,
+        CASE WHEN {is_handed_over} THEN 1 ELSE 0 END,
+        CASE WHEN {is_handed_over} THEN new.worker_id END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() + $14::interval END,
+        CASE WHEN {is_handed_over} THEN clock_timestamp() END,
+        {is_handed_over} AND NOT new.confirms
+    FROM new
+    LEFT JOIN free
+        ON free.topic = new.topic
+       AND new.worker_id IS NOT NULL AND new.run_at IS NULL AND new.delay IS NULL
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key, locked_by
+
+-- name: fire_columns
+-- What a fire writes besides the id of the job: {fire}.
+topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
+
+-- name: fire
+-- A job as its schedule defines it, ready at once.
+topic, payload, priority, max_attempts, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+
+-- name: unfinished_targets
+-- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial
+-- index can serve: for hundreds of ids the planner might walk one.
+target AS MATERIALIZED (
+    SELECT job.id, job.locked_by, job.attempts
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($3::text[])
+      AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    ORDER BY job.id
+    FOR NO KEY UPDATE
+)
+
+-- name: tables_of_jobs
+-- The tables that have jobs: pulse.jobs and the partitions of completed_jobs.
+SELECT 'pulse.jobs'::regclass AS relid
+    UNION ALL
+    SELECT tree.relid FROM pg_partition_tree('pulse.completed_jobs') AS tree WHERE tree.isleaf
+
+-- name: dead_rows
+(SELECT sum(pg_stat_get_dead_tuples(part.relid))::bigint FROM ({tables_of_jobs}) AS part)
+
+-- name: was_canceled_in_worker
+job.status = 'CANCELED' AND job.history -> -1 ->> 'outcome' = 'canceled'
+
+-- name: end_of_rest
+-- From here on a job that was canceled in a worker may be claimed again: longer than a worker takes to start a job it
+-- holds, so that none starts it after another has completed it. ADR-0041
+job.finished_at + interval '2 seconds'
+
+-- name: finished_after
+-- Of export_jobs: the finished jobs after ($1, $2) in the order of submission, $3 at the most. One that was submitted
+-- after $6 cannot have finished before it. Days are read whole: whether a job of them finished in time is judged later, or
+-- a statement would step over those that did not, without a bound.
+SELECT * FROM (
+        (
+            SELECT {job}, job.payload, job.history
+            FROM pulse.jobs AS job
+            WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT {completed_job}, job.payload, job.history
+            FROM pulse.completed_jobs_by_day AS job
+            WHERE {is_next_to_export} AND job.topic >= ''
+              AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
+              AND job.finished_at < date_trunc('day', $6::timestamptz) + interval '1 day'
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+        UNION ALL
+        (
+            SELECT {completed_job}, job.payload, job.history
+            FROM pulse.completed_jobs_kept AS job
+            WHERE {is_next_to_export} AND job.topic >= ''
+            ORDER BY job.submitted_at, job.id
+            LIMIT $3
+        )
+    ) AS job
+    ORDER BY job.submitted_at, job.id
+    LIMIT $3
+
+-- name: is_next_to_export
+(job.submitted_at, job.id) > ($1::timestamptz, $2::uuid) AND job.submitted_at < $6::timestamptz
+
+-- name: export_bytes
+-- About what the job takes in memory and in a message.
+octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
+        + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300
+
+-- name: walk_of_a_day
+(SELECT count(*) FROM looked_at) AS looked_at, reached.submitted_at, reached.id
+
+-- name: reached_in_a_day
+LEFT JOIN LATERAL (
+    SELECT looked_at.submitted_at, looked_at.id
+    FROM looked_at
+    ORDER BY looked_at.submitted_at DESC, looked_at.id DESC
+    LIMIT 1
+) AS reached ON true
+
+-- name: topic_has_a_policy
+-- Before the join with the policies, which takes longer for each row than to look at it.
+looked_at.topic = ANY(ARRAY(SELECT known.topic FROM pulse.topic_policies AS known WHERE known.completed_kept IS NOT NULL))
