@@ -8,10 +8,10 @@ import pytest
 
 from pulse_server.domain.jobs import Claim
 from pulse_server.postgres.claiming import slot_arguments
-from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import claim_columns
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.sessions import Connection
+from tests.postgres.sql_files import TRANSITIONS
 
 # Fewer than fill a page up to its fillfactor: each row has room for a second version.
 FEW = 10
@@ -26,20 +26,20 @@ Act = Callable[[Connection, list[Claim]], Awaitable[object]]
 
 async def claim(connection: Connection, _claims: list[Claim]) -> object:
     slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
-    return await connection.fetch(_SQL["claim_batch"], "email", *slots)
+    return await connection.fetch(TRANSITIONS["claim_batch"], "email", *slots)
 
 
 async def claim_across(connection: Connection, _claims: list[Claim]) -> object:
     slots = slot_arguments(room("A", FEW, confirms=True), LEASE)
-    return await connection.fetch(_SQL["claim_across_topics"], ["email", "sms"], *slots, FEW, FEW)
+    return await connection.fetch(TRANSITIONS["claim_across_topics"], ["email", "sms"], *slots, FEW, FEW)
 
 
 async def beat(connection: Connection, claims: list[Claim]) -> object:
-    return await connection.fetch(_SQL["extend_leases"], *claim_columns(claims), LEASE)
+    return await connection.fetch(TRANSITIONS["extend_leases"], *claim_columns(claims), LEASE)
 
 
 async def release(connection: Connection, claims: list[Claim]) -> object:
-    return await connection.fetch(_SQL["release_jobs"], *claim_columns(claims), None)
+    return await connection.fetch(TRANSITIONS["release_jobs"], *claim_columns(claims), None)
 
 
 @pytest.mark.parametrize("act", [claim, claim_across, beat, release], ids=lambda act: act.__name__)

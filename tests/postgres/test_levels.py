@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.jobs import Level, Submitted
-from pulse_server.postgres.jobs import _SQL
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job, room
 from tests.postgres.sessions import Connection
+from tests.postgres.sql_files import TRANSITIONS
 
 ENDED = 2000
 _SUBMITTED_AN_HOUR_AGO = """
@@ -156,7 +156,7 @@ async def test_claim_of_a_level_does_not_walk_what_a_held_transaction_keeps(
 
 async def pages_read(connection: Connection, name: str, arguments: str) -> int:
     """How many pages of tables and indexes the statement looks at."""
-    await connection.execute(f"PREPARE measured AS {_SQL[name]}")
+    await connection.execute(f"PREPARE measured AS {TRANSITIONS[name]}")
     async with connection.transaction():
         explained = await connection.fetchval(
             f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured ({arguments})"

@@ -11,11 +11,11 @@ from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.inserts import insert_columns
-from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.rows import claim_columns, compact_claim_columns, uuid_array
 from pulse_server.repos.jobs import CLAIM_BYTES
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
+from tests.postgres.sql_files import TRANSITIONS
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ async def rival(second_connection: Connection) -> Connection:
 
 
 async def run(rival: Connection, name: str, *args: Any) -> Any:
-    rows = await rival.fetch(_SQL[name], *args)
+    rows = await rival.fetch(TRANSITIONS[name], *args)
     assert rows, f"{name} should have found its row"
     return rows
 
