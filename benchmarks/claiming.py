@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.repos.jobs import Slots
@@ -24,10 +24,12 @@ async def job_repo(dsn: str) -> AsyncIterator[PostgresJobRepo]:
         await database.close()
 
 
-async def claim(repo: PostgresJobRepo, topics: Collection[str], jobs: int) -> Sequence[ClaimedJob]:
-    """Claim so many jobs of these topics for one worker."""
+async def claim(
+    repo: PostgresJobRepo, topics: Collection[str], jobs: int, levels: Sequence[Level] | None = None
+) -> Sequence[ClaimedJob]:
+    """Claim so many jobs of these topics for one worker. `levels`: where a server knows that they are."""
     slots = Slots(workers=[_WORKER], confirms=[True], order=[0] * jobs)
-    return await repo.claim_batch(topics, slots, _LEASE)
+    return await repo.claim_batch(topics, slots, _LEASE, levels)
 
 
 async def complete(repo: PostgresJobRepo, claimed: Sequence[ClaimedJob]) -> None:
