@@ -18,7 +18,8 @@ from pulse_server.domain.status import REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import _SQL
 from pulse_server.postgres.retention import _SQL as RETENTION_SQL
-from pulse_server.postgres.retention import _THE_BEGINNING, PostgresRetentionRepo
+from pulse_server.postgres.retention import PostgresRetentionRepo
+from pulse_server.postgres.rows import THE_BEGINNING
 from tests.fakes.store import Store
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres_cluster import Databases
@@ -26,7 +27,7 @@ from tests.postgres_cluster import Databases
 DAY = timedelta(days=1)
 KEPT = {JobStatus.DEAD_LETTERED: 30 * DAY}
 # The arguments of the statement for these: from the beginning, ten jobs.
-ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, _THE_BEGINNING.moment, _THE_BEGINNING.id, 10)
+ARGUMENTS = (None, None, 30 * DAY, 30 * DAY, THE_BEGINNING.moment, THE_BEGINNING.id, 10)
 LOCK = "pg_try_advisory_xact_lock(482973020531)"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from uuid import UUID
 
 import asyncpg
 
@@ -13,11 +12,11 @@ from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.policies import kept_from_column
+from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.completed_days import CompletedDays, DaySweep
 
 _SQL = statements("completed_days.sql")
-_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 # What one statement moves: its rows are written anew, with what they have out of line.
 _MOVED_BYTES = 8 * 1024 * 1024
 _DAY = timedelta(days=1)
@@ -33,7 +32,7 @@ class PostgresCompletedDayRepo:
 
     async def add_completed_days(self, count: int) -> Sequence[date]:
         rows = await self._database.hot.fetch(
-            "add_completed_days", _SQL["add_completed_days"], count, if_locked=_leave_it
+            "add_completed_days", _SQL["add_completed_days"], count, if_locked=_skip
         )
         return rows[0]["made"] if rows else ()
 
@@ -48,14 +47,14 @@ class PostgresCompletedDayRepo:
     ) -> DaySweep:
         is_day = _is_day(partition)
         return await self._walk(
-            *("delete_expired_completed", partition, kept, after or _THE_BEGINNING, limit), not is_day
+            *("delete_expired_completed", partition, kept, after or THE_BEGINNING, limit), not is_day
         )
 
     async def keep_longer(
         self, day: date, kept: Kept, *, after: PageKey | None, limit: int, without_policy: bool
     ) -> DaySweep:
         begin = datetime.combine(day, time(), UTC)
-        after = after or _THE_BEGINNING
+        after = after or THE_BEGINNING
         bounds = begin, begin + _DAY, _MOVED_BYTES
         return await self._walk(
             *("keep_longer", partition_of(day), kept, after, limit), *bounds, without_policy
@@ -63,7 +62,7 @@ class PostgresCompletedDayRepo:
 
     async def drop_completed_day(self, day: date, unless_policy_since: datetime) -> int | None:
         rows = await self._database.hot.fetch(
-            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_policy_since), if_locked=_leave_it
+            *("drop_completed_day", _SQL["drop_completed_day"], day, unless_policy_since), if_locked=_skip
         )
         return rows[0]["jobs"] if rows else None
 
@@ -73,7 +72,7 @@ class PostgresCompletedDayRepo:
         statement = _SQL[name].replace("pulse.completed_jobs_day ", f"pulse.{partition} ")
         try:
             rows = await self._database.hot.fetch(
-                name, statement, kept, after.moment, after.id, limit, *rest, if_locked=_leave_it
+                name, statement, kept, after.moment, after.id, limit, *rest, if_locked=_skip
             )
         except Unavailable as error:
             if _is_gone(error, partition):
@@ -100,6 +99,6 @@ def _is_day(partition: str) -> bool:
     return partition[-8:].isdecimal()
 
 
-async def _leave_it(_fetch: Fetch) -> Rows:
+async def _skip(_fetch: Fetch) -> Rows:
     """Skip what ran into a lock. The next round tries again."""
     return []

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from datetime import datetime, timedelta
 
 from pulse_server.domain.exports import ExportFilter, ExportPage
 from pulse_server.domain.jobs import PageKey
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.rows import job_from_row
+from pulse_server.postgres.rows import THE_BEGINNING, job_from_row
 from pulse_server.postgres.statements import statements
 
 _SQL = statements("exports.sql")
-_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
 class PostgresExportRepo:
@@ -22,7 +20,7 @@ class PostgresExportRepo:
     async def export_jobs(
         self, wanted: ExportFilter, *, after: PageKey | None, look_at: int, most_bytes: int
     ) -> ExportPage:
-        after = after or _THE_BEGINNING
+        after = after or THE_BEGINNING
         rows = await self._database.reads.fetch(
             *("export_jobs", _SQL["export_jobs"], after.moment, after.id, look_at, most_bytes),
             *(wanted.finished_since, wanted.finished_before, wanted.topic, list(wanted.statuses)),

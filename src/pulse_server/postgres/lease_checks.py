@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from datetime import datetime, timedelta
 
 from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
 from pulse_server.domain.errors import PulseError
@@ -11,6 +10,7 @@ from pulse_server.domain.jobs import Claim, PageKey, Reaped
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Connections, Database
 from pulse_server.postgres.row_locks import leave_it
+from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.lease_checks import Restoration
 
@@ -19,7 +19,6 @@ _REAPED_CHECKS = 20
 # Before a reap: claims of leases that are shorter than the interval in which claims are settled.
 _SETTLED_CHECKS = 500
 _UNSETTLED_FOR = timedelta(minutes=1)
-_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 _SQL = statements("lease_checks.sql")
 
@@ -32,7 +31,7 @@ class PostgresLeaseCheckRepo:
         return await _settle(self._database.hot, "settle_claims", limit, looking_back)
 
     async def restore_lease_checks(self, *, after: PageKey | None, limit: int) -> Restoration:
-        after = after or _THE_BEGINNING
+        after = after or THE_BEGINNING
         (row,) = await self._database.hot.fetch(
             "restore_lease_checks", _SQL["restore_lease_checks"], after.moment, after.id, limit
         )

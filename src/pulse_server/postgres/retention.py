@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from uuid import UUID
 
 from pulse_server.domain.jobs import PageKey
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.retention import Sweep
 
@@ -19,7 +18,6 @@ _STATUSES = {
     "canceled": JobStatus.CANCELED,
     "dead_lettered": JobStatus.DEAD_LETTERED,
 }
-_THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
 class PostgresRetentionRepo:
@@ -29,7 +27,7 @@ class PostgresRetentionRepo:
     async def delete_expired(
         self, kept: Mapping[JobStatus, Kept], *, after: PageKey | None, limit: int
     ) -> Sweep:
-        after = after or _THE_BEGINNING
+        after = after or THE_BEGINNING
         # With the plans of the hot path: left to itself the planner sorts the whole table when its statistics
         # are missing or of another time.
         (row,) = await self._database.hot.fetch(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Level, Outcome
+from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Level, Outcome, PageKey
 from pulse_server.domain.status import JobStatus
 
 Row = asyncpg.Record | tuple[Any, ...]
+# Before every job in the order of submission.
+THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
 def job_from_row(row: asyncpg.Record) -> Job:

@@ -26,17 +26,7 @@ SELECT
 -- Deletes jobs of the partition that have been kept for as long as the policy of their topic says, or otherwise $1. Looks at
 -- no more than a batch, in the order of submission, by an index that has the topic: jobs without a policy cost their entry.
 --   $1 how long completed jobs are kept   $2, $3 after   $4 limit   $5 whether jobs without a policy are meant too
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
-),
-looked_at AS MATERIALIZED (
-    SELECT job.id, job.submitted_at, job.topic
-    FROM pulse.completed_jobs_day AS job
-    WHERE (SELECT turn.is_ours FROM turn)
-      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
-    ORDER BY job.submitted_at, job.id
-    LIMIT $4
-),
+WITH {jobs_of_a_day},
 expired AS MATERIALIZED (
     SELECT job.id
     FROM looked_at
@@ -60,17 +50,7 @@ FROM turn
 -- completed_jobs_kept: as many as fit into $7 bytes, at least one. `left_over` are those that did not fit.
 --   $1 how long completed jobs are kept; null: forever   $2, $3 after   $4 limit   $5, $6 the day   $7 bytes
 --   $8 whether jobs without a policy move too, if they are kept
-WITH turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
-),
-looked_at AS MATERIALIZED (
-    SELECT job.id, job.submitted_at, job.topic
-    FROM pulse.completed_jobs_day AS job
-    WHERE (SELECT turn.is_ours FROM turn)
-      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
-    ORDER BY job.submitted_at, job.id
-    LIMIT $4
-),
+WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
     SELECT job.id, sum(octet_length(job.payload)) OVER line - octet_length(job.payload) AS bytes_before
     FROM looked_at

@@ -190,6 +190,20 @@ SELECT * FROM (
 octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
         + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300
 
+-- name: jobs_of_a_day
+-- The next $4 jobs of a partition after ($2, $3), in the order of submission. One server at a time.
+turn AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock(482973020532) AS is_ours
+),
+looked_at AS MATERIALIZED (
+    SELECT job.id, job.submitted_at, job.topic
+    FROM pulse.completed_jobs_day AS job
+    WHERE (SELECT turn.is_ours FROM turn)
+      AND (job.submitted_at, job.id) > ($2::timestamptz, $3::uuid) AND job.topic >= ''
+    ORDER BY job.submitted_at, job.id
+    LIMIT $4
+)
+
 -- name: walk_of_a_day
 (SELECT count(*) FROM looked_at) AS looked_at, reached.submitted_at, reached.id
 
