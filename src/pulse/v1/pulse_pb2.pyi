@@ -79,6 +79,7 @@ class SubmitJobRequest(_message.Message):
     DELAY_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -92,6 +93,7 @@ class SubmitJobRequest(_message.Message):
     the first job; with another payload it is ALREADY_EXISTS.
     """
     max_attempts: _builtins.int
+    """unset: the policy of the topic"""
     @_builtins.property
     def run_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -100,6 +102,10 @@ class SubmitJobRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """Counted from when the job is due. Not started by then, it is CANCELED with that reason."""
+
     def __init__(
         self,
         *,
@@ -112,10 +118,11 @@ class SubmitJobRequest(_message.Message):
         delay: _duration_pb2.Duration | None = ...,
         max_attempts: _builtins.int | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        start_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "max_attempts", b"max_attempts", "run_at", b"run_at", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "max_attempts", b"max_attempts", "run_at", b"run_at", "start", b"start", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -448,6 +455,9 @@ class JobView(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     ERROR_GROUP_FIELD_NUMBER: _builtins.int
+    SNOOZES_FIELD_NUMBER: _builtins.int
+    CRASHES_FIELD_NUMBER: _builtins.int
+    START_BY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -466,6 +476,10 @@ class JobView(_message.Message):
     schedule_id: _builtins.str
     error_group: _builtins.str
     """once DEAD_LETTERED: the group of jobs with the same error"""
+    snoozes: _builtins.int
+    """Attempts that were snoozed. They cost none: max_attempts has grown by one with each."""
+    crashes: _builtins.int
+    """attempts that ended in a lost lease"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -490,6 +504,10 @@ class JobView(_message.Message):
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attempt]:
         """GetJob only; attempts that were not a success"""
 
+    @_builtins.property
+    def start_by(self) -> _timestamp_pb2.Timestamp:
+        """not started by then: it is CANCELED"""
+
     def __init__(
         self,
         *,
@@ -512,10 +530,13 @@ class JobView(_message.Message):
         history: _abc.Iterable[Global___Attempt] | None = ...,
         schedule_id: _builtins.str = ...,
         error_group: _builtins.str = ...,
+        snoozes: _builtins.int = ...,
+        crashes: _builtins.int = ...,
+        start_by: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -534,7 +555,7 @@ class Attempt(_message.Message):
     attempt: _builtins.int
     worker_id: _builtins.str
     outcome: _builtins.str
-    """failed, discarded, lease_expired, canceled"""
+    """failed, discarded, timed_out, snoozed, lease_expired, canceled"""
     error: _builtins.str
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -2250,6 +2271,8 @@ class JobAssignment(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     CONFIRM_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    SNOOZES_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -2266,8 +2289,14 @@ class JobAssignment(_message.Message):
     """Send a heartbeat for this job right before its handler starts. An attempt counts from then on: if its lease
     expires before, the attempt is not counted.
     """
+    snoozes: _builtins.int
+    """attempts before this one that were snoozed"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """of this attempt, by the policy of the topic"""
+
     def __init__(
         self,
         *,
@@ -2280,10 +2309,12 @@ class JobAssignment(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         idempotency_key: _builtins.str = ...,
         confirm: _builtins.bool = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        snoozes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2324,6 +2355,9 @@ class ReportResultRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
     DISCARD_FIELD_NUMBER: _builtins.int
+    SNOOZE_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     success: _builtins.bool
@@ -2335,9 +2369,17 @@ class ReportResultRequest(_message.Message):
     """0: not given"""
     discard: _builtins.bool
     """on failure: dead-letter the job now"""
+    timed_out: _builtins.bool
+    """on failure: the attempt ran into its time limit"""
+    retry_after_is_policy: _builtins.bool
+    """retry_after comes from the policy that the worker declared: an operator's backoff wins over it."""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
         """on failure: instead of the usual backoff"""
+
+    @_builtins.property
+    def snooze(self) -> _duration_pb2.Duration:
+        """Not a success, not a failure: run the job again after this. Costs no attempt."""
 
     def __init__(
         self,
@@ -2349,10 +2391,13 @@ class ReportResultRequest(_message.Message):
         attempt: _builtins.int = ...,
         retry_after: _duration_pb2.Duration | None = ...,
         discard: _builtins.bool = ...,
+        snooze: _duration_pb2.Duration | None = ...,
+        timed_out: _builtins.bool = ...,
+        retry_after_is_policy: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "success", b"success", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2414,13 +2459,22 @@ class Result(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_FIELD_NUMBER: _builtins.int
     DISCARD_FIELD_NUMBER: _builtins.int
+    SNOOZE_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     success: _builtins.bool
     error: _builtins.str
     discard: _builtins.bool
+    timed_out: _builtins.bool
+    retry_after_is_policy: _builtins.bool
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def snooze(self) -> _duration_pb2.Duration:
+        """this and the next two as in ReportResultRequest"""
+
     def __init__(
         self,
         *,
@@ -2430,10 +2484,13 @@ class Result(_message.Message):
         error: _builtins.str = ...,
         retry_after: _duration_pb2.Duration | None = ...,
         discard: _builtins.bool = ...,
+        snooze: _duration_pb2.Duration | None = ...,
+        timed_out: _builtins.bool = ...,
+        retry_after_is_policy: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "success", b"success"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3801,6 +3858,85 @@ class Retention(_message.Message):
 Global___Retention: _TypeAlias = Retention  # noqa: Y015
 
 @_typing.final
+class Backoff(_message.Message):
+    """The delay after a failed attempt: first, then `factor` times the last one, at most `longest`. Each delay is drawn
+    from the range of `jitter` around it: 0.2 stands for 80% to 120%.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    LONGEST_FIELD_NUMBER: _builtins.int
+    JITTER_FIELD_NUMBER: _builtins.int
+    factor: _builtins.float
+    jitter: _builtins.float
+    @_builtins.property
+    def first(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def longest(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        first: _duration_pb2.Duration | None = ...,
+        factor: _builtins.float = ...,
+        longest: _duration_pb2.Duration | None = ...,
+        jitter: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "longest", b"longest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factor", b"factor", "first", b"first", "jitter", b"jitter", "longest", b"longest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Backoff: _TypeAlias = Backoff  # noqa: Y015
+
+@_typing.final
+class RunPolicy(_message.Message):
+    """How jobs of a topic run. These hold also when no worker is connected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BACKOFF_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    MAX_CRASHES_FIELD_NUMBER: _builtins.int
+    max_attempts: _builtins.int
+    """of jobs that are submitted without their own"""
+    max_crashes: _builtins.int
+    """attempts that may end in a lost lease"""
+    @_builtins.property
+    def backoff(self) -> Global___Backoff:
+        """unset: the square of the attempts, in seconds"""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """of one attempt"""
+
+    def __init__(
+        self,
+        *,
+        backoff: Global___Backoff | None = ...,
+        max_attempts: _builtins.int | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        max_crashes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "backoff", b"backoff", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
+    _WhichOneofReturnType__max_crashes: _TypeAlias = _typing.Literal["max_crashes"]  # noqa: Y015
+    _WhichOneofArgType__max_crashes: _TypeAlias = _typing.Literal["_max_crashes", b"_max_crashes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_crashes) -> _WhichOneofReturnType__max_crashes | None: ...
+
+Global___RunPolicy: _TypeAlias = RunPolicy  # noqa: Y015
+
+@_typing.final
 class TopicPolicy(_message.Message):
     """A topic whose jobs are treated unlike those of others. It may have no jobs yet."""
 
@@ -3810,15 +3946,38 @@ class TopicPolicy(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     SET_BY_FIELD_NUMBER: _builtins.int
     SET_AT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    EFFECTIVE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     set_by: _builtins.str
-    """the user of the last change; empty: the server has no users"""
+    """the user of the last change by an operator; empty: the server has no users"""
+    declared_by: _builtins.str
+    """the worker"""
     @_builtins.property
     def retention(self) -> Global___Retention:
         """an entry that is not set: as the settings of the servers say"""
 
     @_builtins.property
-    def set_at(self) -> _timestamp_pb2.Timestamp: ...
+    def set_at(self) -> _timestamp_pb2.Timestamp:
+        """unset: no operator has set anything"""
+
+    @_builtins.property
+    def run(self) -> Global___RunPolicy:
+        """what operators have set: wins over what is declared"""
+
+    @_builtins.property
+    def declared(self) -> Global___RunPolicy:
+        """by the code of a worker"""
+
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def effective(self) -> Global___RunPolicy:
+        """what holds; an entry that is not set: no limit, or the default backoff"""
+
     def __init__(
         self,
         *,
@@ -3826,14 +3985,123 @@ class TopicPolicy(_message.Message):
         retention: Global___Retention | None = ...,
         set_by: _builtins.str = ...,
         set_at: _timestamp_pb2.Timestamp | None = ...,
+        run: Global___RunPolicy | None = ...,
+        declared: Global___RunPolicy | None = ...,
+        declared_by: _builtins.str = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+        effective: Global___RunPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "set_at", b"set_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "effective", b"effective", "retention", b"retention", "run", b"run", "set_at", b"set_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "effective", b"effective", "retention", b"retention", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TopicPolicy: _TypeAlias = TopicPolicy  # noqa: Y015
+
+@_typing.final
+class DeclareTopicPoliciesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    POLICIES_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    @_builtins.property
+    def policies(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredPolicy]:
+        """of every topic that the worker serves; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        policies: _abc.Iterable[Global___DeclaredPolicy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policies", b"policies", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareTopicPoliciesRequest: _TypeAlias = DeclareTopicPoliciesRequest  # noqa: Y015
+
+@_typing.final
+class DeclaredPolicy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def run(self) -> Global___RunPolicy:
+        """nothing set: the worker declares nothing for this topic"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        run: Global___RunPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclaredPolicy: _TypeAlias = DeclaredPolicy  # noqa: Y015
+
+@_typing.final
+class DeclareTopicPoliciesResponse(_message.Message):
+    """The newest declaration of a topic holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLACED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def replaced(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplacedPolicy]:
+        """declarations of other workers that said otherwise"""
+
+    def __init__(
+        self,
+        *,
+        replaced: _abc.Iterable[Global___ReplacedPolicy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaced", b"replaced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareTopicPoliciesResponse: _TypeAlias = DeclareTopicPoliciesResponse  # noqa: Y015
+
+@_typing.final
+class ReplacedPolicy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    declared_by: _builtins.str
+    @_builtins.property
+    def run(self) -> Global___RunPolicy: ...
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        run: Global___RunPolicy | None = ...,
+        declared_by: _builtins.str = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "declared_by", b"declared_by", "run", b"run", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplacedPolicy: _TypeAlias = ReplacedPolicy  # noqa: Y015
 
 @_typing.final
 class SetTopicPolicyRequest(_message.Message):
@@ -3843,18 +4111,28 @@ class SetTopicPolicyRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     RETENTION_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     @_builtins.property
     def retention(self) -> Global___Retention: ...
+    @_builtins.property
+    def run(self) -> Global___RunPolicy: ...
+    @_builtins.property
+    def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Entries of `run` that go back to what is declared: backoff, max_attempts, timeout, max_crashes."""
+
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         retention: Global___Retention | None = ...,
+        run: Global___RunPolicy | None = ...,
+        returned: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3918,6 +4196,7 @@ class ListTopicPoliciesResponse(_message.Message):
     POLICIES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
+    SERVER_RUN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """empty: there is no next page"""
     @_builtins.property
@@ -3928,16 +4207,21 @@ class ListTopicPoliciesResponse(_message.Message):
     def server(self) -> Global___Retention:
         """the settings of the server that answers, each entry set"""
 
+    @_builtins.property
+    def server_run(self) -> Global___RunPolicy:
+        """the same for runs"""
+
     def __init__(
         self,
         *,
         policies: _abc.Iterable[Global___TopicPolicy] | None = ...,
         next_page_token: _builtins.str = ...,
         server: Global___Retention | None = ...,
+        server_run: Global___RunPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "server_run", b"server_run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "policies", b"policies", "server", b"server"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "policies", b"policies", "server", b"server", "server_run", b"server_run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -559,7 +559,7 @@ class PulseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetTopicPolicy(self, request, context):
-        """Policies of topics: how long their finished jobs are kept.
+        """Policies of topics: how their jobs are retried, how long they may run, how long they are kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -98,7 +98,7 @@ class PulseServiceStub:
     ResumeDispatch: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
     SetTopicPolicy: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]
-    """Policies of topics: how long their finished jobs are kept."""
+    """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     ListTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]
 
 @_typing.type_check_only
@@ -167,7 +167,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ResumeDispatch: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeDispatchRequest, _pulse_pb2.ResumeDispatchResponse]  # type: ignore[assignment]
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
     SetTopicPolicy: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]  # type: ignore[assignment]
-    """Policies of topics: how long their finished jobs are kept."""
+    """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     ListTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -509,7 +509,7 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.SetTopicPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SetTopicPolicyResponse, _abc.Awaitable[_pulse_pb2.SetTopicPolicyResponse]]:
-        """Policies of topics: how long their finished jobs are kept."""
+        """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
 
     @_abc_1.abstractmethod
     def ListTopicPolicies(

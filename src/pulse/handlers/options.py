@@ -1,0 +1,130 @@
+"""The options of a handler: how its jobs are retried, how long they may run, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, TypeAlias, TypedDict
+
+from pulse.errors import InvalidArgument
+
+RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
+"""Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """The delays between attempts: `first`, then each `factor` times the last, at most `longest`.
+
+    Each is drawn at random from the range of `jitter` around it: with 0.2, from 80% to 120%.
+    """
+
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    longest: timedelta = timedelta(hours=1)
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_duration("Backoff(first=…)", self.first)
+        _check_duration("Backoff(longest=…)", self.longest)
+        _check_number("Backoff(factor=…)", self.factor, 1, 100)
+        _check_number("Backoff(jitter=…)", self.jitter, 0, 1)
+        if self.longest < self.first:
+            raise InvalidArgument(
+                f"Backoff(longest={self.longest}) is shorter than first={self.first}: make it longer."
+            )
+
+
+class JobOptions(TypedDict, total=False):
+    """What `@p.job` and `register` take besides the topic."""
+
+    max_attempts: int | None
+    priority: int
+    timeout: timedelta | None
+    retry: Backoff | RetryDelay | None
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    start_within: timedelta | None
+    process: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerOptions:
+    """The options of one handler, checked. Without any, its jobs have those of the server."""
+
+    max_attempts: int | None = None
+    """Of jobs that are enqueued without their own."""
+    priority: int = 0
+    """Of jobs that are enqueued without their own."""
+    timeout: timedelta | None = None
+    """Of one attempt."""
+    retry: Backoff | RetryDelay | None = None
+    retry_on: tuple[type[BaseException], ...] = ()
+    """Other errors make the job a dead letter. Empty: every error is retried."""
+    discard_on: tuple[type[BaseException], ...] = ()
+    """These make the job a dead letter. Where both match, this wins."""
+    start_within: timedelta | None = None
+    """A job that has not started this long after it was due is canceled."""
+    process: bool = False
+    """Whether each attempt runs in a process of its own."""
+
+
+NO_OPTIONS = HandlerOptions()
+
+
+def make_options(given: JobOptions) -> HandlerOptions:
+    """Return the options. Raises InvalidArgument for one that is unknown or wrong."""
+    if not given:
+        return NO_OPTIONS
+    known = [field.name for field in fields(HandlerOptions)]
+    if unknown := sorted(given.keys() - set(known)):
+        raise InvalidArgument(f"A handler has no option {unknown[0]!r}. Its options are {', '.join(known)}.")
+    values: dict[str, Any] = dict(given)
+    for name in ("retry_on", "discard_on"):
+        if name in values:
+            values[name] = _errors(name, values[name])
+    for name in ("timeout", "start_within"):
+        if values.get(name) is not None:
+            _check_duration(name, values[name])
+    if values.get("max_attempts") is not None:
+        _check_int("max_attempts", values["max_attempts"], 1)
+    if "priority" in values:
+        _check_int("priority", values["priority"], -(2**31))
+    retry = values.get("retry")
+    if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
+        raise InvalidArgument(
+            f"retry has to be a pulse.Backoff(…) or a function of (attempt, error), but {retry!r} was given."
+        )
+    if not isinstance(values.get("process", False), bool):
+        raise InvalidArgument(f"process has to be True or False, but {values['process']!r} was given.")
+    return HandlerOptions(**values)
+
+
+def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
+    errors = value if isinstance(value, tuple | list) else (value,)
+    for error in errors:
+        if not (isinstance(error, type) and issubclass(error, BaseException)):
+            raise InvalidArgument(
+                f"{name} has to be exception classes, such as (OSError,), but has {error!r}."
+            )
+    return tuple(errors)
+
+
+def _check_duration(name: str, value: object) -> None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise InvalidArgument(f"{name} has to be a timedelta: write timedelta(seconds={value}).")
+    if not isinstance(value, timedelta) or value <= timedelta(0):
+        raise InvalidArgument(
+            f"{name} has to be a timedelta above zero, such as timedelta(minutes=2), but {value!r} was given."
+        )
+
+
+def _check_number(name: str, value: object, least: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise InvalidArgument(f"{name} has to be a number from {least} to {most}, but {value!r} was given.")
+
+
+def _check_int(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+        raise InvalidArgument(f"{name} has to be a whole number from {least}, but {value!r} was given.")
