@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
@@ -19,26 +17,6 @@ from tests.postgres.day_rounds import INTERVAL, WEEK, a_round, name, set_policy
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-async def database(database_dsn: str) -> AsyncIterator[Database]:
-    database = Database(database_dsn)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-async def connection(database_dsn: str) -> AsyncIterator[Connection]:
-    """A connection to a database of this test alone: partitions come and go."""
-    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
-    yield connection
-    connection.terminate()
-
-
-@pytest.fixture(autouse=True)
-def _few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completed_days, "DROP_TRIES", 2)
 
 
 async def test_today_and_two_days_ahead_have_partitions(database: Database, connection: Connection) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from pulse_server.postgres.database import HOT_PLANS, READ_PLANS
@@ -23,9 +22,8 @@ BEGINNING = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
 @pytest.fixture
-async def connection(database_dsn: str) -> AsyncIterator[Connection]:
+async def connection(connection: Connection) -> Connection:
     """A day with many jobs of one topic, a few of another, and no statistics."""
-    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
     await add_days(connection, 9)
     await connection.execute(f"ALTER TABLE pulse.{name(9)} SET (autovacuum_enabled = false)")
     await add_completed(connection, ROWS, 9 * DAY)
@@ -33,8 +31,7 @@ async def connection(database_dsn: str) -> AsyncIterator[Connection]:
     await connection.execute(
         "INSERT INTO pulse.topic_policies (topic, completed_kept) VALUES ('audit', '30 d')"
     )
-    yield connection
-    connection.terminate()
+    return connection
 
 
 async def plan_of(connection: Connection, settings: dict[str, str], statement: str, *args: object) -> Plan:

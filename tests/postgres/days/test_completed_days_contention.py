@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -12,30 +11,9 @@ import pytest
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.database import Database
-from pulse_server.service import completed_days
 from tests.postgres.completed_jobs import DAY, add_completed, add_days, partitions, tables_of, today
 from tests.postgres.day_rounds import WEEK, a_round, name, set_policy
 from tests.postgres.sessions import Connection
-
-
-@pytest.fixture
-async def database(database_dsn: str) -> AsyncIterator[Database]:
-    database = Database(database_dsn)
-    yield database
-    await database.close()
-
-
-@pytest.fixture
-async def connection(database_dsn: str) -> AsyncIterator[Connection]:
-    """A connection to a database of this test alone: partitions come and go."""
-    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
-    yield connection
-    connection.terminate()
-
-
-@pytest.fixture(autouse=True)
-def _few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completed_days, "DROP_TRIES", 2)
 
 
 async def test_servers_that_make_and_drop_at_once_do_not_fail(

@@ -1,0 +1,31 @@
+"""A database of each test alone: partitions come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from pulse_server.postgres.database import Database
+from pulse_server.service import completed_days
+from tests.postgres.sessions import Connection
+
+
+@pytest.fixture
+async def database(database_dsn: str) -> AsyncIterator[Database]:
+    database = Database(database_dsn)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def connection(database_dsn: str) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(database_dsn, timeout=10, command_timeout=30)
+    yield connection
+    connection.terminate()
+
+
+@pytest.fixture(autouse=True)
+def _few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completed_days, "DROP_TRIES", 2)
