@@ -62,8 +62,9 @@ def new_jobs(count: int, levels: list[str]) -> list[str]:
     ]
 
 
-# One of them.
-LONE = [f"'{NIL_ID}'", "'topic-0'", "'{}'", "0", "5", *["NULL"] * 6, "'A'", "true", "'30 s'"]
+# One of them, and with its worker.
+LONE = [f"'{NIL_ID}'", "'topic-0'", "'{}'", "0", "5", *["NULL"] * 6]
+LONE_WITH_WORKER = [*LONE, "'A'", "true", "'30 s'"]
 
 
 class Case(NamedTuple):
@@ -98,9 +99,10 @@ CASES = {
         ["jobs_claim", "jobs_claim"],
         1,
     ),
-    "hand over one": Case("hand_over_one", [*LONE, *NO_LEVELS], ["jobs_claim", "jobs_claim"], 1),
+    "insert one": Case("insert_one", LONE, [], 0),
+    "hand over one": Case("hand_over_one", [*LONE_WITH_WORKER, *NO_LEVELS], ["jobs_claim", "jobs_claim"], 1),
     "hand over one by levels": Case(
-        "hand_over_one", [*LONE, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1
+        "hand_over_one", [*LONE_WITH_WORKER, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1
     ),
     "claim of levels": Case("claim_levels", [*claim(1), *LEVELS], ["Tid Scan", "jobs_claim"], 2 * BATCH),
     "claim of levels of two topics": Case(
@@ -186,7 +188,7 @@ CASES = {
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
 ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
     [name for name in CASES if name.startswith("hand over")]
-    + ["promote", "promote in turn", "delete expired", "settle", "restore"],
+    + ["insert one", "promote", "promote in turn", "delete expired", "settle", "restore"],
     1,
 )
 

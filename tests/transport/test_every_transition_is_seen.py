@@ -34,10 +34,15 @@ def arrow(before: str, after: str, section: str) -> Callable[[Stage], Stage]:
     return register
 
 
+@arrow("(new)", "PENDING", "insert_one")
+async def submitted_alone(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("unwanted")
+
+
 @arrow("(new)", "PENDING", "insert_fresh_jobs")
 @arrow("(new)", "PENDING", "insert_jobs")
 async def submitted(server: ServerUnderTest, worker: StreamingWorker) -> None:
-    await server.submit("unwanted")
+    await server.submit_many(2, "unwanted")
 
 
 @arrow("(new)", "RUNNING", "hand_over_one")
@@ -209,11 +214,8 @@ def test_every_arrow_is_staged() -> None:
 # What the publisher calls on the roster, so that dispatch acts on the arrow. The others need no action: a
 # claim takes what is there, and the slot of a reported job is free as soon as the report arrives.
 WAKES = {
-    "insert_jobs": "wake",
-    "fire_schedules": "wake",
-    "fire_now": "wake",
-    "release_jobs": "wake",
-    "retry_jobs": "wake",
+    **dict.fromkeys(("insert_jobs", "insert_one", "fire_schedules", "fire_now"), "wake"),
+    **dict.fromkeys(("release_jobs", "retry_jobs"), "wake"),
     "reap_expired": "expire_claims",
 }
 WAKES_BY_ARROW = {

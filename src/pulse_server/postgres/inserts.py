@@ -33,18 +33,7 @@ class _Stored(NamedTuple):
 async def insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
     """Store the jobs with the statement of this name. Returns a result for each, in order."""
 
-    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
-        return insert_columns([jobs[place] for place in places])
-
-    columns = _shared(insert_columns(jobs))
-    stored: _Stored | None = None
-    if isinstance(jobs, UniformJobs):
-        # Their ids were made for this bulk. If one exists, the bulk was sent before.
-        with suppress(asyncpg.UniqueViolationError):
-            fresh = "insert_fresh_jobs"
-            stored = await _insert(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
-    if stored is None:
-        stored = await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
+    stored = await _insert_one(hot, name, jobs) if len(jobs) == 1 else await _insert_many(hot, name, jobs)
     if stored.ids is None:
         return AllInserted(jobs)
     return await _answer_for_existing(hot, jobs, stored.ids)
@@ -78,6 +67,24 @@ async def hand_over(
         else answer
         for answer in await _answer_for_existing(hot, jobs, stored.ids)
     ]
+
+
+async def _insert_one(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _Stored:
+    columns = _lone_columns(jobs[0])
+    return await _insert(hot, name, _SQL["insert_one"], jobs, columns, lambda _: columns)
+
+
+async def _insert_many(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _Stored:
+    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        return insert_columns([jobs[place] for place in places])
+
+    columns = _shared(insert_columns(jobs))
+    if isinstance(jobs, UniformJobs):
+        # Their ids were made for this bulk. If one exists, the bulk was sent before.
+        with suppress(asyncpg.UniqueViolationError):
+            fresh = "insert_fresh_jobs"
+            return await _insert(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
+    return await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
 
 
 async def _insert(
@@ -171,10 +178,8 @@ def _handover_columns(
     )
 
 
-def _lone_handover_columns(
-    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
-) -> tuple[object, ...]:
-    """The parameters of hand_over_one: those of hand_over_jobs, with values in place of arrays."""
+def _lone_columns(job: NewJob) -> tuple[object, ...]:
+    """The parameters of insert_one: those of insert_jobs, with values in place of arrays."""
     return (
         job.id,
         job.topic,
@@ -187,6 +192,15 @@ def _lone_handover_columns(
         job.run_at,
         job.delay,
         finished_since([job.id]),
+    )
+
+
+def _lone_handover_columns(
+    job: NewJob, taker: Taker | None, lease: timedelta, levels: Sequence[Level] | None
+) -> tuple[object, ...]:
+    """The parameters of hand_over_one, likewise."""
+    return (
+        *_lone_columns(job),
         taker and taker.worker_id,
         taker and taker.confirms,
         lease,

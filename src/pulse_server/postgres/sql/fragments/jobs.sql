@@ -43,13 +43,17 @@ new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_
 -- name: new_job_is_due
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
--- name: insert_of_new_jobs
--- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
+-- name: insert_of_new
+-- The beginning of an insert. A subselect that makes `new` follows.
 INSERT INTO pulse.jobs ({new_job_columns})
     SELECT
         {new_job},
         {new_job_is_due},
         'PENDING'
+
+-- name: insert_of_new_jobs
+-- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
+{insert_of_new}
     FROM (
         SELECT
             given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
@@ -62,6 +66,12 @@ INSERT INTO pulse.jobs ({new_job_columns})
         ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
     ) AS new
 
+-- name: lone_job
+-- One job, with a value in place of each array in $1-$10.
+$1::uuid AS id, $2::text AS topic, $3::bytea AS payload, $4::int AS priority, $5::int AS max_attempts,
+        $6::text AS idempotency_key, $7::text AS metadata, $8::uuid AS schedule_id, $9::timestamptz AS run_at,
+        $10::interval AS delay
+
 -- name: inserted_at_last
 -- How many rows an insert stored, their ids unless it stored all, and those of them that completed_among took back.
 count(*) AS stored,
@@ -71,6 +81,16 @@ count(*) AS stored,
         array_agg(inserted.id) FILTER (WHERE inserted.idempotency_key IS NOT NULL),
         $11::timestamptz
     ) END AS taken_back
+
+-- name: lone_inserted_at_last
+-- {inserted_at_last} for one job. No row: the job was left out.
+1 AS stored,
+    NULL::uuid[] AS ids,
+    pulse.completed_among(
+        ARRAY[inserted.id],
+        CASE WHEN inserted.idempotency_key IS NOT NULL THEN ARRAY[inserted.id] END,
+        $11::timestamptz
+    ) AS taken_back
 
 -- name: asked_topic_is_free
 -- Dispatch is on, and no other job is ready in the topic: anywhere in it, or at the levels in $15-$17.
