@@ -80,6 +80,18 @@ async def explain(connection: Connection, name: str, *args: str) -> Plan:
         await connection.execute("DEALLOCATE planned")
 
 
+async def pages_read(connection: Connection, name: str, arguments: str) -> int:
+    """How many pages of tables and indexes a section looks at. It is committed."""
+    await connection.execute(f"PREPARE measured AS {_SQL[name]}")
+    given = f" ({arguments})" if arguments else ""
+    explained = await connection.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured{given}"
+    )
+    await connection.execute("DEALLOCATE measured")
+    plan = json.loads(explained)[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
 async def explain_listing(connection: Connection, listing: Listing, statement: str) -> Plan:
     """Run a list or a count as listing.py puts it together. Returns its plan."""
     literals = ["'" + str(argument).replace("'", "''") + "'" for argument in listing.arguments]

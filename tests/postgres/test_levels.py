@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -11,8 +10,8 @@ import pytest
 from pulse_server.domain.jobs import Level, Submitted
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job, room
+from tests.postgres.query_plans import pages_read
 from tests.postgres.sessions import Connection
-from tests.postgres.sql_files import TRANSITIONS
 
 ENDED = 2000
 _SUBMITTED_AN_HOUR_AGO = """
@@ -152,15 +151,3 @@ async def test_claim_of_a_level_does_not_walk_what_a_held_transaction_keeps(
 
     assert level < 60
     assert full > 3 * level
-
-
-async def pages_read(connection: Connection, name: str, arguments: str) -> int:
-    """How many pages of tables and indexes the statement looks at."""
-    await connection.execute(f"PREPARE measured AS {TRANSITIONS[name]}")
-    async with connection.transaction():
-        explained = await connection.fetchval(
-            f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE measured ({arguments})"
-        )
-    await connection.execute("DEALLOCATE measured")
-    plan = json.loads(explained)[0]["Plan"]
-    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
