@@ -46,7 +46,10 @@ SECTIONS = (
         "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
         "Any exception is a failure, and the job is retried; three exceptions have a special meaning.",
-        ("Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
+        (
+            *("Job", "SyncJob", "JobOptions", "Backoff", "Context", "current"),
+            *("Retry", "Discard", "Cancelled"),
+        ),
     ),
     Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),
     Section(
@@ -83,7 +86,7 @@ SECTIONS = (
     ),
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
-CONSTRUCTED = {"Pulse", "Context", "Retry", "Discard", "At", "After", "Every", "Cron"}
+CONSTRUCTED = {"Pulse", "Backoff", "Context", "Retry", "Discard", "At", "After", "Every", "Cron"}
 # The blocking twin of each class, whose parameters are the same.
 TWINS: dict[str, type] = {
     "SyncPulse": pulse.Pulse,

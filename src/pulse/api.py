@@ -25,6 +25,7 @@ from pulse.errors import (
     Unavailable,
 )
 from pulse.handlers.context import Context, current
+from pulse.handlers.options import Backoff, JobOptions
 from pulse.job_handle import JobHandle
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
@@ -53,6 +54,7 @@ __all__ = [
     "AlreadyExists",
     "At",
     "Attempt",
+    "Backoff",
     "Batch",
     "Cancelled",
     "CatchUp",
@@ -79,6 +81,7 @@ __all__ = [
     "JobFilter",
     "JobHandle",
     "JobInfo",
+    "JobOptions",
     "JobStatus",
     "Latency",
     "Minute",

@@ -57,10 +57,22 @@ class Failed:
     error: str
     retry_after: timedelta | None = None
     discard: bool = False
+    timed_out: bool = False
+    """Whether the attempt ran into its time limit."""
+    retry_after_is_policy: bool = False
+    """Whether `retry_after` comes from the handler's options. An operator's backoff wins over it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    """The handler asked to run later. The server runs the job again, and the attempt is not counted."""
+
+    delay: timedelta
+    reason: str = ""
 
 
 SUCCEEDED = Succeeded()
-Outcome = Succeeded | Failed
+Outcome = Succeeded | Failed | Snoozed
 
 
 def failure(error: BaseException) -> Failed:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulse.outcomes import SUCCEEDED, Failed, Outcome
+from pulse.outcomes import SUCCEEDED, Failed, Outcome, Snoozed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.results import encode_results
 
@@ -20,8 +20,10 @@ FAILURES = st.builds(
     st.text(max_size=300),
     st.none() | st.timedeltas(timedelta(0), timedelta(days=3)),
     st.booleans(),
+    st.booleans(),
 )
-OUTCOMES: st.SearchStrategy[Outcome] = st.just(SUCCEEDED) | FAILURES
+SNOOZES = st.builds(Snoozed, st.timedeltas(timedelta(0), timedelta(days=3)), st.text(max_size=300))
+OUTCOMES: st.SearchStrategy[Outcome] = st.just(SUCCEEDED) | FAILURES | SNOOZES
 
 
 def held(job_id: str, attempt: int, outcome: Outcome) -> Any:
@@ -39,6 +41,12 @@ def by_protobuf(jobs: list[Any]) -> bytes:
                 error=failed.error,
                 retry_after=failed.retry_after,
                 discard=failed.discard,
+                timed_out=failed.timed_out,
+            )
+        elif isinstance(job.outcome, Snoozed):
+            snoozed = job.outcome
+            request.results.add(
+                job_id=job.job_id, attempt=job.attempt, error=snoozed.reason, snooze=snoozed.delay
             )
         else:
             request.results.add(job_id=job.job_id, attempt=job.attempt, success=True)
@@ -48,6 +56,17 @@ def by_protobuf(jobs: list[Any]) -> bytes:
 @given(st.lists(st.builds(held, IDS, ATTEMPTS, OUTCOMES), max_size=20))
 def test_results_are_encoded_as_protobuf_encodes_them(jobs: list[Any]) -> None:
     assert encode_results(jobs) == by_protobuf(jobs)
+
+
+def test_delay_of_the_handlers_options_is_marked_as_such() -> None:
+    """An operator's backoff wins over it, and not over a delay that the handler chose for this failure."""
+    by_policy = Failed("boom", timedelta(seconds=3), retry_after_is_policy=True)
+    chosen, none = Failed("boom", timedelta(seconds=3)), Failed("boom", retry_after_is_policy=True)
+    jobs = [held("j", 1, outcome) for outcome in (by_policy, chosen, none)]
+
+    read = pb.ReportResultsRequest.FromString(encode_results(jobs))
+
+    assert [result.retry_after_is_policy for result in read.results] == [True, False, False]
 
 
 def test_failures_keep_their_places_among_successes() -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
@@ -17,6 +17,7 @@ from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.client import Pulse
 from pulse.errors import ClientClosed, InvalidHandler
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 from pulse.wire.connection import Connection
 from pulse.wire.tls import ClientCertificate, File
 
@@ -68,22 +69,31 @@ class SyncPulse(SyncVerbs):
 
     # ------------------------------------------------------------ handlers
 
-    def job(self, topic: str, /) -> SyncJobDecorator:
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
         """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
         if not isinstance(topic, str):
             raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
-        return SyncJobDecorator(lambda function: self._register(topic, function, sys._getframe(2).f_locals))
+        checked = make_options(options)
+        return SyncJobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
 
-    def register(self, topic: str, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> SyncJob[..., ..., Any]:
         """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals)
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
-        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        options: HandlerOptions,
     ) -> SyncJob[..., ..., Any]:
         if isinstance(function, SyncJob):
             function = function.function
-        return SyncJob(self, self._async._registry.register(topic, function, names))
+        return SyncJob(self, self._async._registry.register(topic, function, names, options))
 
     @property
     def handled_topics(self) -> tuple[str, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from pulse.client.caller import Caller
 from pulse.client.job_decorator import Job, JobDecorator
 from pulse.client.jobs import JobVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidHandler
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.worker.settings import WorkerSettings
@@ -26,22 +27,34 @@ class WorkVerbs(JobVerbs):
     _declarations: Declarations
     _worker_settings: WorkerSettings
 
-    def job(self, topic: str, /) -> JobDecorator:
-        """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue."""
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
+        """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue.
+
+        The options say how its jobs are retried, how long they may run, and where: see docs/handlers.md.
+        """
         if not isinstance(topic, str):
             raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
-        return JobDecorator(lambda function: self._register(topic, function, sys._getframe(2).f_locals))
+        checked = make_options(options)
+        return JobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
 
-    def register(self, topic: str, function: Callable[..., Any], /) -> Job[..., ..., Any]:
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> Job[..., ..., Any]:
         """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals)
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
-        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        options: HandlerOptions,
     ) -> Job[..., ..., Any]:
         if isinstance(function, Job):
             function = function.function
-        return Job(self, self._registry.register(topic, function, names))
+        return Job(self, self._registry.register(topic, function, names, options))
 
     @property
     def handled_topics(self) -> tuple[str, ...]:

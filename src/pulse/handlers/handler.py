@@ -9,6 +9,7 @@ from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
+from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.signatures import read_signature
 from pulse.payload import encode
 
@@ -16,15 +17,22 @@ from pulse.payload import encode
 class Handler:
     """A function that serves one topic. Its signature is analyzed once."""
 
-    __slots__ = ("_signature", "call", "decode", "function", "is_async", "topic")
+    __slots__ = ("_signature", "call", "decode", "function", "is_async", "options", "topic")
 
-    def __init__(self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        options: HandlerOptions = NO_OPTIONS,
+    ) -> None:
         if not callable(function):
             raise InvalidHandler(f"The handler for {topic!r} has to be a function, not {function!r}.")
         if _is_generator(function):
             raise InvalidHandler(f"The handler for {topic!r} is a generator; a handler runs and returns.")
         self.topic = topic
         self.function = function
+        self.options = options
         self.is_async = _is_coroutine_function(function)
         self._signature = read_signature(function, names)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)

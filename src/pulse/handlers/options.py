@@ -40,13 +40,21 @@ class JobOptions(TypedDict, total=False):
     """What `@p.job` and `register` take besides the topic."""
 
     max_attempts: int | None
+    """Of jobs that are enqueued without their own."""
     priority: int
+    """Of jobs that are enqueued without their own."""
     timeout: timedelta | None
+    """How long one attempt may take."""
     retry: Backoff | RetryDelay | None
+    """The delays between attempts, or a function of the attempt and the error that returns one."""
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    """The errors after which the job is retried. Any other makes it a dead letter. Empty: all."""
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    """The errors that make the job a dead letter at once. Wins over `retry_on`."""
     start_within: timedelta | None
+    """A job that has not started this long after it was due is canceled."""
     process: bool
+    """Run each attempt in a process of its own: for CPU-bound work, and for a time limit that can kill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

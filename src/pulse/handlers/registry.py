@@ -7,6 +7,7 @@ from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.handler import Handler, qualified_name
+from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 
 
 class Registry:
@@ -18,7 +19,13 @@ class Registry:
         """Return the handler that serves the topic, or None."""
         self._is_serving = False
 
-    def register(self, topic: str, function: Callable[..., Any], names: Mapping[str, Any]) -> Handler:
+    def register(
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        options: HandlerOptions = NO_OPTIONS,
+    ) -> Handler:
         """Add a handler. Raises InvalidHandler if the topic has one, or the function cannot be one."""
         if not isinstance(topic, str) or not topic:
             raise InvalidArgument('A handler needs a topic: write @p.job("send-email").')
@@ -30,7 +37,7 @@ class Registry:
                 f"{topic!r} has a handler already, {qualified_name(known.function)}. "
                 "One function serves a topic; choose another topic for the second."
             )
-        handler = Handler(topic, function, names)
+        handler = Handler(topic, function, names, options)
         self._handlers[topic] = handler
         return handler
 

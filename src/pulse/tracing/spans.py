@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from pulse.job_handle import JobHandle
-from pulse.outcomes import Discard, Failed, Outcome, Retry
+from pulse.outcomes import Discard, Failed, Outcome, Retry, Snoozed
 from pulse.tracing.carrier import add_context
 from pulse.v1 import pulse_pb2 as pb
 
@@ -106,6 +106,9 @@ class RunSpan:
         if stop_reason or outcome is None:
             self._span.set_attribute("pulse.job.outcome", "cancelled")
             self._span.add_event("cancelled", {"reason": stop_reason or "the worker stops"})
+        elif isinstance(outcome, Snoozed):
+            self._span.set_attribute("pulse.job.outcome", "snoozed")
+            self._span.add_event("snoozed", {"reason": outcome.reason})
         elif not isinstance(outcome, Failed):
             self._span.set_attribute("pulse.job.outcome", "succeeded")
         self._span.end(now)

@@ -11,7 +11,7 @@ import grpc.aio
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
-from pulse.outcomes import Failed
+from pulse.outcomes import SUCCEEDED, Failed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
@@ -153,4 +153,8 @@ class Reporter:
 
 
 def _size_of(job: HeldJob) -> int:
-    return _RESULT_BYTES + (len(job.outcome.error) * 2 if isinstance(job.outcome, Failed) else 0)
+    outcome = job.outcome
+    if outcome is SUCCEEDED or outcome is None:
+        return _RESULT_BYTES
+    text = outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
+    return _RESULT_BYTES + len(text) * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pulse.outcomes import Failed
+from pulse.outcomes import SUCCEEDED, Failed, Snoozed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
 
@@ -22,7 +22,7 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
     for job in jobs:
         job_id, attempt = job.job_id.encode(), job.attempt
         size = len(job_id) + _AROUND_THE_ID
-        if isinstance(job.outcome, Failed) or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
+        if job.outcome is not SUCCEEDED or not (job_id and 0 < attempt < _ONE_BYTE and size < _ONE_BYTE):
             data = _result(job).SerializeToString()
             parts += (_RESULTS, _varint(len(data)), data)
         else:
@@ -32,11 +32,19 @@ def encode_results(jobs: Iterable[HeldJob]) -> bytes:
 
 def _result(job: HeldJob) -> pb.Result:
     outcome = job.outcome
-    if not isinstance(outcome, Failed):
-        return pb.Result(job_id=job.job_id, attempt=job.attempt, success=True)
-    result = pb.Result(job_id=job.job_id, attempt=job.attempt, error=outcome.error, discard=outcome.discard)
-    if outcome.retry_after is not None:
-        result.retry_after.FromTimedelta(outcome.retry_after)
+    result = pb.Result(job_id=job.job_id, attempt=job.attempt)
+    if isinstance(outcome, Snoozed):
+        result.error = outcome.reason
+        result.snooze.FromTimedelta(outcome.delay)
+    elif isinstance(outcome, Failed):
+        result.error = outcome.error
+        result.discard = outcome.discard
+        result.timed_out = outcome.timed_out
+        if outcome.retry_after is not None:
+            result.retry_after.FromTimedelta(outcome.retry_after)
+            result.retry_after_is_policy = outcome.retry_after_is_policy
+    else:
+        result.success = True
     return result
 
 

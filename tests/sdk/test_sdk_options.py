@@ -1,0 +1,63 @@
+"""Options of a handler: what `@p.job` and `register` take besides the topic."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse.handlers.options import NO_OPTIONS
+
+
+def test_handler_keeps_the_options_of_its_decorator() -> None:
+    for client in (pulse.Pulse(), pulse.SyncPulse()):
+
+        @client.job("t", max_attempts=8, timeout=timedelta(minutes=2), retry_on=OSError)
+        def handle() -> None: ...
+
+        options = handle._handler.options
+        assert (options.max_attempts, options.timeout) == (8, timedelta(minutes=2))
+        assert options.retry_on == (OSError,)
+        assert client.register("u", lambda: None, priority=5)._handler.options.priority == 5
+        assert client.register("v", lambda: None)._handler.options is NO_OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"timeout": 5}, r"timeout has to be a timedelta: write timedelta\(seconds=5\)"),
+        ({"start_within": 1.5}, r"write timedelta\(seconds=1\.5\)"),
+        ({"timeout": timedelta(0)}, "above zero"),
+        ({"max_attempts": 0}, "from 1"),
+        ({"max_attempts": True}, "from 1"),
+        ({"priority": "high"}, "priority has to be a whole number"),
+        ({"retry_on": ("OSError",)}, "exception classes"),
+        ({"discard_on": 5}, "exception classes"),
+        ({"retry": 5}, r"pulse\.Backoff\(…\) or a function"),
+        ({"process": 1}, "True or False"),
+        ({"max_retries": 5}, "no option 'max_retries'. Its options are max_attempts, "),
+    ],
+)
+def test_option_that_is_wrong_is_refused_where_the_handler_is_written(options: Any, sentence: str) -> None:
+    for client in (pulse.Pulse(), pulse.SyncPulse()):
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            client.job("t", **options)
+        with pytest.raises(pulse.InvalidArgument, match=sentence):
+            client.register("t", lambda: None, **options)
+        assert client.handled_topics == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"first": 2}, r"write timedelta\(seconds=2\)"),
+        ({"factor": 0.5}, "from 1 to 100"),
+        ({"jitter": 2}, "from 0 to 1"),
+        ({"first": timedelta(hours=2)}, "shorter than first"),
+    ],
+)
+def test_backoff_that_makes_no_sense_is_refused(values: Any, sentence: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        pulse.Backoff(**values)
