@@ -96,10 +96,10 @@ async def test_awaited_declaration_is_made_at_once(server: ServerUnderTest) -> N
 async def test_refused_declaration_ends_the_run_and_names_the_schedule(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address, drain_timeout=timedelta(seconds=5)) as p:
         p.register("reconcile", lambda: None)
-        p.cron("reconcile", "every day at noon", name="at noon")
-        with pytest.raises(pulse.InvalidArgument, match=r"'at noon' could not be declared: cron"):
+        p.cron("no such topic", "0 12 * * *", name="at noon")
+        with pytest.raises(pulse.InvalidArgument, match=r"'at noon' could not be declared: topic"):
             await asyncio.wait_for(p.run(handle_signals=False), PATIENCE_SECONDS)
-        with pytest.raises(pulse.InvalidArgument, match=r"'at noon' could not be declared: cron"):
+        with pytest.raises(pulse.InvalidArgument, match=r"'at noon' could not be declared: topic"):
             await p.declare()
 
 

@@ -12,6 +12,7 @@ from pulse.client.schedule_definitions import create_schedule, make_definition
 from pulse.client.stored_schedules import Schedules
 from pulse.models.schedules import CatchUp, ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
+from pulse.models.timetables import check_timetable
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -84,7 +85,8 @@ class ScheduleVerbs:
 
         `run()` creates the schedule when it starts; so does `declare()`, and so does awaiting the returned
         Declaration. The name defaults to the topic. A restart of the application therefore finds the
-        schedule again, and updates it if the code has changed.
+        schedule again, and updates it if the code has changed. An interval, cron expression or time zone
+        that cannot be meant raises InvalidArgument here.
         """
         return self._declare(topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up)
 
@@ -124,6 +126,8 @@ class ScheduleVerbs:
         metadata: Mapping[str, str] | None,
         catch_up: CatchUp,
     ) -> Declaration:
+        # Here, and not by the server alone: the traceback then shows the line with the mistake.
+        check_timetable(spec)
         definition = make_definition(
             topic,
             args,

@@ -1,0 +1,77 @@
+"""A timetable that cannot be meant is refused where it is declared, and no other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pulse
+from pulse_server.domain import timetables
+from pulse_server.domain.errors import InvalidArgument
+from tests.domain.test_cron_validation import ACCEPTED, REFUSED
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+
+_FIELD = st.text(alphabet="0123459*?-/,#LW", min_size=1, max_size=6) | st.sampled_from(
+    ["*", "?", "*/5", "1-5", "MON", "fri-sat", "jan", "L", "LW", "5L", "7#5", "0-59/7", "31", "30", "2"]
+)
+EXPRESSIONS = st.lists(_FIELD, min_size=5, max_size=5).map(" ".join)
+
+
+@pytest.mark.parametrize("expression", ACCEPTED, ids=lambda text: text[:30])
+def test_expression_that_the_server_accepts_can_be_declared(expression: str) -> None:
+    pulse.Pulse().cron("reports", expression)
+
+
+@pytest.mark.parametrize("expression", REFUSED, ids=lambda text: text[:30])
+def test_expression_that_the_server_refuses_fails_where_it_is_declared(expression: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=r"cron expression|time zone"):
+        pulse.Pulse().cron("reports", expression)
+    with pytest.raises(pulse.InvalidArgument, match=r"cron expression|time zone"):
+        pulse.SyncPulse().cron("reports", expression)
+
+
+@settings(max_examples=400, deadline=None)
+@given(EXPRESSIONS)
+def test_client_refuses_nothing_that_the_server_accepts(expression: str) -> None:
+    try:
+        pulse.Pulse().cron("reports", expression)
+    except pulse.InvalidArgument:
+        with pytest.raises(InvalidArgument):
+            timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+
+
+@settings(max_examples=400, deadline=None)
+@given(EXPRESSIONS)
+def test_server_refuses_of_what_can_be_declared_only_days_that_never_come(expression: str) -> None:
+    try:
+        timetables.check_timetable(timetables.cron(expression, "UTC"), NOW)
+    except InvalidArgument as refused:
+        if "never fires" in str(refused):
+            return
+        with pytest.raises(pulse.InvalidArgument):
+            pulse.Pulse().cron("reports", expression)
+
+
+@pytest.mark.parametrize(
+    ("tz", "sentence"),
+    [
+        ("Mars/Olympus", r"time zone 'Mars/Olympus' is not known; use an IANA name"),
+        ("../../etc/passwd", "is not known"),
+        ("Europe/Berlin", "names the zone 'Europe/Paris', and tz is 'Europe/Berlin': name the zone once"),
+    ],
+)
+def test_zone_that_cannot_be_meant_fails_where_it_is_declared(tz: str, sentence: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        pulse.Pulse().cron("reports", "TZ=Europe/Paris 0 9 * * *" if "Berlin" in tz else "@daily", tz=tz)
+
+
+@pytest.mark.parametrize(
+    "interval", [timedelta(0), timedelta(milliseconds=99), -timedelta(1), timedelta(3651)]
+)
+def test_interval_that_the_server_refuses_fails_where_it_is_declared(interval: timedelta) -> None:
+    with pytest.raises(pulse.InvalidArgument, match="than"):
+        pulse.Pulse().every("reports", interval)
