@@ -248,16 +248,3 @@ async def test_failed_handler_does_not_end_its_runner(
         await fake.until_async(lambda: len(fake.results) == 2)
     assert [fake.results[job_id].success for job_id in ("fails", "next")] == [False, True]
     assert tasks[0] is tasks[1]
-
-
-async def test_no_handler_starts_after_one_that_exits(fake: FakePulsed, p: pulse.Pulse) -> None:
-    @p.job("work")
-    async def handle(ctx: pulse.Context) -> None:
-        assert ctx.job_id == "exits"
-        raise SystemExit
-
-    fake.deliver("exits", "next")
-    with pytest.raises(SystemExit):
-        await p.run(handle_signals=False)
-    assert list(fake.results) == ["exits"]
-    assert fake.released == ["next"]

@@ -93,19 +93,6 @@ async def test_failure_is_reported_for_what_it_is(
     assert (result.success, result.retry_after.seconds, result.discard) == (False, seconds, discard)
 
 
-def test_handler_that_exits_is_reported_and_ends_the_worker(fake: FakePulsed) -> None:
-    p = pulse.Pulse(fake.address)
-
-    @p.job("work")
-    async def handle() -> None:
-        raise SystemExit(3)
-
-    fake.deliver("j1")
-    with pytest.raises(SystemExit, match="3"):
-        asyncio.run(p.run(handle_signals=False))
-    assert fake.results["j1"].error.startswith("SystemExit: 3")
-
-
 async def test_sync_handler_runs_in_a_thread_with_its_contextvars(
     fake: FakePulsed, p: pulse.Pulse, running: Running
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, failure
 from pulse.payload import UndecodableArgs
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.signals import interrupts_main_thread
 
 logger = logging.getLogger("pulse.worker")
 
@@ -16,7 +17,8 @@ logger = logging.getLogger("pulse.worker")
 def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseException], None]) -> Outcome | None:
     """Return the outcome to report, or None if there is none. Call it in the handler's task and contextvars.
 
-    An error that ends the process is passed to `fatal`.
+    `sys.exit()` and other errors of the handler's own fail its job. A Ctrl-C that no signal handler took, and
+    that interrupted this handler by chance, is passed to `fatal`: the worker drains.
     """
     if isinstance(error, asyncio.CancelledError):
         # The task was canceled: by the worker, or by an event loop that shuts down. A handler can also raise
@@ -25,8 +27,7 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
         if task is not None and task.cancelling():
             job.is_interrupted = True
             return None
-    elif not isinstance(error, Exception):
-        # SystemExit or KeyboardInterrupt: the worker drains, and the process ends.
+    elif isinstance(error, KeyboardInterrupt) and job.handler.is_async and interrupts_main_thread():
         fatal(error)
     return _failed(job, error)
 

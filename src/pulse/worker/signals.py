@@ -37,6 +37,14 @@ def signals_handled(callback: Callable[[], None], enabled: bool) -> Iterator[Non
             signal.signal(number, known)
 
 
+def interrupts_main_thread() -> bool:
+    """True if a SIGINT raises KeyboardInterrupt right here: in the main thread, without a signal handler."""
+    return (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+
+
 def _is_free(handler: Any) -> bool:
     if handler in (signal.SIG_DFL, signal.default_int_handler):
         return True
