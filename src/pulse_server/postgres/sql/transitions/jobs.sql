@@ -34,7 +34,7 @@ FROM inserted;
 
 -- name: insert_one
 -- insert_jobs for one job, with a value in place of each array in $1-$10. Arrays of one and aggregates over one row are a
--- seventh of the time that a lone submit takes. No row: the job was left out.
+-- ninth of the time that a lone submit takes. No row: the job was left out.
 WITH inserted AS (
     {insert_of_new}
     FROM (SELECT {lone_job}) AS new
