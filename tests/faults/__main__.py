@@ -23,6 +23,7 @@ from tests.faults.report import as_json, as_text
 _SECONDS = 60.0
 _JOBS_PER_SECOND = 100.0
 _INTERRUPTED = 130
+_ROWS = 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tests.faults import fuzzing
 
         return fuzzing.main(options.fuzz, seed)
+    if options.upgrade is not None:
+        from tests.faults import upgrade
+
+        return upgrade.main(options.upgrade)
     return _chaos(Run(seed, options.seconds, options.rate, without), options.json, options.keep)
 
 
@@ -80,6 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bad-days", action="store_true", help="instead: run the bad days at full size")
     parser.add_argument(
         "--fuzz", type=int, metavar="INPUTS", help="instead: send this many bad inputs to the RPCs"
+    )
+    parser.add_argument(
+        "--upgrade",
+        type=int,
+        nargs="?",
+        const=_ROWS,
+        metavar="ROWS",
+        help="instead: upgrade a database of 0.1.0 with this many jobs in every state, under load "
+        "(default: %(const)s)",
     )
     return parser
 
