@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
-from pulse import tuning
+from pulse.error_text import describe
 from pulse.errors import InvalidArgument
-
-_HERE = str(Path(__file__).parent)
 
 
 class Retry(Exception):
@@ -78,39 +74,7 @@ Outcome = Succeeded | Failed | Snoozed
 def failure(error: BaseException) -> Failed:
     """Return the outcome for an exception of the handler."""
     if isinstance(error, Retry):
-        return Failed(clean(_reason(error)), retry_after=error.after)
+        return Failed(describe(error, headline=str(error)), retry_after=error.after)
     if isinstance(error, Discard):
-        return Failed(clean(_reason(error)), discard=True)
+        return Failed(describe(error, headline=str(error)), discard=True)
     return Failed(describe(error))
-
-
-def describe(error: BaseException) -> str:
-    """Return type, message and the last frames of the traceback, in a form that can be stored."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(its message cannot be printed)"
-    name = type(error).__qualname__
-    lines = [f"{name}: {text}" if text else name]
-    # Without the frames of the SDK: they are no help to a user, and always come first.
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)
-    ]
-    if frames:
-        lines.append("")
-        lines.extend(line.rstrip() for line in traceback.format_list(frames[-tuning.TRACEBACK_FRAMES :]))
-    return clean("\n".join(lines))
-
-
-def clean(text: str) -> str:
-    """Return the text without NUL, which Postgres refuses, as valid UTF-8 of at most 8 KiB."""
-    text = text.replace("\x00", "")
-    if len(text) * 4 <= tuning.ERROR_BYTES and text.isascii():
-        return text
-    return text.encode("utf-8", "replace")[: tuning.ERROR_BYTES].decode("utf-8", "ignore")
-
-
-def _reason(error: Retry | Discard) -> str:
-    if not error.reason and error.__cause__ is not None:
-        return f"{error} {describe(error.__cause__)}"
-    return str(error)

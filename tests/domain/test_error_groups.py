@@ -44,6 +44,26 @@ ALIKE = {
         "Traceback (most recent call last):" + TRACEBACK.format(line=3, folder="a") + "OSError: gone",
         "OSError: gone",
     ),
+    "the errors around a cause": (
+        "RenderFailed: page 3 [cause: OSError: gone]\n\n  File 'a'\n\nCaused by OSError: gone\n  File 'b'",
+        "OSError: gone",
+    ),
+    "the labels of a cause": (
+        "E: a [cause: OSError: gone]\n\nWhile handling OSError: gone\n  Note: x\n\nCaused by E: b",
+        "ExceptionGroup: 2 [cause: OSError: gone]\n\nSub-exception 1: E\n\nSub-exception 1.1: OSError: gone",
+    ),
+    "further lines of a cause": (
+        "E: a [cause: OSError: gone]\nof a\n\nCaused by OSError: gone\nand more\n  File 'b'\n\nCaused by x",
+        "OSError: gone\nand more",
+    ),
+    "a cause that is longer than its name": (
+        f"E: a [cause: OSError: {'long ' * 100}"[: 13 + 300] + f"]\n\nCaused by OSError: {'long ' * 100}",
+        f"OSError: {'long ' * 100}",
+    ),
+    "a cause that quotes a cause": (
+        "E: b [cause: x] [cause: E: a [cause: b]]\n\nCaused by E: a [cause: b]",
+        "E: a [cause: b]",
+    ),
     "quotes that are cut off": ("bad answer: '" + "x" * 5000 + "'", "bad answer: '" + "y" * 300),
 }
 DIFFERENT = {
@@ -55,6 +75,12 @@ DIFFERENT = {
     "words with digits": ("utf8 failed", "ascii failed"),
     "files in paths": ("cannot open /etc/hosts", "cannot open /etc/passwd"),
     "apostrophes are no quotes": ("it can't read what's there", "it can't write what's there"),
+    "causes": (
+        "E: a [cause: OSError: gone]\n\nCaused by OSError: gone",
+        "E: a [cause: OSError: full]\n\nCaused by OSError: full",
+    ),
+    "a cause that is only named": ("E: a [cause: OSError: gone]", "OSError: gone"),
+    "a cause that the first line does not name": ("E: a\nCaused by OSError: gone", "OSError: gone"),
     "something and nothing": ("OSError", ""),
 }
 
@@ -75,6 +101,8 @@ def test_group_stays_what_it_is_for_ever() -> None:
     """Dead letters keep theirs: another id for the same error would split the group."""
     assert LEASE_EXPIRED_GROUP == "3201d5cec167"
     assert error_group("KeyError: 'id'") == "86194952523c"
+    # A message of several lines that has the words of a label, as a Java service writes them.
+    assert error_group("Py4JJavaError: x\nCaused by: java.io.IOException: y\n\tat z") == "060065cf4714"
 
 
 @given(st.text(max_size=300))
@@ -100,6 +128,8 @@ HOSTILE = [
     "abcdef01-",
     "A.",
     "Ab:",
+    " [cause: ",
+    "\nCaused by ",
 ]
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import pulse
 from pulse import errors, tuning
-from pulse.outcomes import clean, failure
+from pulse.error_text import clean
+from pulse.outcomes import failure
 from pulse.wire.endpoint import make_endpoint
 from pulse.wire.failures import translate
 

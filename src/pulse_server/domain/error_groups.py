@@ -1,5 +1,8 @@
 """Groups errors: the same kind of error with the same message, but for values that vary from job to job.
 
+An error that names its cause has the group of its cause, as if that had been raised alone. The SDK writes
+both (`pulse.error_text`): the first line names the cause, and the text has it again below a label.
+
 The group is stored with the dead letter, so a change of the rules splits groups: earlier dead letters keep
 the old one. ADR-0028
 """
@@ -7,7 +10,9 @@ the old one. ADR-0028
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import takewhile
 
 # Every pattern is linear in any text: what could match in two ways is possessive. Errors come from handlers,
 # and handlers quote input of their users.
@@ -33,6 +38,11 @@ _LONG_WORD = 16
 _CHARACTERS_READ = 2000
 _CHARACTERS_COMPARED = 300
 
+# How the SDK writes a cause. A text that merely quotes one of the two has the group of all its lines.
+_CAUSE_NAMED = " [cause: "
+_LABEL = re.compile(r"(?:Caused by|While handling|Sub-exception [0-9.]++:) ")
+_NAMED_CHARACTERS = 300
+
 WITHOUT_GROUP = "none"
 """How callers refer to dead letters without a group: they are older than the groups."""
 LEASE_EXPIRED = "worker lease expired"
@@ -46,13 +56,38 @@ def error_group(error: str) -> str:
 
 def shape(error: str) -> str:
     """The error without its traceback, and with one sign for each value that may vary."""
-    message = "\n".join(filter(_tells_what, error.strip().splitlines()))[:_CHARACTERS_READ]
+    message = "\n".join(filter(_tells_what, _cause(error.strip()).splitlines()))[:_CHARACTERS_READ]
     kind = found[0] if (found := _KIND.match(message)) else ""
     text = _QUOTED.sub("''", message[len(kind) :])
     text = _UUID.sub("#", text)
     text = _TOKEN.sub(_plain, text)
     text = _BLANKS.sub(" ", text)
     return (kind + _VALUES.sub("#", text)).strip()[:_CHARACTERS_COMPARED]
+
+
+def _cause(error: str) -> str:
+    """The part of the text that describes the cause that its first line names; the whole text without one."""
+    first, *lines = error.split("\n")
+    found = first.find(_CAUSE_NAMED) if first.endswith("]") else -1
+    if found < 0:
+        return error
+    labeled: dict[str, int] = {}
+    for position, line in enumerate(lines):
+        if label := _LABEL.match(line):
+            labeled.setdefault(line[label.end() :][:_NAMED_CHARACTERS], position)
+    while found >= 0:
+        # The messages may have the same words. The cause is the one that is found again.
+        named = first[found + len(_CAUSE_NAMED) : -1]
+        if named in labeled:
+            return "\n".join(_section(lines, labeled[named]))
+        found = first.find(_CAUSE_NAMED, found + 1)
+    return error
+
+
+def _section(lines: list[str], position: int) -> Iterator[str]:
+    """The lines from this label to the next one, without the label."""
+    yield _LABEL.sub("", lines[position], count=1)
+    yield from takewhile(lambda line: not _LABEL.match(line), lines[position + 1 :])
 
 
 def _tells_what(line: str) -> bool:

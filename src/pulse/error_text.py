@@ -1,0 +1,177 @@
+"""The stored text of an error: its message, its notes and traceback, and the errors that led to it.
+
+    RenderFailed: page 3 could not be drawn [cause: ConnectionRefusedError: [Errno 111] Connection refused]
+
+      File "/srv/shop/render.py", line 21, in render
+        raise RenderFailed("page 3 could not be drawn") from error
+
+    Caused by ConnectionRefusedError: [Errno 111] Connection refused
+      File "/srv/shop/render.py", line 19, in render
+        printer.connect()
+
+The server reads the cause from this text to group dead letters: `pulse_server.domain.error_groups` has to
+agree on the labels and on how the first line names the cause. Notes and frames are indented, and so are no
+part of a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from pulse import tuning
+
+_HERE = str(Path(__file__).parent) + os.sep
+# The way asyncio stops a task: `asyncio.timeout()` raises TimeoutError from one. It explains nothing.
+_NOT_A_CAUSE = (asyncio.CancelledError, GeneratorExit)
+# Of the first line: lists show the cause as well.
+_FIRST_LINE_CHARACTERS = 200
+# How much of the cause is named in the first line. The server knows this number.
+_NAMED_CHARACTERS = 300
+# More are counted, not shown. The innermost cause is always shown.
+_MOST_ERRORS = 10
+# A chain or group longer than this is not read to its end.
+_MOST_READ = 200
+
+# A label ("Caused by ", or nothing for the error itself) and an error.
+_Link = tuple[str, BaseException]
+
+
+def describe(error: BaseException, headline: str = "") -> str:
+    """Return the error, its notes, the last frames of its traceback and its causes, in a form to store.
+
+    `headline` replaces its type and message, and its traceback is left out then.
+    """
+    links = list(_links(error))
+    innermost = innermost_cause(error)
+    sections = [
+        _section(label, one, headline if one is error else "") for label, one in _shown(links, innermost)
+    ]
+    if innermost is not error:
+        sections[0] = _with_cause(sections[0], _head(innermost))
+    if hidden := len(links) - len(sections):
+        sections.append(f"  ({hidden} more errors are not shown.)")
+    return clean("\n\n".join(_fitted(sections)))
+
+
+def innermost_cause(error: BaseException) -> BaseException:
+    """Return the error at the end of the chain of causes. Of a group, the first error that is one."""
+    seen: set[int] = set()
+    while len(seen) < _MOST_READ:
+        seen.add(id(error))
+        within = [inner for _, inner in _inner(error) if id(inner) not in seen]
+        if not within:
+            break
+        error = next((inner for inner in within if not isinstance(inner, _NOT_A_CAUSE)), within[0])
+    return error
+
+
+def clean(text: str) -> str:
+    """Return the text without NUL, which Postgres refuses, as valid UTF-8 of at most 8 KiB."""
+    text = text.replace("\x00", "")
+    if len(text) * 4 <= tuning.ERROR_BYTES and text.isascii():
+        return text
+    return _cut(text, tuning.ERROR_BYTES)
+
+
+def _links(error: BaseException) -> Iterator[_Link]:
+    """Yield the error and all that led to it, each once, in the order of the text."""
+    waiting: list[_Link] = [("", error)]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_READ:
+        label, error = waiting.pop()
+        if id(error) in seen:
+            continue
+        seen.add(id(error))
+        yield label, error
+        prefix = label[:-2] + "." if label.startswith("Sub-exception") else "Sub-exception "
+        inner = [(label.format(prefix), within) for label, within in _inner(error)]
+        waiting.extend(reversed(inner))
+
+
+def _inner(error: BaseException) -> list[_Link]:
+    """Return the errors directly behind this one: the members of a group, then its cause or context."""
+    inner: list[_Link] = []
+    if isinstance(error, BaseExceptionGroup):
+        members = error.exceptions[:_MOST_READ]
+        inner = [(f"{{}}{number}: ", member) for number, member in enumerate(members, 1)]
+    if error.__cause__ is not None:
+        behind, label = error.__cause__, "Caused by "
+    elif error.__context__ is not None and not error.__suppress_context__:
+        behind, label = error.__context__, "While handling "
+    else:
+        return inner
+    return inner if isinstance(behind, _NOT_A_CAUSE) else [*inner, (label, behind)]
+
+
+def _shown(links: list[_Link], innermost: BaseException) -> list[_Link]:
+    """Return as many as are shown. The first one is the error itself, and the innermost cause is included."""
+    if len(links) <= _MOST_ERRORS:
+        return links
+    first, rest = links[: _MOST_ERRORS - 1], links[_MOST_ERRORS - 1 :]
+    return first + [link for link in rest if link[1] is innermost][:1]
+
+
+def _section(label: str, error: BaseException, headline: str) -> str:
+    lines = [label + (headline or _head(error))]
+    notes = getattr(error, "__notes__", None)
+    for note in notes if isinstance(notes, list | tuple) else ():
+        lines.append("  Note: " + _text(note).replace("\n", "\n    "))
+    if headline:
+        return "\n".join(lines)
+    # Without the frames of the SDK: they are no help to a user, and always come first.
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__, limit=-_MOST_READ)
+        if not frame.filename.startswith(_HERE)
+    ]
+    if frames:
+        lines += [] if label else [""]
+        lines.extend(line.rstrip() for line in traceback.format_list(frames[-tuning.TRACEBACK_FRAMES :]))
+    return "\n".join(lines)
+
+
+def _head(error: BaseException) -> str:
+    name, text = type(error).__qualname__, _text(error)
+    return (f"{name}: {text}" if text else name).replace("\x00", "")
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return "(its message cannot be printed)"
+
+
+def _with_cause(section: str, cause: str) -> str:
+    """Return the section with the cause named at the end of its first line."""
+    first, newline, rest = section.partition("\n")
+    if len(first) > _FIRST_LINE_CHARACTERS:
+        rest = f"…{first[_FIRST_LINE_CHARACTERS:]}{newline}{rest}"
+        first, newline = f"{first[:_FIRST_LINE_CHARACTERS]}…", "\n"
+    named = cause.partition("\n")[0][:_NAMED_CHARACTERS]
+    return f"{first} [cause: {named}]{newline}{rest}"
+
+
+def _fitted(sections: list[str]) -> list[str]:
+    """Return sections that fit together. A long one must not push out the next, which may be the cause."""
+    if len(sections) == 1 or sum(map(len, sections)) * 4 <= tuning.ERROR_BYTES:
+        return sections
+    sizes = [len(section.encode("utf-8", "replace")) + 2 for section in sections]
+    if sum(sizes) <= tuning.ERROR_BYTES:
+        return sections
+    # The short ones take what they need, and the rest is shared.
+    left, share = tuning.ERROR_BYTES, 0
+    for shared_by, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        share = left // shared_by
+        if size > share:
+            break
+        left -= size
+    return [_cut(section, share - 2) for section in sections]
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    return text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
