@@ -45,10 +45,10 @@ SECTIONS = (
         "A handler is a function that serves a topic: `async def`, or a plain `def`, which runs in a thread. "
         "It takes one document (a dataclass, a msgspec Struct, a pydantic model, a TypedDict or a dict), or "
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
-        "Any exception is a failure, and the job is retried; three exceptions have a special meaning.",
+        "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
             *("Job", "SyncJob", "JobOptions", "Backoff", "Context", "current"),
-            *("Retry", "Discard", "Cancelled"),
+            *("Retry", "Snooze", "Discard", "Cancelled"),
         ),
     ),
     Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),
@@ -86,7 +86,7 @@ SECTIONS = (
     ),
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
-CONSTRUCTED = {"Pulse", "Backoff", "Context", "Retry", "Discard", "At", "After", "Every", "Cron"}
+CONSTRUCTED = {"Pulse", "Backoff", "Context", "Retry", "Snooze", "Discard", "At", "After", "Every", "Cron"}
 # The blocking twin of each class, whose parameters are the same.
 TWINS: dict[str, type] = {
     "SyncPulse": pulse.Pulse,

@@ -47,7 +47,7 @@ from pulse.models.statistics import Latency, Minute, Statistics
 from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.transitions import Transition, Transitions
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
-from pulse.outcomes import Cancelled, Discard, Retry
+from pulse.outcomes import Cancelled, Discard, Retry, Snooze
 
 __all__ = [
     "After",
@@ -100,6 +100,7 @@ __all__ = [
     "SchedulerStatus",
     "Schedules",
     "ServerInfo",
+    "Snooze",
     "Statistics",
     "SyncJob",
     "SyncPulse",

@@ -15,7 +15,7 @@ PulseError
 ├── PartialFailure         some jobs of an enqueue_many were refused
 └── ClientClosed           the client was closed, or is used where it cannot work
 
-`Retry`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
+`Retry`, `Snooze`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
 `pulse.outcomes`: `except PulseError` around an enqueue must not catch them.
 """
 

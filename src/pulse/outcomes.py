@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pulse.durations import check_duration
 from pulse.error_text import describe
-from pulse.errors import InvalidArgument
 
 
 class Retry(Exception):
@@ -17,13 +17,8 @@ class Retry(Exception):
     """
 
     def __init__(self, after: timedelta | None = None, reason: str = "") -> None:
-        if after is not None and not isinstance(after, timedelta):
-            raise InvalidArgument(
-                f"Retry(after=…) has to be a timedelta, such as timedelta(minutes=5), but {after!r} "
-                "was given."
-            )
-        if after is not None and after < timedelta(0):
-            raise InvalidArgument(f"Retry(after=…) cannot lie in the past, but {after} was given.")
+        if after is not None:
+            check_duration("Retry(after=…)", after, may_be_zero=True)
         super().__init__(reason or "The handler asked to be run again.")
         self.after = after
         self.reason = reason
@@ -34,6 +29,19 @@ class Discard(Exception):
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "The handler discarded the job.")
+        self.reason = reason
+
+
+class Snooze(Exception):
+    """Raise it in a handler to run the job later: "not now". The attempt is not counted.
+
+    A job can be snoozed 1,000 times; then it becomes a dead letter.
+    """
+
+    def __init__(self, delay: timedelta, reason: str = "") -> None:
+        check_duration("Snooze(delay)", delay)
+        super().__init__(reason or f"The handler snoozed the job for {delay}.")
+        self.delay = delay
         self.reason = reason
 
 

@@ -29,7 +29,9 @@ def test_handler_keeps_the_options_of_its_decorator() -> None:
     [
         ({"timeout": 5}, r"timeout has to be a timedelta: write timedelta\(seconds=5\)"),
         ({"start_within": 1.5}, r"write timedelta\(seconds=1\.5\)"),
-        ({"timeout": timedelta(0)}, "above zero"),
+        ({"timeout": timedelta(0)}, "has to be positive"),
+        ({"timeout": "5s"}, r"a timedelta, such as timedelta\(minutes=5\)"),
+        ({"timeout": timedelta(days=9999)}, "at most 3650 days"),
         ({"max_attempts": 0}, "from 1"),
         ({"max_attempts": True}, "from 1"),
         ({"priority": "high"}, "priority has to be a whole number"),

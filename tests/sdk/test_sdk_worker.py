@@ -70,7 +70,7 @@ async def _needs(to: str) -> None:
         (_retry, "the API is busy", 90, False),
         (_discard, "no such user", 0, True),
         (_cancelled_inside, "CancelledError", 0, False),
-        (_needs, "The arguments cannot be decoded: Expected `str`, got `int` - at `$.to`", 0, False),
+        (_needs, "The arguments cannot be decoded: Expected `str`, got `int` - at `$.to`", 0, True),
     ],
 )
 async def test_failure_is_reported_for_what_it_is(

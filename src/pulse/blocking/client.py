@@ -44,6 +44,7 @@ class SyncPulse(SyncVerbs):
         worker_id: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
+        retry_undecodable: bool = False,
     ) -> None:
         """Validate the settings. Does not connect. The parameters are those of `Pulse`."""
         self._async = Pulse(
@@ -58,6 +59,7 @@ class SyncPulse(SyncVerbs):
             worker_id=worker_id,
             timeout=timeout,
             drain_timeout=drain_timeout,
+            retry_undecodable=retry_undecodable,
         )
         self._bridge = Bridge(self._async._caller)
         self._stop_worker: Callable[[], object] | None = None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import grpc.aio
 
 from pulse.client.session import Session, open_session
-from pulse.errors import ClientClosed, InvalidArgument
+from pulse.durations import check_duration
+from pulse.errors import ClientClosed
 from pulse.wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -75,10 +76,5 @@ class Caller:
 
 def seconds_of(name: str, duration: timedelta) -> float:
     """Return a positive duration in seconds. Raises InvalidArgument for any other value."""
-    if not isinstance(duration, timedelta):
-        raise InvalidArgument(
-            f"{name} has to be a timedelta, such as timedelta(seconds=10), not {duration!r}."
-        )
-    if duration <= timedelta(0):
-        raise InvalidArgument(f"{name} has to be positive, but {duration} was given.")
+    check_duration(name, duration, example="seconds=10")
     return duration.total_seconds()

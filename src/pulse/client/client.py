@@ -55,13 +55,16 @@ class Pulse(
         worker_id: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
+        retry_undecodable: bool = False,
     ) -> None:
         """Validate the settings. Does not connect.
 
         `address` is `host`, `host:port` or `:port`. It defaults to PULSE_ADDR, then to localhost:50051.
         `user` and `password` default to PULSE_USER and PULSE_PASSWORD. `timeout` bounds every call,
         including its retries. `concurrency` is how many handlers `run()` runs at once. `drain_timeout`
-        is how long they may take to finish when it stops.
+        is how long they may take to finish when it stops. A job whose arguments its handler cannot read
+        becomes a dead letter at once; with `retry_undecodable` it is retried, so that during a rolling
+        deploy it reaches a worker whose code can read them.
 
         `tls=True` trusts the certificate authorities of this machine; `ca` is the PEM file of another one.
         `cert` is the client's own certificate: the files (certificate, key), or one file with both. The
@@ -74,7 +77,7 @@ class Pulse(
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id
         )
-        self._registry = Registry()
+        self._registry = Registry(retry_undecodable)
         self._declarations = Declarations()
 
     @property

@@ -69,4 +69,6 @@ def _keep(name: str, keep: Keep | None) -> pb.Keep | None:
             return pb.Keep()
         case timedelta():
             return message(pb.Keep, duration=keep)
+    if isinstance(keep, int | float) and not isinstance(keep, bool):
+        raise InvalidArgument(f"{name} has to be a timedelta: write timedelta(seconds={keep}).")
     raise InvalidArgument(f'{name} has to be a timedelta, "forever" or "default", but {keep!r} was given.')

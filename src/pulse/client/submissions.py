@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pulse.durations import check_timedelta
 from pulse.errors import InvalidArgument, PulseError, error_for_code
 from pulse.ids import uuid7
 from pulse.job_handle import JobHandle
@@ -34,10 +35,8 @@ def make_submission(
             f"run_at={run_at!r} is not a datetime, or has no time zone. "
             "Use an aware datetime, such as datetime.now(UTC) + …."
         )
-    if delay is not None and not isinstance(delay, timedelta):
-        raise InvalidArgument(
-            f"delay has to be a timedelta, such as timedelta(minutes=5), but {delay!r} was given."
-        )
+    if delay is not None:
+        check_timedelta("delay", delay)
     try:
         request = pb.SubmitJobRequest(
             topic=topic, payload=payload, priority=priority, job_id=job_id or uuid7()

@@ -17,7 +17,16 @@ from pulse.payload import encode
 class Handler:
     """A function that serves one topic. Its signature is analyzed once."""
 
-    __slots__ = ("_signature", "call", "decode", "function", "is_async", "options", "topic")
+    __slots__ = (
+        "_signature",
+        "call",
+        "decode",
+        "function",
+        "is_async",
+        "options",
+        "retry_undecodable",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -33,6 +42,8 @@ class Handler:
         self.topic = topic
         self.function = function
         self.options = options
+        self.retry_undecodable = False
+        """Whether a job whose payload cannot be decoded is retried. By default it becomes a dead letter."""
         self.is_async = _is_coroutine_function(function)
         self._signature = read_signature(function, names)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)

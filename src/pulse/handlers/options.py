@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict
 
+from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 
 RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
@@ -26,8 +27,8 @@ class Backoff:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        _check_duration("Backoff(first=…)", self.first)
-        _check_duration("Backoff(longest=…)", self.longest)
+        check_duration("Backoff(first=…)", self.first)
+        check_duration("Backoff(longest=…)", self.longest)
         _check_number("Backoff(factor=…)", self.factor, 1, 100)
         _check_number("Backoff(jitter=…)", self.jitter, 0, 1)
         if self.longest < self.first:
@@ -94,7 +95,7 @@ def make_options(given: JobOptions) -> HandlerOptions:
             values[name] = _errors(name, values[name])
     for name in ("timeout", "start_within"):
         if values.get(name) is not None:
-            _check_duration(name, values[name])
+            check_duration(name, values[name])
     if values.get("max_attempts") is not None:
         _check_int("max_attempts", values["max_attempts"], 1)
     if "priority" in values:
@@ -117,15 +118,6 @@ def _errors(name: str, value: Any) -> tuple[type[BaseException], ...]:
                 f"{name} has to be exception classes, such as (OSError,), but has {error!r}."
             )
     return tuple(errors)
-
-
-def _check_duration(name: str, value: object) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise InvalidArgument(f"{name} has to be a timedelta: write timedelta(seconds={value}).")
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise InvalidArgument(
-            f"{name} has to be a timedelta above zero, such as timedelta(minutes=2), but {value!r} was given."
-        )
 
 
 def _check_number(name: str, value: object, least: float, most: float) -> None:

@@ -13,7 +13,8 @@ from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 class Registry:
     """The handlers of one client, by topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, retry_undecodable: bool = False) -> None:
+        self._retry_undecodable = retry_undecodable
         self._handlers: dict[str, Handler] = {}
         self.get = self._handlers.get
         """Return the handler that serves the topic, or None."""
@@ -38,6 +39,7 @@ class Registry:
                 "One function serves a topic; choose another topic for the second."
             )
         handler = Handler(topic, function, names, options)
+        handler.retry_undecodable = self._retry_undecodable
         self._handlers[topic] = handler
         return handler
 

@@ -120,5 +120,7 @@ def _key_of(tz: object) -> str | None:
 
 
 def _check_duration(kind: str, duration: object) -> None:
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
+        raise InvalidArgument(f"{kind} takes a timedelta: write {kind}(timedelta(seconds={duration})).")
     if not isinstance(duration, timedelta):
         raise InvalidArgument(f"{kind} takes a timedelta, such as timedelta(minutes=5), not {duration!r}.")

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, failure
+from pulse.error_text import clean
+from pulse.outcomes import Cancelled, Discard, Outcome, Retry, Snooze, Snoozed
 from pulse.payload import UndecodableArgs
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.retries import judge
 from pulse.worker.signals import interrupts_main_thread
 
 logger = logging.getLogger("pulse.worker")
@@ -38,7 +40,10 @@ def _failed(job: HeldJob, error: BaseException) -> Outcome | None:
     if isinstance(error, Cancelled) and job.context.cancelled:
         job.is_interrupted = True
         return None
-    outcome = Failed(str(error)) if isinstance(error, UndecodableArgs) else failure(error)
+    if isinstance(error, Snooze):
+        logger.info("Job %s (%s) is snoozed for %s: %s", job.job_id, job.handler.topic, error.delay, error)
+        return Snoozed(error.delay, clean(str(error)))
+    outcome = judge(error, job.handler, job.attempt - job.assignment.snoozes)
     if job.span is not None:
         job.span.fail(error, outcome)
     expected = isinstance(error, UndecodableArgs | Retry | Discard)
