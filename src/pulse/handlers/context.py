@@ -118,6 +118,11 @@ class Context:
         return f"Context(job_id={self.job_id!r}, topic={self.topic!r}, attempt={self.attempt})"
 
 
+def running_context() -> Context | None:
+    """Return the context of the running job, or None outside of a handler."""
+    return _current.get(None)
+
+
 def current() -> Context:
     """Return the context of the running job. Raises ClientClosed outside of a handler."""
     context = _current.get(None)

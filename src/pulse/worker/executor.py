@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from pulse import failpoints, tuning
 from pulse.handlers.context import request_stop
 from pulse.handlers.registry import Registry
+from pulse.log_text import in_a_line
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
@@ -86,7 +87,9 @@ class Executor:
                 self.stop([known], "it was delivered again, as another attempt")
             handler = handler_of(assignment.topic)
             if handler is None:
-                logger.warning("Job %s has the topic %s, which has no handler.", job_id, assignment.topic)
+                logger.warning(
+                    "Job %s has the topic %s, which has no handler.", job_id, in_a_line(assignment.topic)
+                )
                 continue
             job = held[job_id] = HeldJob(job_id, assignment, handler, lease_end, start_by, release_by)
             ready.append(job)

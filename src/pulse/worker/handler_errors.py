@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable
 
 from pulse.error_text import clean
-from pulse.outcomes import Cancelled, Discard, Outcome, Retry, Snooze, Snoozed
+from pulse.log_text import in_a_line
+from pulse.outcomes import Cancelled, Failed, Outcome, Retry, Snooze, Snoozed
 from pulse.payload import UndecodableArgs
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.retries import judge
@@ -41,20 +42,34 @@ def _failed(job: HeldJob, error: BaseException) -> Outcome | None:
         job.is_interrupted = True
         return None
     if isinstance(error, Snooze):
-        logger.info("Job %s (%s) is snoozed for %s: %s", job.job_id, job.handler.topic, error.delay, error)
+        topic, reason = in_a_line(job.handler.topic), in_a_line(str(error))
+        logger.info("Job %s (%s) is snoozed for %s: %s", job.job_id, topic, error.delay, reason)
         return Snoozed(error.delay, clean(str(error)))
     outcome = judge(error, job.handler, job.attempt - job.assignment.snoozes)
     if job.span is not None:
         job.span.fail(error, outcome)
-    expected = isinstance(error, UndecodableArgs | Retry | Discard)
+    log_failure(job, error, outcome)
+    return outcome
+
+
+def log_failure(job: HeldJob, error: BaseException, outcome: Failed) -> None:
+    """Log a failed attempt: as an error if it is the last one, with the exception attached.
+
+    Sentry and others make an event of an error, and of nothing below it: one for a job, not one for each try.
+    """
+    is_final = outcome.discard or job.attempt >= job.assignment.max_attempts
+    if is_final:
+        level, then = logging.ERROR, "it is a dead letter"
+    else:
+        level, then = logging.INFO if isinstance(error, Retry) else logging.WARNING, "it will be retried"
     logger.log(
-        logging.INFO if isinstance(error, Retry) else logging.WARNING,
-        "Job %s (%s) failed on attempt %d of %d: %s",
+        level,
+        "Job %s (%s) failed on attempt %d of %d, %s: %s",
         job.job_id,
-        job.handler.topic,
+        in_a_line(job.handler.topic),
         job.attempt,
         job.assignment.max_attempts,
-        outcome.error.partition("\n")[0],
-        exc_info=None if expected else error,
+        then,
+        in_a_line(outcome.error.partition("\n")[0]),
+        exc_info=error if is_final or not isinstance(error, UndecodableArgs | Retry) else None,
     )
-    return outcome

@@ -10,6 +10,7 @@ from typing import Any
 
 from pulse import failpoints, tuning
 from pulse.errors import InvalidHandler, PulseError
+from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
@@ -111,6 +112,7 @@ class Worker:
         if self._registry.is_serving:
             raise InvalidHandler("run() is already running for these handlers.")
         self._registry.serve(True)
+        add_job_to_log_records()
         try:
             with signals_handled(self.stop, handle_signals):
                 await self._run()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli.failures import Misuse
+from pulse_cli.work.logging_setup import configure_logging
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
@@ -23,8 +23,7 @@ def run_app(app: Pulse | SyncPulse, name: str, concurrency: int | None, topics: 
     if unknown := [topic for topic in served if topic not in app.handled_topics]:
         known = ", ".join(app.handled_topics) or "none"
         raise Misuse(f"The application has no handler for {', '.join(unknown)}; it has: {known}.")
-    if not logging.getLogger().handlers:  # an application that logs has configured it when it was imported
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging()
     click.echo(
         f"Running {name} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.", err=True
     )

@@ -1,0 +1,48 @@
+"""The running job on every log record: its id, topic and attempt, whatever the logger.
+
+The names have the prefix `pulse_`: logging refuses a record whose `extra` has a name that the record has
+already, and applications use `job_id` and `topic` themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pulse.handlers.context import running_context
+from pulse.log_text import in_a_line
+
+# The topic is bounded by the server. This bounds what a formatter prints with each line.
+_TOPIC_CHARACTERS = 100
+
+
+def add_job_to_log_records() -> None:
+    """Have every record that is made from now on carry the running job. Once for each process.
+
+    The record factory of the application, if it has one, makes the records as before. One that it sets later
+    replaces this, unless it calls the factory that was there, as the documentation of logging shows.
+    """
+    factory = logging.getLogRecordFactory()
+    if not isinstance(factory, _RecordFactory):
+        logging.setLogRecordFactory(_RecordFactory(factory))
+
+
+class _RecordFactory:
+    """Makes records with another factory, and adds `pulse_job_id`, `pulse_topic` and `pulse_attempt`."""
+
+    def __init__(self, factory: Any) -> None:
+        self._factory = factory
+
+    def __call__(self, *args: Any, **kwargs: Any) -> logging.LogRecord:
+        record: logging.LogRecord = self._factory(*args, **kwargs)
+        # Outside of a handler too, with empty values: a format string may name them.
+        context = running_context()
+        if context is None:
+            record.pulse_job_id, record.pulse_topic, record.pulse_attempt = "", "", 0
+            record.pulse_job = ""
+        else:
+            topic = in_a_line(context.topic, _TOPIC_CHARACTERS)
+            record.pulse_job_id, record.pulse_topic = context.job_id, topic
+            record.pulse_attempt = context.attempt
+            record.pulse_job = f" [{topic} {context.job_id}, attempt {context.attempt}]"
+        return record

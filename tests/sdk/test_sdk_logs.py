@@ -1,0 +1,151 @@
+"""What a worker logs: the level of a failed attempt, and the job on every record of its handler."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import pulse
+from pulse.handlers.log_records import add_job_to_log_records
+from pulse.log_text import in_a_line
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import FakePulsed
+
+
+@pytest.fixture(autouse=True)
+def _factory_of_before() -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(logging.LogRecord)
+    yield
+    logging.setLogRecordFactory(before)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[str], logging.LogRecord]:
+    """Return the record of a job's failure."""
+    caplog.set_level(logging.INFO)
+
+    def find(job_id: str) -> logging.LogRecord:
+        (found,) = (record for record in caplog.records if f"Job {job_id} " in record.getMessage())
+        return found
+
+    return find
+
+
+def _fails() -> None:
+    raise ValueError("bad")
+
+
+def _retries() -> None:
+    raise pulse.Retry(after=timedelta(seconds=1), reason="busy")
+
+
+def _discards() -> None:
+    raise pulse.Discard("no such user")
+
+
+@pytest.mark.parametrize(
+    ("handler", "attempt", "level", "then", "has_exception"),
+    [
+        (_fails, 1, "WARNING", "it will be retried", True),
+        (_fails, 3, "ERROR", "it is a dead letter", True),
+        (_retries, 1, "INFO", "it will be retried", False),
+        (_retries, 3, "ERROR", "it is a dead letter", True),
+        (_discards, 1, "ERROR", "it is a dead letter", True),
+    ],
+)
+async def test_attempt_that_is_the_last_one_is_logged_as_an_error_with_its_exception(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    logged: Callable[[str], logging.LogRecord],
+    handler: Callable[[], None],
+    attempt: int,
+    level: str,
+    then: str,
+    has_exception: bool,
+) -> None:
+    p.register("work", handler)
+    async with running(p):
+        fake.deliver("j1", attempt=attempt, max_attempts=3)
+        await fake.until_async(lambda: "j1" in fake.results)
+    record = logged("j1")
+    assert record.levelname == level
+    assert f"failed on attempt {attempt} of 3, {then}: " in record.getMessage()
+    assert (record.exc_info is not None) is has_exception
+
+
+async def test_records_of_a_handler_carry_its_job_whatever_the_logger(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    other = logging.getLogger("some.library")
+
+    @p.job("work")
+    async def in_the_loop() -> None:
+        other.info("inside", extra={"job_id": "mine", "topic": "mine"})
+        pulse.current().logger.info("inside")
+
+    @p.job("threaded")
+    def in_a_thread() -> None:
+        other.info("inside")
+        thread = threading.Thread(target=other.info, args=("outside",))
+        thread.start()
+        thread.join()
+
+    async with running(p):
+        fake.deliver("j1", attempt=2)
+        fake.deliver("j2", topic="threaded")
+        await fake.until_async(lambda: len(fake.results) == 2)
+        other.info("outside")
+    inside = [_facts(record) for record in caplog.records if record.getMessage() == "inside"]
+    assert sorted(inside) == [("j1", "work", 2), ("j1", "work", 2), ("j2", "threaded", 1)]
+    outside = [record for record in caplog.records if record.getMessage() == "outside"]
+    assert [_facts(record) for record in outside] == [("", "", 0)] * 2
+    assert "job_id=mine" in "".join(f"job_id={getattr(record, 'job_id', '')}" for record in caplog.records)
+
+
+def _facts(record: Any) -> tuple[str, str, int]:
+    return record.pulse_job_id, record.pulse_topic, record.pulse_attempt
+
+
+def test_record_factory_of_the_application_still_makes_the_records() -> None:
+    class Mine(logging.LogRecord):
+        pass
+
+    logging.setLogRecordFactory(Mine)
+    add_job_to_log_records()
+    add_job_to_log_records()
+    record = logging.getLogger("x").makeRecord("x", logging.INFO, "f", 1, "m", (), None)
+    assert isinstance(record, Mine)
+    assert _facts(record) == ("", "", 0)
+
+
+def test_text_from_outside_cannot_forge_a_line_or_fill_the_log() -> None:
+    assert in_a_line("a\nb\x1b[2J\u202e\ud800") == "a\\nb\\x1b[2J\\u202e\\ud800"
+    assert in_a_line("ü" * 1000) == "ü" * 499 + "…"
+
+
+async def test_error_and_topic_of_a_job_are_logged_on_one_line(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    logged: Callable[[str], logging.LogRecord],
+) -> None:
+    @p.job("work")
+    async def handle() -> None:
+        raise ValueError("\x1b[31m" + "x" * 2000)
+
+    async with running(p):
+        fake.deliver("j0", topic="un\nknown")
+        fake.deliver("j1")
+        await fake.until_async(lambda: "j1" in fake.results)
+    assert "un\\nknown" in logged("j0").getMessage()
+    message = logged("j1").getMessage()
+    assert message.isprintable()
+    assert len(message) < 700
