@@ -139,8 +139,14 @@ NOTES = {
     "GetDispatchStatus": Note("Returns what is paused, since when, by whom and why."),
     # --- policies of topics
     "SetTopicPolicy": Note(
-        "Sets how long the finished jobs of a topic are kept, where this differs from the settings of the "
-        "servers. The topic need not have jobs. It counts at all servers from their next pass on."
+        "Sets how long the finished jobs of a topic are kept and how its jobs run, where this differs from "
+        "the settings of the servers and from what workers declare. The topic need not have jobs. What is "
+        "set here wins until it is returned. It counts at all servers within moments."
+    ),
+    "DeclareTopicPolicies": Note(
+        "Declares how the jobs of topics run, by the code of a worker, when it connects. The newest "
+        "declaration holds; what an operator has set wins over it. Returns the declarations of other workers "
+        "that it replaced."
     ),
     "ListTopicPolicies": Note(
         "Lists the topics that have a policy, and the settings of the answering server for all others."

@@ -29,6 +29,7 @@ TITLES = {
     "doors": "Where it listens, and who gets in",
     "running": "How it runs",
     "leases": "Leases",
+    "runs": "How jobs run, unless their topic has a policy",
     "retention": "How long finished jobs are kept",
 }
 CLIENTS = """\

@@ -46,6 +46,7 @@ from pulse_server.service.policies import Policies
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.retention import Retention
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
@@ -82,6 +83,8 @@ SCHEDULE_INTERVAL = timedelta(seconds=1)
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
 # How often each server adds its counts to the statistics by the minute, and records its connected workers.
+# A change is announced to the other servers; behind a pooler this is how long they take to read it.
+POLICIES_INTERVAL = timedelta(seconds=2)
 STATISTICS_INTERVAL = timedelta(seconds=5)
 SERVERS_INTERVAL = timedelta(seconds=5)
 # Between the first rounds of the loops, most of which come round every second or so: one after the other they
@@ -136,6 +139,9 @@ class App:
             publisher,
             _kept(settings),
         )
+        policies = PostgresPolicyRepo(self._database)
+        self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
+        self._line.listen(self.run_policies.heard)
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
@@ -154,7 +160,7 @@ class App:
         responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
-            JobRpcs(submissions, jobs),
+            JobRpcs(submissions, jobs, self.run_policies),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
             WorkRpcs(
@@ -166,9 +172,9 @@ class App:
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, callers),
+            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.run_policies, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            PolicyRpcs(Policies(PostgresPolicyRepo(self._database), self.retention.kept), callers),
+            PolicyRpcs(Policies(policies, self.retention.kept, self.run_policies, publisher), callers),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -194,6 +200,7 @@ class App:
         await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
+        await self.run_policies.refresh()
         await self.retention.prepare()
         host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
@@ -248,6 +255,7 @@ class App:
             self.promoter.loop,
             self.scheduler.loop,
             self.gate.loop,
+            self.run_policies.loop,
             *self.retention.loops,
             self.reconciler.loop,
             self.statistics.loop,

@@ -40,6 +40,13 @@ RETENTION_COMPLETED = timedelta(days=7)
 RETENTION_CANCELED = timedelta(days=7)
 RETENTION_DEAD_LETTERED = timedelta(days=30)
 
+# --- runs (docs/adr/0060) ---
+
+# attempts² seconds between them: 25 outlast 82 minutes of trouble.
+MAX_ATTEMPTS = 25
+# A job that ends five workers is not the victim.
+MAX_CRASHES = 5
+
 # --- the database ---
 
 # How long a server that starts waits for a database that does not answer yet.

@@ -39,7 +39,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.schedules",
             "pulse.paused_topics",
         ),
-        *("pulse.spared_workers", "pulse.topic_policies"),
+        *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "

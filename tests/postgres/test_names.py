@@ -47,7 +47,7 @@ from tests.postgres import sql_files
 # arms of lists that read completed jobs, what goes before a change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "insert_fresh_jobs", "insert_one", "hand_over_one"),
-    *("delete_empty_policy", "complete_in_place"),
+    *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "complete_in_place"),
     *("claim_across_topics", "claim_levels", "claim_levels_across_topics"),
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),

@@ -62,7 +62,7 @@ async def test_trace_of_a_request_shows_enqueue_claim_run_and_report(
     for span in claim, run, report:
         assert attributes(span)["pulse.worker.id"] == "w1"
         assert attributes(span)["pulse.job.attempt"] == 1
-        assert attributes(span)["pulse.job.max_attempts"] == 5
+        assert attributes(span)["pulse.job.max_attempts"] == 25
     assert attributes(claim)["pulse.job.waited_seconds"] >= 0
     assert attributes(run)["pulse.job.outcome"] == "succeeded"
     assert {span.instrumentation_scope.name for span in (enqueue, claim, run, report)} == {"pulse"}  # type: ignore[union-attr]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pulse_server.access.users import Role, User
+from pulse_server.domain.run_policies import Backoff, RunPolicy
 from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,
@@ -16,6 +17,7 @@ from pulse_server.settings import (
     parse_duration,
     read_settings,
 )
+from pulse_server.settings.parsing import parse_backoff
 from tests.server.settings_problems import URL, problems_of
 
 
@@ -63,6 +65,10 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_DISPATCH_INTERVAL": "40ms",
         "PULSE_DRAIN_TIMEOUT": "5.5",
         "PULSE_LOG_LEVEL": "DEBUG",
+        "PULSE_MAX_ATTEMPTS": "8",
+        "PULSE_BACKOFF": "first=2s, factor=3, longest=6h, jitter=0",
+        "PULSE_ATTEMPT_TIMEOUT": "2m",
+        "PULSE_MAX_CRASHES": "3",
         "PULSE_RETENTION_COMPLETED": "1d",
         "PULSE_RETENTION_CANCELED": "2d",
         "PULSE_RETENTION_DEAD_LETTERED": "forever",
@@ -87,7 +93,24 @@ def test_each_setting_is_read_from_its_variable() -> None:
         dispatch_interval=timedelta(milliseconds=40),
         drain_timeout=timedelta(seconds=5.5),
         retention=Retention(timedelta(days=1), timedelta(days=2), None),
+        run=RunPolicy(
+            Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0), 8, timedelta(minutes=2), max_crashes=3
+        ),
     )
+
+
+def test_backoff_needs_only_its_first_delay() -> None:
+    run = read_settings({"DB_HOST": URL, "PULSE_BACKOFF": "first=5s"}).run
+    assert run.backoff == Backoff(timedelta(seconds=5), 2, timedelta(hours=1), 0.2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5s", "factor=2", "first=2h,longest=1h", "first=1s,factor=0.5", "first=1s,jitter=2", "first=1s,x=1"],
+)
+def test_backoff_that_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(BadSettings, match=r"PULSE_BACKOFF is .*: give first=2s,factor=3"):
+        parse_backoff(text, "PULSE_BACKOFF")
 
 
 def test_users_may_come_from_a_file(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_worker_works_and_may_submit_more_work() -> None:
         "Heartbeat",
         "Heartbeats",
         "Release",
+        "DeclareTopicPolicies",
         "SubmitJob",
         "SubmitJobs",
         "StreamSubmits",
@@ -109,6 +110,7 @@ def test_operator_may_do_everything_but_a_workers_calls() -> None:
         "Heartbeat",
         "Heartbeats",
         "Release",
+        "DeclareTopicPolicies",
     }
 
 

@@ -26,7 +26,7 @@ async def test_get_job_returns_every_field_of_a_job_that_failed_first(server: Se
 
     done = await server.get(job_id)
     assert (done.status, done.topic, done.payload, done.priority) == ("COMPLETED", "mail", b"{}", 3)
-    assert (done.attempts, done.max_attempts, done.last_error) == (2, 5, "first error")
+    assert (done.attempts, done.max_attempts, done.last_error) == (2, 25, "first error")
     assert (dict(done.metadata), done.idempotency_key, done.worker_id) == ({"a": "b"}, "k", "w1")
     assert not done.HasField("lease_until")
     submitted, started = done.submitted_at.ToDatetime(), done.started_at.ToDatetime()
@@ -193,8 +193,8 @@ async def test_retried_job_is_delivered_again_with_attempts_ahead(
     assert (await server.get(job_id)).status == "COMPLETED"
 
 
-async def test_retry_without_a_number_grants_the_default_attempts(server: ServerUnderTest) -> None:
-    job_id = await server.submit()
+async def test_retry_without_a_number_grants_five_attempts(server: ServerUnderTest) -> None:
+    job_id = await server.submit(max_attempts=1)
     await server.stub.CancelJob(pb.CancelJobRequest(job_id=job_id))
     assert (await server.stub.RetryJob(pb.RetryJobRequest(job_id=job_id))).job.max_attempts == 5
 

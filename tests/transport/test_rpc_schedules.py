@@ -80,7 +80,7 @@ async def test_zone_in_the_expression_is_shown_and_goes_with_the_expression(serv
 async def test_bare_schedule_has_the_defaults(server: ServerUnderTest) -> None:
     made = await make(server)
 
-    assert (made.name, made.priority, made.max_attempts, made.catch_up) == ("", 0, 5, "one")
+    assert (made.name, made.priority, made.max_attempts, made.catch_up) == ("", 0, 25, "one")
 
 
 async def test_moment_that_has_passed_fires_at_once_and_the_schedule_is_gone(server: ServerUnderTest) -> None:

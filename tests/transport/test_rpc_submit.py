@@ -46,7 +46,7 @@ async def test_submitted_job_is_stored_with_everything_that_was_given(server: Se
 async def test_job_without_an_id_gets_one_of_the_server(server: ServerUnderTest) -> None:
     first, second = await server.submit(), await server.submit()
     assert first != second
-    assert (await server.get(first)).max_attempts == 5
+    assert (await server.get(first)).max_attempts == 25
 
 
 async def test_delay_counts_from_the_submission(server: ServerUnderTest) -> None:

@@ -264,6 +264,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.FromString,
                 _registered_method=True)
+        self.DeclareTopicPolicies = channel.unary_unary(
+                '/pulse.v1.PulseService/DeclareTopicPolicies',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesResponse.FromString,
+                _registered_method=True)
         self.ListTopicPolicies = channel.unary_unary(
                 '/pulse.v1.PulseService/ListTopicPolicies',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
@@ -565,6 +570,12 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareTopicPolicies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTopicPolicies(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -803,6 +814,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.SetTopicPolicy,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.SerializeToString,
+            ),
+            'DeclareTopicPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareTopicPolicies,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesResponse.SerializeToString,
             ),
             'ListTopicPolicies': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopicPolicies,
@@ -2052,6 +2068,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/SetTopicPolicy',
             pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.SetTopicPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareTopicPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/DeclareTopicPolicies',
+            pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.DeclareTopicPoliciesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -99,6 +99,7 @@ class PulseServiceStub:
     GetDispatchStatus: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]
     SetTopicPolicy: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+    DeclareTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]
     ListTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]
 
 @_typing.type_check_only
@@ -168,6 +169,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     GetDispatchStatus: _aio.UnaryUnaryMultiCallable[_pulse_pb2.GetDispatchStatusRequest, _pulse_pb2.GetDispatchStatusResponse]  # type: ignore[assignment]
     SetTopicPolicy: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetTopicPolicyRequest, _pulse_pb2.SetTopicPolicyResponse]  # type: ignore[assignment]
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+    DeclareTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]  # type: ignore[assignment]
     ListTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -510,6 +512,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SetTopicPolicyResponse, _abc.Awaitable[_pulse_pb2.SetTopicPolicyResponse]]:
         """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
+
+    @_abc_1.abstractmethod
+    def DeclareTopicPolicies(
+        self,
+        request: _pulse_pb2.DeclareTopicPoliciesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.DeclareTopicPoliciesResponse, _abc.Awaitable[_pulse_pb2.DeclareTopicPoliciesResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListTopicPolicies(

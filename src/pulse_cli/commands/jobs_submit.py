@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--max-attempts",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The maximum number of attempts; 5 if not given.",
+    help="The maximum number of attempts; by the policy of the topic if not given.",
 )
 @click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")
 @metadata_option

@@ -43,7 +43,7 @@ CATCH_UPS = ("one", "skip", "all")
     "--max-attempts",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The attempts of its jobs; 5 if not given.",
+    help="The attempts of its jobs; by the policy of the topic if not given.",
 )
 @metadata_option
 @click.option(

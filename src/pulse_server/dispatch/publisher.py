@@ -214,6 +214,10 @@ class Publisher:
         """A pause switch was turned here. The other servers read it."""
         self._line.announce(Wakeup(gate_changed=True))
 
+    def policies_changed(self) -> None:
+        """The run policy of a topic was set or declared here. The other servers read it."""
+        self._line.announce(Wakeup(policies_changed=True))
+
     # --- every statement
 
     def batch_sent(self, what: str, size: int) -> None:

@@ -19,7 +19,8 @@ MAX_METADATA_ENTRIES = 64
 MAX_METADATA_BYTES = 16 * 1024
 MAX_ERROR_BYTES = 8 * 1024
 MAX_ATTEMPTS = 1000  # 1000² seconds of backoff is eleven days
-DEFAULT_MAX_ATTEMPTS = 5  # attempts² seconds between them: five outlast half a minute of trouble
+# Granted by a retry. The count goes on, and so do the delays: after 25 attempts five take 50 minutes.
+DEFAULT_RETRY_ATTEMPTS = 5
 MAX_JOBS_PER_SUBMIT = 10_000
 MAX_RESULTS_PER_REPORT = 10_000
 MAX_CLAIMS_PER_HEARTBEAT = 20_000

@@ -1,4 +1,4 @@
-"""Policies of topics: what an operator has set for the jobs of one topic."""
+"""Policies of topics: what operators have set, and workers declare, for the jobs of one topic."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from pulse_server.domain.run_policies import NO_RUN_POLICY, RunPolicy
 from pulse_server.domain.status import JobStatus
 
 Kept: TypeAlias = timedelta | None
@@ -15,20 +16,39 @@ Kept: TypeAlias = timedelta | None
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """The policy of a topic. A status that `kept` does not name is kept as the server's settings say."""
+    """The policy of a topic. What it does not name is as the server's settings say."""
 
     topic: str
     kept: Mapping[JobStatus, Kept] = field(default_factory=dict)
+    """How long its finished jobs are kept, by status."""
     set_by: str = ""
-    """The user of the last change; empty if the server has no users."""
+    """The user of the last change by an operator; empty if the server has no users."""
     set_at: datetime | None = None
-    """None: the topic has no policy."""
+    """None: no operator has set anything."""
+    run: RunPolicy = NO_RUN_POLICY
+    """What operators have set."""
+    declared: RunPolicy = NO_RUN_POLICY
+    """What the code of a worker declares."""
+    declared_by: str = ""
+    """The worker."""
+    declared_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """Changes to a policy. Statuses that are in neither stay as they are."""
+    """Changes to a policy. What they do not name stays as it is."""
 
     kept: Mapping[JobStatus, Kept] = field(default_factory=dict)
     returned: frozenset[JobStatus] = frozenset()
     """Returned to the server's settings."""
+    run: RunPolicy = NO_RUN_POLICY
+    run_returned: frozenset[str] = frozenset()
+    """Entries that go back to what is declared."""
+
+    @property
+    def changes_retention(self) -> bool:
+        return bool(self.kept or self.returned)
+
+    @property
+    def changes_runs(self) -> bool:
+        return bool(self.run_returned) or not self.run.is_empty

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import timedelta
+import asyncio
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
+from pulse_server.domain.run_policies import NO_RUN_POLICY, Backoff, Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
@@ -21,11 +26,15 @@ _COLUMNS = {
 # Stored for `forever`: longer than any duration that is accepted, and short enough that Postgres can subtract
 # it from the present.
 _FOREVER = timedelta(days=365_000)
+# Some 500 topics. Longer texts are parsed in a thread: 10,000 take 60 ms, which would delay jobs.
+_LONG_TEXT = 64 * 1024
 
 
 class PostgresPolicyRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
+        # What was read last, and its checksum. It is read every few seconds, and nearly always the same.
+        self._last: tuple[str, Mapping[str, RunPolicy]] = ("", {})
 
     async def set_policy(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         arguments: list[object] = [topic]
@@ -37,13 +46,38 @@ class PostgresPolicyRepo:
             ]
 
         async def work(fetch: Fetch) -> Rows:
-            rows = await fetch(_SQL["set_policy"], *arguments, by)
-            await fetch(_SQL["delete_empty_policy"], topic)
+            if change.changes_retention:
+                await fetch(_SQL["set_policy"], *arguments, by)
+                await fetch(_SQL["delete_empty_policy"], topic)
+            if change.changes_runs:
+                entries, returned = run_policy_to_json(change.run), sorted(change.run_returned)
+                await fetch(_SQL["override_policy"], topic, entries, returned, by)
+                await fetch(_SQL["delete_empty_run_policies"], [topic])
+            return await fetch(_SQL["list_policies"], "", 1, [topic])
+
+        rows = await self._database.operators.transact("set_policy", work)
+        return _policy(rows[0]) if rows else TopicPolicy(topic)
+
+    async def declare_policies(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
+        topics = sorted(declared)
+        texts = [run_policy_to_json(declared[topic]) for topic in topics]
+
+        async def work(fetch: Fetch) -> Rows:
+            rows = await fetch(_SQL["declare_policies"], topics, texts, by)
+            if rows:
+                await fetch(_SQL["delete_empty_run_policies"], topics)
             return rows
 
-        (row,) = await self._database.operators.transact("set_policy", work)
-        policy = _policy(row)
-        return policy if policy.kept else TopicPolicy(topic)
+        rows = await self._database.operators.transact("declare_policies", work)
+        return [
+            Declaration(
+                row["topic"],
+                run_policy_from_json(json.loads(row["before"])),
+                row["declared_by"] or "",
+                row["declared_at"],
+            )
+            for row in rows
+        ]
 
     async def list_policies(
         self, *, limit: int, after: str = "", topics: Collection[str] | None = None
@@ -54,9 +88,57 @@ class PostgresPolicyRepo:
         )
         return [_policy(row) for row in rows]
 
+    async def read_run_policies(self) -> Mapping[str, RunPolicy]:
+        checksum, policies = self._last
+        ((text,),) = await self._database.hot.fetch("read_run_policies", _SQL["read_run_policies"], checksum)
+        if text is not None:
+            policies = await asyncio.to_thread(_read, text) if len(text) > _LONG_TEXT else _read(text)
+            self._last = hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(), policies
+        return policies
+
 
 def kept_from_column(span: timedelta) -> Kept:
     return None if span >= _FOREVER else span
+
+
+def run_policy_to_json(policy: RunPolicy) -> str:
+    entries: dict[str, Any] = {}
+    if policy.backoff is not None:
+        entries["backoff"] = {
+            "first": policy.backoff.first.total_seconds(),
+            "factor": policy.backoff.factor,
+            "longest": policy.backoff.longest.total_seconds(),
+            "jitter": policy.backoff.jitter,
+        }
+    if policy.max_attempts is not None:
+        entries["max_attempts"] = policy.max_attempts
+    if policy.timeout is not None:
+        entries["timeout"] = policy.timeout.total_seconds()
+    if policy.max_crashes is not None:
+        entries["max_crashes"] = policy.max_crashes
+    return json.dumps(entries)
+
+
+def run_policy_from_json(entries: Mapping[str, Any]) -> RunPolicy:
+    backoff = entries.get("backoff")
+    timeout = entries.get("timeout")
+    return RunPolicy(
+        backoff=Backoff(
+            timedelta(seconds=backoff["first"]),
+            backoff["factor"],
+            timedelta(seconds=backoff["longest"]),
+            backoff["jitter"],
+        )
+        if backoff is not None
+        else None,
+        max_attempts=entries.get("max_attempts"),
+        timeout=timedelta(seconds=timeout) if timeout is not None else None,
+        max_crashes=entries.get("max_crashes"),
+    )
+
+
+def _read(text: str) -> Mapping[str, RunPolicy]:
+    return {topic: run_policy_from_json(entries) for topic, entries in json.loads(text).items()}
 
 
 def _stored(kept: Kept) -> timedelta:
@@ -69,4 +151,25 @@ def _policy(row: asyncpg.Record) -> TopicPolicy:
         for status, column in _COLUMNS.items()
         if row[column] is not None
     }
-    return TopicPolicy(row["topic"], kept, row["set_by"], row["set_at"])
+    overrides = _entries(row["overrides"])
+    changes: list[tuple[datetime, str]] = []
+    if kept:
+        changes.append((row["kept_at"], row["kept_by"]))
+    if not overrides.is_empty:
+        changes.append((row["overridden_at"], row["overridden_by"]))
+    set_at, set_by = max(changes, default=(None, ""))
+    declared = _entries(row["declared"])
+    return TopicPolicy(
+        row["topic"],
+        kept,
+        set_by,
+        set_at,
+        overrides,
+        declared,
+        "" if declared.is_empty else row["declared_by"],
+        None if declared.is_empty else row["declared_at"],
+    )
+
+
+def _entries(text: str | None) -> RunPolicy:
+    return NO_RUN_POLICY if text is None else run_policy_from_json(json.loads(text))

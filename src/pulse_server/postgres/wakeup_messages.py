@@ -67,6 +67,7 @@ class Outbox:
         self._without_level: set[str] = set()
         self._claims_unknown = False
         self._gate_changed = False
+        self._policies_changed = False
         self._watching = False
         self._missed = 0
 
@@ -81,6 +82,7 @@ class Outbox:
         self._lapsed.update(dict.fromkeys(wakeup.lapsed, now))
         self._claims_unknown |= wakeup.claims_unknown
         self._gate_changed |= wakeup.gate_changed
+        self._policies_changed |= wakeup.policies_changed
         self._watching |= wakeup.watching
         room = max(0, TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
@@ -106,6 +108,7 @@ class Outbox:
             or self._lapsed
             or self._claims_unknown
             or self._gate_changed
+            or self._policies_changed
             or self._watching
         )
 
@@ -119,6 +122,7 @@ class Outbox:
             topics=_EVERYWHERE if self._is_everywhere or self._topics else frozenset(),
             claims_unknown=self._claims_unknown or bool(self._lapsed),
             gate_changed=self._gate_changed,
+            policies_changed=self._policies_changed,
             watching=self._watching,
             missed=self._missed + len(relayed),
         )
@@ -166,6 +170,7 @@ class Outbox:
         first: dict[str, object] = {
             "topics": _EVERYWHERE if self._is_everywhere else sorted(self._topics),
             "gate": self._gate_changed,
+            "policies": self._policies_changed,
             "watching": self._watching,
             "unknown": self._claims_unknown,
         }
@@ -230,6 +235,7 @@ def read(payload: str) -> Wakeup | None:
             lapsed=_claims(message.get("lapsed", ())),
             claims_unknown=bool(message.get("unknown")),
             gate_changed=bool(message.get("gate")),
+            policies_changed=bool(message.get("policies")),
             watching=bool(message.get("watching")),
             transitions=tuple(_transition(*entry) for entry in message.get("transitions", ())),
             missed=int(message.get("missed", 0)),

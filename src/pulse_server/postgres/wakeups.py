@@ -97,7 +97,7 @@ class PostgresWakeupLine:
                 self._is_down = False
             # Messages of the others while the line was down are lost. Those of this server are still to be
             # sent.
-            self._tell(Wakeup(topics=None, gate_changed=True, claims_unknown=True))
+            self._tell(Wakeup(topics=None, gate_changed=True, policies_changed=True, claims_unknown=True))
             if self._outbox:
                 self._pending.set()
             while True:

@@ -24,6 +24,8 @@ class Wakeup:
     """Claims may have ended that no message names: look up those that are held."""
     gate_changed: bool = False
     """Dispatch or a topic was paused or resumed."""
+    policies_changed: bool = False
+    """The run policy of a topic was set or declared."""
     watching: bool = False
     """The sender has watchers: send it transitions."""
     transitions: tuple[Transition, ...] = ()

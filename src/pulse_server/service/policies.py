@@ -1,31 +1,66 @@
-"""Reads and changes the policies of topics."""
+"""Reads, changes and declares the policies of topics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Mapping, Sequence
 
+from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
+from pulse_server.domain.run_policies import Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.policies import PolicyRepo
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
+from pulse_server.service.run_policies import RunPolicies
 
 # About what a policy takes in an answer, besides its texts.
-_POLICY_BYTES = 100
+_POLICY_BYTES = 400
+
+log = logging.getLogger(__name__)
 
 
 class Policies:
-    def __init__(self, repo: PolicyRepo, server: Mapping[JobStatus, Kept]) -> None:
+    def __init__(
+        self,
+        repo: PolicyRepo,
+        server: Mapping[JobStatus, Kept],
+        runs: RunPolicies,
+        publisher: Publisher,
+    ) -> None:
         self._repo = repo
         self.server = server
-        """What the settings of this server say."""
+        """How long the settings of this server keep jobs."""
+        self._runs = runs
+        self._publisher = publisher
+
+    @property
+    def server_run(self) -> RunPolicy:
+        """How jobs run by the settings of this server."""
+        return self._runs.server
 
     async def set(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         """Change the policy of a topic, which need not have jobs. Returns it as it is then."""
-        if not change.kept and not change.returned:
-            raise InvalidArgument("retention", "changes nothing: set completed, canceled or dead_lettered.")
-        return await self._repo.set_policy(topic, change, by)
+        if not (change.changes_retention or change.changes_runs):
+            raise InvalidArgument("retention", "and run are empty, which changes nothing: set an entry.")
+        policy = await self._repo.set_policy(topic, change, by)
+        if change.changes_runs:
+            await self._publish()
+        return policy
+
+    async def declare(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
+        """Store what a worker declares. Returns the declarations of other workers that said otherwise."""
+        changed = await self._repo.declare_policies(declared, by)
+        if changed:
+            topics = [before.topic for before in changed]
+            log.info(
+                "policies_declared",
+                extra={"worker_id": by, "topics": topics[: tuning.WORKER_TOPICS_SHOWN]},
+            )
+            await self._publish()
+        return [before for before in changed if not before.run.is_empty and before.by != by]
 
     async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicPolicy]:
         """One page, by topic. With `topics` only these."""
@@ -37,6 +72,15 @@ class Policies:
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(found[:count], next_token)
 
+    def effective(self, policy: TopicPolicy) -> RunPolicy:
+        """What holds for the jobs of the topic."""
+        return policy.run.over(policy.declared).over(self.server_run)
+
+    async def _publish(self) -> None:
+        await self._runs.refresh()
+        self._publisher.policies_changed()
+
 
 def _weight(policy: TopicPolicy) -> int:
-    return len(policy.topic) + len(policy.set_by.encode()) + _POLICY_BYTES
+    texts = policy.topic + policy.set_by + policy.declared_by
+    return len(texts.encode()) + _POLICY_BYTES

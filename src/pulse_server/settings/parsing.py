@@ -8,6 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.run_policies import MAX_CRASHES, Backoff, check_backoff
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url
 
@@ -128,8 +131,40 @@ def parse_switch(text: str, name: str) -> bool:
 
 
 def parse_processes(text: str, name: str) -> int:
-    if not text.strip().isdecimal() or not 1 <= int(text) <= _MOST_PROCESSES:
-        raise BadSettings(f"{name} is {text!r}: give a number from 1 to {_MOST_PROCESSES}.")
+    return _parse_count(text, name, _MOST_PROCESSES)
+
+
+def parse_attempts(text: str, name: str) -> int:
+    return _parse_count(text, name, limits.MAX_ATTEMPTS)
+
+
+def parse_crashes(text: str, name: str) -> int:
+    return _parse_count(text, name, MAX_CRASHES)
+
+
+def parse_backoff(text: str, name: str) -> Backoff:
+    """'first=2s,factor=3,longest=6h,jitter=0.2'; the last three may be left out."""
+    given = dict(part.strip().partition("=")[::2] for part in text.lower().split(","))
+    try:
+        backoff = Backoff(
+            parse_duration(given.pop("first"), "first"),
+            float(given.pop("factor", "2")),
+            parse_duration(given.pop("longest", "1h"), "longest"),
+            float(given.pop("jitter", "0.2")),
+        )
+        if given:
+            raise ValueError(min(given))
+        return check_backoff(backoff, name)
+    except (KeyError, ValueError, BadSettings, InvalidArgument):
+        raise BadSettings(
+            f"{name} is {text!r}: give first=2s,factor=3,longest=6h,jitter=0.2, with a factor from 1 to 100, "
+            "a jitter from 0 to 1, and longest no shorter than first. All but first may be left out."
+        ) from None
+
+
+def _parse_count(text: str, name: str, most: int) -> int:
+    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
+        raise BadSettings(f"{name} is {text!r}: give a number from 1 to {most}.")
     return int(text)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
+from pulse_server.domain.run_policies import RUN_ENTRIES, RunPolicy
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -43,6 +44,10 @@ class Retention:
     dead_lettered: timedelta | None = tuning.RETENTION_DEAD_LETTERED
 
 
+# How jobs run whose topic has no policy.
+DEFAULT_RUN = RunPolicy(max_attempts=tuning.MAX_ATTEMPTS, max_crashes=tuning.MAX_CRASHES)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     grpc_address: str
@@ -65,6 +70,7 @@ class Settings:
     dispatch_interval: timedelta = tuning.DISPATCH_INTERVAL
     drain_timeout: timedelta = tuning.DRAIN_TIMEOUT
     retention: Retention = Retention()
+    run: RunPolicy = DEFAULT_RUN
 
     def __post_init__(self) -> None:
         if problem := _lease_problem(self.lease_ttl, self.heartbeat_interval, self.watchdog_interval):
@@ -111,12 +117,14 @@ def _settings(values: dict[str, Any]) -> Settings:
         for status in ("completed", "canceled", "dead_lettered")
         if f"retention_{status}" in values
     }
+    run = RunPolicy(**{name: values.pop(f"run_{name}", None) for name in RUN_ENTRIES}).over(DEFAULT_RUN)
     host = _default_host(values.keys())
     values["grpc_address"] = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(host)
     if "http_address" in values:
         values["http_address"] = values["http_address"].in_full(host)
     values.setdefault("database_url", None)
-    return Settings(**values, tls=TlsFiles(*tls_files) if tls_files[0] else None, retention=Retention(**kept))
+    tls = TlsFiles(*tls_files) if tls_files[0] else None
+    return Settings(**values, tls=tls, retention=Retention(**kept), run=run)
 
 
 def _default_host(known: Set[str]) -> str:

@@ -1,5 +1,6 @@
--- Policies of topics: how long their finished jobs are kept. The statements of retention.sql read them for
--- themselves, so that a change counts from the next one on, in every server.
+-- Policies of topics. How long finished jobs are kept is in topic_policies; the statements of retention.sql read it for
+-- themselves, so that a change counts from the next one on, in every server. How jobs run is in run_policies: fail_jobs and
+-- reap_expired read it for themselves, and each server keeps a copy for submits, deliveries and heartbeats. ADR-0060
 
 -- name: set_policy
 -- Changes the entries whose flag is set, and leaves the others.
@@ -11,17 +12,83 @@ SET completed_kept = CASE WHEN $2::bool THEN EXCLUDED.completed_kept ELSE policy
     canceled_kept = CASE WHEN $4::bool THEN EXCLUDED.canceled_kept ELSE policy.canceled_kept END,
     dead_lettered_kept = CASE WHEN $6::bool THEN EXCLUDED.dead_lettered_kept ELSE policy.dead_lettered_kept END,
     set_by = EXCLUDED.set_by,
-    set_at = EXCLUDED.set_at
-RETURNING topic, completed_kept, canceled_kept, dead_lettered_kept, set_by, set_at;
+    set_at = EXCLUDED.set_at;
 
 -- name: delete_empty_policy
 -- A policy that says nothing.
 DELETE FROM pulse.topic_policies
 WHERE topic = $1 AND completed_kept IS NULL AND canceled_kept IS NULL AND dead_lettered_kept IS NULL;
 
+-- name: override_policy
+-- Sets the entries in $2, returns those in $3 to what is declared, and leaves the others.
+--   $1 topic   $2 entries   $3 names of entries   $4 by
+INSERT INTO pulse.run_policies AS policy (topic, overrides, set_by, set_at)
+VALUES ($1, $2::text::jsonb, $4, clock_timestamp())
+ON CONFLICT (topic) DO UPDATE
+SET overrides = (policy.overrides || EXCLUDED.overrides) - $3::text[],
+    set_by = EXCLUDED.set_by,
+    set_at = EXCLUDED.set_at;
+
+-- name: declare_policies
+-- Stores what a worker declares for each topic; an empty declaration takes back the one before. A declaration that says
+-- what is there already changes nothing, and writes no row. Returns those that changed, as they were before.
+--   $1 topics, each once and in order   $2 what is declared for each   $3 by
+WITH news AS MATERIALIZED (
+    SELECT given.topic, given.declared::jsonb AS declared, policy.declared AS before, policy.declared_by, policy.declared_at
+    FROM unnest($1::text[], $2::text[]) AS given (topic, declared)
+    LEFT JOIN pulse.run_policies AS policy ON policy.topic = given.topic
+    WHERE given.declared::jsonb <> COALESCE(policy.declared, '{}')
+    ORDER BY given.topic
+),
+stored AS (
+    INSERT INTO pulse.run_policies AS policy (topic, declared, declared_by, declared_at)
+    SELECT news.topic, news.declared, $3, clock_timestamp()
+    FROM news
+    ON CONFLICT (topic) DO UPDATE
+    SET declared = EXCLUDED.declared,
+        declared_by = EXCLUDED.declared_by,
+        declared_at = EXCLUDED.declared_at
+)
+SELECT news.topic, COALESCE(news.before, '{}') AS before, news.declared_by, news.declared_at
+FROM news;
+
+-- name: delete_empty_run_policies
+DELETE FROM pulse.run_policies
+WHERE topic = ANY($1::text[]) AND overrides = '{}' AND declared = '{}';
+
 -- name: list_policies
-SELECT topic, completed_kept, canceled_kept, dead_lettered_kept, set_by, set_at
-FROM pulse.topic_policies
-WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[]))
-ORDER BY topic
-LIMIT $2;
+WITH page AS MATERIALIZED (
+    (
+        SELECT topic
+        FROM pulse.topic_policies
+        WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[]))
+        ORDER BY topic
+        LIMIT $2
+    )
+    UNION
+    (
+        SELECT topic
+        FROM pulse.run_policies
+        WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[]))
+        ORDER BY topic
+        LIMIT $2
+    )
+    ORDER BY topic
+    LIMIT $2
+)
+SELECT page.topic, kept.completed_kept, kept.canceled_kept, kept.dead_lettered_kept, kept.set_by AS kept_by,
+       kept.set_at AS kept_at, run.overrides, run.set_by AS overridden_by, run.set_at AS overridden_at, run.declared,
+       run.declared_by, run.declared_at
+FROM page
+LEFT JOIN pulse.topic_policies AS kept ON kept.topic = page.topic
+LEFT JOIN pulse.run_policies AS run ON run.topic = page.topic
+ORDER BY page.topic;
+
+-- name: read_run_policies
+-- What holds for each topic that has a policy, over the settings. NULL if it is what a server read last.
+--   $1 the checksum of that
+SELECT CASE WHEN md5(everything.policies) <> $1 THEN everything.policies END AS policies
+FROM (
+    SELECT COALESCE(jsonb_object_agg(policy.topic, policy.declared || policy.overrides), '{}')::text AS policies
+    FROM pulse.run_policies AS policy
+) AS everything;

@@ -1,8 +1,8 @@
 """Logs one event for each requested change: the caller, the request, the reason and the outcome.
 
 It wraps all handlers in one place, so that none can omit it. The frequent calls of producers and workers
-(submits, streams, reports, heartbeats, releases) are not logged one by one: the metrics count them, and a job
-keeps its own history.
+(submits, streams, reports, heartbeats, releases, declarations) are not logged one by one: the metrics count
+them, and a job keeps its own history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 # The frequent calls of producers and workers.
 FREQUENT = frozenset(
     {"SubmitJob", "SubmitJobs", "StreamSubmits", "StreamJobs", "Release", "Heartbeat", "Heartbeats"}
-    | {"ReportResult", "ReportResults", "StreamReports"}
+    | {"ReportResult", "ReportResults", "StreamReports", "DeclareTopicPolicies"}
 )
 # The fields of responses that count changes.
 _COUNTS = ("canceled", "retried", "prioritized", "deleted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 
 from pulse.v1 import pulse_pb2 as pb
@@ -43,14 +43,14 @@ def check_columns(request: pb.SubmitJobsRequest) -> None:
         )
 
 
-def uniform_jobs(columns: pb.JobColumns) -> UniformJobs | None:
+def uniform_jobs(columns: pb.JobColumns, max_attempts_of: Callable[[str], int]) -> UniformJobs | None:
     """Return the jobs of checked columns, or None if one of them has to be refused."""
     if max(columns.payload_sizes, default=0) > limits.MAX_PAYLOAD_BYTES or has_version_of_fires(
         columns.job_ids
     ):
         return None
     try:
-        template = convert_jobs.new_job(columns.options)
+        template = convert_jobs.new_job(columns.options, max_attempts_of)
     except InvalidArgument:
         return None
     return UniformJobs(template, columns.job_ids, list(_payloads(columns)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from pulse.v1 import pulse_pb2 as pb
@@ -14,8 +15,11 @@ from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
 
-def new_job(request: pb.SubmitJobRequest) -> NewJob:
-    """Return the requested job. Raises InvalidArgument, which names the field."""
+def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int]) -> NewJob:
+    """Return the requested job. Raises InvalidArgument, which names the field.
+
+    A job without its own number of attempts has that of its topic.
+    """
     job_id, key, metadata = request.job_id, request.idempotency_key, request.metadata
     start = request.WhichOneof("start")
     # By position, because this runs for every submitted job: keywords take twice as long.
@@ -26,7 +30,7 @@ def new_job(request: pb.SubmitJobRequest) -> NewJob:
         request.priority,
         limits.check_max_attempts(request.max_attempts)
         if request.HasField("max_attempts")
-        else limits.DEFAULT_MAX_ATTEMPTS,
+        else max_attempts_of(request.topic),
         limits.check_key(key) if key else None,
         limits.check_metadata(dict(metadata)) if metadata else None,
         limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
@@ -70,7 +74,7 @@ def _optional_moment(request: pb.ListJobsRequest | pb.JobFilter, field: str) -> 
 def attempts_granted(request: pb.RetryJobRequest | pb.RetryJobsRequest) -> int:
     """Return the number of attempts that a retry adds."""
     if not request.HasField("attempts"):
-        return limits.DEFAULT_MAX_ATTEMPTS
+        return limits.DEFAULT_RETRY_ATTEMPTS
     return limits.check_max_attempts(request.attempts, "attempts")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.PreviewScheduleRequest
 
 
-def definition(request: pb.CreateScheduleRequest) -> Definition:
+def definition(request: pb.CreateScheduleRequest, max_attempts_of: Callable[[str], int]) -> Definition:
     """Return the requested schedule. Raises InvalidArgument, which names the field."""
     return Definition(
         name=limits.check_name(request.name),
@@ -29,7 +30,7 @@ def definition(request: pb.CreateScheduleRequest) -> Definition:
             priority=request.priority,
             max_attempts=limits.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
-            else limits.DEFAULT_MAX_ATTEMPTS,
+            else max_attempts_of(request.topic),
             metadata=limits.check_metadata(dict(request.metadata)) or {},
         ),
         catch_up=_catch_up(request.catch_up) or CatchUp.ONE,

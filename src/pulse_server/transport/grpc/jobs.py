@@ -14,6 +14,7 @@ from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import NewJob, Submitted
 from pulse_server.domain.uniform_jobs import AllInserted
 from pulse_server.service.jobs import Jobs
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.submissions import Submissions
 from pulse_server.transport.grpc import convert_columns, convert_jobs
 from pulse_server.transport.grpc.boundary import refusal
@@ -21,12 +22,13 @@ from pulse_server.turns import TURN_ENTRIES, each_in_turns
 
 
 class JobRpcs:
-    def __init__(self, submissions: Submissions, jobs: Jobs) -> None:
+    def __init__(self, submissions: Submissions, jobs: Jobs, policies: RunPolicies) -> None:
         self._submissions = submissions
         self._jobs = jobs
+        self._max_attempts_of = policies.max_attempts
 
     async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
-        (answer,) = await self._submissions.submit([convert_jobs.new_job(request)])
+        (answer,) = await self._submissions.submit([convert_jobs.new_job(request, self._max_attempts_of)])
         if isinstance(answer, PulseError):
             raise answer
         return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
@@ -39,7 +41,7 @@ class JobRpcs:
 
     async def _submit_columns(self, request: pb.SubmitJobsRequest) -> pb.SubmitJobsResponse:
         convert_columns.check_columns(request)
-        jobs = convert_columns.uniform_jobs(request.columns)
+        jobs = convert_columns.uniform_jobs(request.columns, self._max_attempts_of)
         if jobs is None:
             return await self._submit_each(convert_columns.each_job(request.columns), brief=True)
         submitted = await self._submissions.submit(jobs)
@@ -62,7 +64,7 @@ class JobRpcs:
                 await asyncio.sleep(0)  # serve other calls
             entries += 1
             try:
-                job = convert_jobs.new_job(wire_job)
+                job = convert_jobs.new_job(wire_job, self._max_attempts_of)
             except InvalidArgument as error:
                 refused.append(_result(error))
             else:

@@ -66,6 +66,7 @@ ResumeDispatch        yes       -         -       -
 GetDispatchStatus     yes       -         -       yes
 
 SetTopicPolicy        yes       -         -       -
+DeclareTopicPolicies  -         -         yes     -
 ListTopicPolicies     yes       -         -       yes
 """
 

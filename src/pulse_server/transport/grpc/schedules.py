@@ -11,6 +11,7 @@ from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.schedules import Declarer, Schedules
 from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
 from pulse_server.transport.grpc.boundary import SERVICE
@@ -23,9 +24,10 @@ JobListRequest: TypeAlias = pb.ListScheduleJobsRequest | pb.ListScheduleFiresReq
 
 
 class ScheduleRpcs:
-    def __init__(self, schedules: Schedules, jobs: Jobs, callers: Callers) -> None:
+    def __init__(self, schedules: Schedules, jobs: Jobs, policies: RunPolicies, callers: Callers) -> None:
         self._schedules = schedules
         self._jobs = jobs
+        self._max_attempts_of = policies.max_attempts
         self._callers = callers
 
     async def create_schedule(
@@ -33,7 +35,7 @@ class ScheduleRpcs:
     ) -> pb.CreateScheduleResponse:
         caller = self._callers.of(context)
         schedule = await self._schedules.create(
-            convert_schedules.definition(request),
+            convert_schedules.definition(request, self._max_attempts_of),
             replace_existing=request.replace,
             # A role that may update any schedule may also replace it.
             declarer=Declarer(caller.user or None, may_call(caller.role, f"/{SERVICE}/UpdateSchedule")),

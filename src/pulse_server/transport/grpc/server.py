@@ -141,6 +141,7 @@ def grpc_server(
                     "ResumeDispatch": dispatch.resume_dispatch,
                     "GetDispatchStatus": dispatch.get_dispatch_status,
                     "SetTopicPolicy": policies.set_topic_policy,
+                    "DeclareTopicPolicies": policies.declare_topic_policies,
                     "ListTopicPolicies": policies.list_topic_policies,
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,

@@ -1,0 +1,114 @@
+"""Run policies: how the jobs of a topic are retried, and how long one attempt may take.
+
+A policy has entries, each of which is decided on its own: what an operator has set wins over what the code of
+a worker declares, and that wins over the settings of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+
+MAX_FACTOR = 100
+MAX_CRASHES = 1000
+# Of one snooze after the other no job ends. After a thousand its handler waits for what does not happen.
+MAX_SNOOZES = 1000
+MAX_DECLARED = 1000  # topics of one worker
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The delays between attempts: `first`, then each `factor` times the last, at most `longest`.
+
+    Each is drawn at random from the range of `jitter` around it.
+    """
+
+    first: timedelta
+    factor: float
+    longest: timedelta
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """The entries of a policy. A None is decided elsewhere."""
+
+    backoff: Backoff | None = None
+    """None everywhere: the square of the attempts, in seconds."""
+    max_attempts: int | None = None
+    """Of jobs that are submitted without their own."""
+    timeout: timedelta | None = None
+    """Of one attempt. None everywhere: no limit."""
+    max_crashes: int | None = None
+    """How many attempts may end in a lost lease."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self == NO_RUN_POLICY
+
+    def over(self, other: RunPolicy) -> RunPolicy:
+        """The entries of this policy, and those of the other where this one has none."""
+        return RunPolicy(
+            *(
+                getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in RUN_ENTRIES
+            )
+        )
+
+    def without(self, names: Collection[str]) -> RunPolicy:
+        return replace(self, **dict.fromkeys(names))
+
+
+RUN_ENTRIES = tuple(field.name for field in fields(RunPolicy))
+NO_RUN_POLICY = RunPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What the code of a worker declares for a topic."""
+
+    topic: str
+    run: RunPolicy
+    by: str = ""
+    """The worker."""
+    at: datetime | None = None
+
+
+def check_backoff(backoff: Backoff, field: str) -> Backoff:
+    _check_positive(backoff.first, f"{field}.first")
+    limits.check_delay(backoff.longest, f"{field}.longest")
+    if backoff.longest < backoff.first:
+        raise InvalidArgument(f"{field}.longest", "is shorter than first: make it at least as long.")
+    if not 1 <= backoff.factor <= MAX_FACTOR:
+        raise InvalidArgument(f"{field}.factor", f"is {backoff.factor:g}: it must be from 1 to {MAX_FACTOR}.")
+    if not 0 <= backoff.jitter <= 1:
+        raise InvalidArgument(f"{field}.jitter", f"is {backoff.jitter:g}: it must be from 0 to 1.")
+    return backoff
+
+
+def check_timeout(timeout: timedelta, field: str) -> timedelta:
+    return _check_positive(timeout, field)
+
+
+def check_max_crashes(max_crashes: int, field: str) -> int:
+    if not 1 <= max_crashes <= MAX_CRASHES:
+        raise InvalidArgument(field, f"is {max_crashes}: it must be from 1 to {MAX_CRASHES}.")
+    return max_crashes
+
+
+def check_entry(name: str, field: str) -> str:
+    if name not in RUN_ENTRIES:
+        raise InvalidArgument(
+            field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(RUN_ENTRIES)}."
+        )
+    return name
+
+
+def _check_positive(span: timedelta, field: str) -> timedelta:
+    if span <= timedelta(0):
+        raise InvalidArgument(field, "is missing or not above zero: give a duration such as 2 s.")
+    return limits.check_delay(span, field)

@@ -1,0 +1,65 @@
+"""The run policies of topics as this server last read them, over its own settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.loops import Loop
+from pulse_server.repos.policies import PolicyRepo
+from pulse_server.repos.wakeups import Wakeup
+
+log = logging.getLogger(__name__)
+
+
+class RunPolicies:
+    """For submits, deliveries and heartbeats, which must not read a table for it. The statements that end an
+    attempt read the table. While the database is away the policies stay as they were. ADR-0060"""
+
+    def __init__(self, repo: PolicyRepo, server: RunPolicy, *, interval: timedelta) -> None:
+        assert server.max_attempts is not None, "the settings have a default"
+        self._repo = repo
+        self.server = server
+        """What the settings of this server say."""
+        self._default_attempts = server.max_attempts
+        self._policies: Mapping[str, RunPolicy] = {}
+        self._max_attempts: dict[str, int] = {}
+        self.timeouts: Mapping[str, timedelta] = {}
+        """Of the topics that have one of their own. Replaced as a whole when a policy changes."""
+        self._reads = self._newest = 0
+        self.loop = Loop("run policies", self.refresh, interval)
+
+    def max_attempts(self, topic: str) -> int:
+        """Of a job that is submitted without its own."""
+        return self._max_attempts.get(topic, self._default_attempts)
+
+    def timeout(self, topic: str) -> timedelta | None:
+        """Of one attempt. None: there is no limit."""
+        return self.timeouts.get(topic, self.server.timeout)
+
+    async def refresh(self) -> None:
+        """Read the policies. The first call comes before the server accepts work, and must not fail."""
+        self._reads = read = self._reads + 1
+        policies = await self._repo.read_run_policies()
+        if read < self._newest:
+            return  # a read that began later was answered sooner
+        self._newest = read
+        if policies is self._policies:
+            return
+        self._policies = policies
+        self._max_attempts = {
+            topic: policy.max_attempts
+            for topic, policy in policies.items()
+            if policy.max_attempts is not None
+        }
+        self.timeouts = {
+            topic: policy.timeout for topic, policy in policies.items() if policy.timeout is not None
+        }
+        log.info("run_policies", extra={"topics": len(policies)})
+
+    def heard(self, wakeup: Wakeup) -> None:
+        """Another server has something new."""
+        if wakeup.policies_changed:
+            self.loop.nudge()
