@@ -48,7 +48,7 @@ SECTIONS = (
         "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
             *("Job", "SyncJob", "JobOptions", "Backoff", "Context", "current"),
-            *("Retry", "Snooze", "Discard", "Cancelled"),
+            *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
         ),
     ),
     Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),

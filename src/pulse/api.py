@@ -21,6 +21,7 @@ from pulse.errors import (
     PermissionDenied,
     PulseError,
     ResourceExhausted,
+    SlotsLost,
     Unauthenticated,
     Unavailable,
 )
@@ -47,7 +48,7 @@ from pulse.models.statistics import Latency, Minute, Statistics
 from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.transitions import Transition, Transitions
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
-from pulse.outcomes import Cancelled, Discard, Retry, Snooze
+from pulse.outcomes import Cancelled, Discard, Retry, Snooze, TimedOut
 
 __all__ = [
     "After",
@@ -100,11 +101,13 @@ __all__ = [
     "SchedulerStatus",
     "Schedules",
     "ServerInfo",
+    "SlotsLost",
     "Snooze",
     "Statistics",
     "SyncJob",
     "SyncPulse",
     "SyncSchedules",
+    "TimedOut",
     "TopicInfo",
     "TopicPage",
     "TopicPause",

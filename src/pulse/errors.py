@@ -13,6 +13,7 @@ PulseError
 │   └── DeadlineExceeded   no answer in time: it may or may not have happened
 ├── InternalError          the server failed; see its log
 ├── PartialFailure         some jobs of an enqueue_many were refused
+├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
 
 `Retry`, `Snooze`, `Discard` and `Cancelled`, which handlers raise, are not errors of pulse and live in
@@ -100,6 +101,12 @@ class InternalError(PulseError):
     """The server failed unexpectedly. See its log."""
 
     code = "INTERNAL"
+
+
+class SlotsLost(PulseError):
+    """A worker stopped because too many handlers did not end, although they were interrupted."""
+
+    code = "ABORTED"
 
 
 class ClientClosed(PulseError):

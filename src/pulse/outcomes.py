@@ -45,8 +45,22 @@ class Snooze(Exception):
         self.reason = reason
 
 
-class Cancelled(Exception):
-    """Raised by `ctx.raise_if_cancelled()` once the job was canceled or its lease was lost."""
+class Cancelled(BaseException):
+    """Raised in a sync handler that has to stop: its job was canceled, its lease lost, or the worker stops.
+
+    `ctx.raise_if_cancelled()` raises it too. Like asyncio.CancelledError it is not an Exception: an
+    `except Exception` in a loop must not keep the handler running.
+    """
+
+    def __init__(self, message: str = "The job should stop.") -> None:
+        super().__init__(message)
+
+
+class TimedOut(Cancelled):
+    """Raised in a sync handler that has reached its time limit."""
+
+    def __init__(self, message: str = "The attempt took longer than its time limit.") -> None:
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,16 @@ HOLD_LOOK_SECONDS = 0.25
 CONFIRM_BATCH_JOBS = 1_000
 CONFIRMS_IN_FLIGHT = 2
 
+# ---------------------------------------------------------------- time limits
+
+# The time for a handler to end after it was interrupted. Then a process is killed, and anything else is given
+# up. Shorter than the grace of the server, so that the report of the time limit comes first.
+LIMIT_GRACE_SECONDS = 5.0
+# A deadline that passed this long ago without its timer: a handler blocks the event loop.
+BLOCKED_LOOP_SECONDS = 0.5
+# The frames of a stuck handler that are logged and stored.
+STACK_FRAMES = 20
+
 ERROR_BYTES = 8 * 1024
 TRACEBACK_FRAMES = 5
 

@@ -14,6 +14,8 @@ from pulse.handlers.registry import Registry
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.lost_slots import LostSlots
+from pulse.worker.threads import ThreadCall
 from pulse.worker.window import Window
 from tests.eventually import eventually
 
@@ -21,17 +23,19 @@ from tests.eventually import eventually
 def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported: list[HeldJob]) -> Executor:
     registry = Registry()
     registry.register("work", handler, {})
+    window = Window(1)
     return Executor(
         registry,
         1,
         LeaseTerms(30),
-        Window(1),
+        window,
         "w1",
         confirm=confirmed.append,
         release_soon=lambda jobs: None,
         send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
+        lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
     )
 
 
@@ -80,15 +84,14 @@ async def test_thread_that_gets_to_a_job_too_late_has_it_confirmed_instead(
     executor = executor_for(handle, confirmed, reported)
     threads = executor._runners._threads
 
-    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+    def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
         start_by, job.start_by = job.start_by, 0.0
-        try:
-            return await threads.run(function, job, *args)
-        finally:
-            job.start_by = start_by
+        call = threads.start(function, job, *args)
+        call.future.add_done_callback(lambda _: setattr(job, "start_by", start_by))
+        return call
 
-    monkeypatch.setattr(threads, "run", run_late)
+    monkeypatch.setattr(threads, "start", start_late)
     executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await eventually(lambda: confirmed)
     assert (begun, executor.unstarted) == ([], set(confirmed))
@@ -111,15 +114,16 @@ async def test_thread_that_gets_to_a_job_that_was_stopped_leaves_it_alone(
     executor = executor_for(handle, confirmed, reported)
     threads = executor._runners._threads
 
-    async def run_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> Any:
+    def start_late(function: Callable[..., Any], job: HeldJob, *args: Any) -> ThreadCall:
         monkeypatch.undo()
         executor.stop([job], "a test says so")
-        try:
-            return await threads.run(function, job, *args)
-        finally:
-            asyncio.get_running_loop().call_soon(is_over.set)
+        call = threads.start(function, job, *args)
+        call.future.add_done_callback(
+            lambda _: asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, is_over.set)
+        )
+        return call
 
-    monkeypatch.setattr(threads, "run", run_late)
+    monkeypatch.setattr(threads, "start", start_late)
     executor.accept([pb.JobAssignment(job_id="j1", topic="work", attempt=1)])
     await is_over.wait()
     assert (confirmed, reported, executor.held) == ([], [], {})

@@ -45,6 +45,7 @@ class SyncPulse(SyncVerbs):
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
         retry_undecodable: bool = False,
+        lost_slots_exit: int | None = None,
     ) -> None:
         """Validate the settings. Does not connect. The parameters are those of `Pulse`."""
         self._async = Pulse(
@@ -60,6 +61,7 @@ class SyncPulse(SyncVerbs):
             timeout=timeout,
             drain_timeout=drain_timeout,
             retry_undecodable=retry_undecodable,
+            lost_slots_exit=lost_slots_exit,
         )
         self._bridge = Bridge(self._async._caller)
         self._stop_worker: Callable[[], object] | None = None

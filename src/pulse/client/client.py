@@ -56,6 +56,7 @@ class Pulse(
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
         retry_undecodable: bool = False,
+        lost_slots_exit: int | None = None,
     ) -> None:
         """Validate the settings. Does not connect.
 
@@ -64,7 +65,8 @@ class Pulse(
         including its retries. `concurrency` is how many handlers `run()` runs at once. `drain_timeout`
         is how long they may take to finish when it stops. A job whose arguments its handler cannot read
         becomes a dead letter at once; with `retry_undecodable` it is retried, so that during a rolling
-        deploy it reaches a worker whose code can read them.
+        deploy it reaches a worker whose code can read them. `run()` drains and raises SlotsLost once
+        `lost_slots_exit` slots, by default half, are lost to handlers that do not end at their time limit.
 
         `tls=True` trusts the certificate authorities of this machine; `ca` is the PEM file of another one.
         `cert` is the client's own certificate: the files (certificate, key), or one file with both. The
@@ -75,7 +77,7 @@ class Pulse(
         endpoint = make_endpoint(address, user, password, tls=tls, ca=ca, cert=cert, server_name=server_name)
         self._caller = Caller(endpoint, timeout)
         self._worker_settings = WorkerSettings(
-            concurrency, seconds_of("drain_timeout", drain_timeout), worker_id
+            concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
         self._registry = Registry(retry_undecodable)
         self._declarations = Declarations()

@@ -87,9 +87,11 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the handler should stop: the job was canceled, its lease was lost, or the worker stops.
+        """True once the handler should stop: its job was canceled, its lease was lost, its time limit is
+        reached, or the worker stops.
 
-        An async handler is also canceled at its next await. A sync handler has to check this regularly.
+        An async handler is also canceled at its next await. In a sync handler `pulse.Cancelled` is raised, or
+        `pulse.TimedOut`: at its next bytecode, so not while it waits in C code.
         """
         return self._cancelled
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from pulse import failpoints, tuning
-from pulse.handlers.context import request_stop
 from pulse.handlers.registry import Registry
 from pulse.log_text import in_a_line
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.lost_slots import LostSlots
 from pulse.worker.runners import Runners
 from pulse.worker.window import Window
 
@@ -39,6 +39,7 @@ class Executor:
         send_heartbeat: Callable[[], None],
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
+        lost: LostSlots,
     ) -> None:
         self.held: dict[str, HeldJob] = {}
         self.unstarted: set[HeldJob] = set()
@@ -54,11 +55,13 @@ class Executor:
             send_heartbeat=send_heartbeat,
             report=report,
             fatal=fatal,
+            lost=lost,
         )
         self.confirmed = self._runners.confirmed
         """Continue with jobs that were confirmed, or could not be."""
         self.wait = self._runners.add
         """Queue jobs again."""
+        self.look_at_blocked_loop = self._runners.limits.look_at_blocked_loop
 
     # ------------------------------------------------------------ deliveries
 
@@ -132,13 +135,7 @@ class Executor:
             job.stop_reason = reason
             if job.has_begun and job.outcome is None:
                 logger.info("Job %s (%s) is stopped: %s.", job.job_id, job.handler.topic, reason)
-            self._cancel(job)
-
-    def _cancel(self, job: HeldJob) -> None:
-        request_stop(job.context)
-        # The task of a sync handler waits for its thread, which runs until it checks ctx.cancelled.
-        if job.task is not None and job.handler.is_async:
-            job.task.cancel()
+            self._runners.limits.cancel(job)
 
     # ------------------------------------------------------------ stopping the worker
 
@@ -153,7 +150,7 @@ class Executor:
     def cancel_running(self) -> None:
         """Cancel all running handlers, because the worker stops."""
         for job in self._runners.suspended():
-            self._cancel(job)
+            self._runners.limits.cancel(job)
 
     def not_begun(self) -> list[HeldJob]:
         """Return the jobs that have not started, including those that wait to be released."""

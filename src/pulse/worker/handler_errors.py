@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 from pulse.error_text import clean
 from pulse.log_text import in_a_line
-from pulse.outcomes import Cancelled, Failed, Outcome, Retry, Snooze, Snoozed
+from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, Snooze, Snoozed, TimedOut
 from pulse.payload import UndecodableArgs
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.retries import judge
@@ -23,6 +25,8 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
     `sys.exit()` and other errors of the handler's own fail its job. A Ctrl-C that no signal handler took, and
     that interrupted this handler by chance, is passed to `fatal`: the worker drains.
     """
+    if job.limit is not None and job.limit.is_timed_out and not isinstance(error, Retry | Discard | Snooze):
+        return _timed_out(job, error)
     if isinstance(error, asyncio.CancelledError):
         # The task was canceled: by the worker, or by an event loop that shuts down. A handler can also raise
         # this itself, when something that it awaits was canceled: that is a failure.
@@ -33,6 +37,34 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
     elif isinstance(error, KeyboardInterrupt) and job.handler.is_async and interrupts_main_thread():
         fatal(error)
     return _failed(job, error)
+
+
+def given_up(job: HeldJob, stack: str) -> Outcome | None:
+    """Return the outcome to report for a handler that does not end. None if its claim is lost anyway."""
+    if job.limit is None or not job.limit.is_timed_out:
+        return None
+    sentence = f"{_over_limit(job)} It did not end when it was interrupted, and may still run."
+    return Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
+
+
+def _timed_out(job: HeldJob, error: BaseException) -> Outcome | None:
+    if job.stop_reason:
+        return None
+    timed_out = TimedOut(_over_limit(job)).with_traceback(error.__traceback__)
+    if not isinstance(error, Cancelled | asyncio.CancelledError):
+        timed_out.__cause__ = error
+    outcome = replace(judge(timed_out, job.handler, job.attempt - job.assignment.snoozes), timed_out=True)
+    if outcome.discard and not isinstance(timed_out, job.handler.options.discard_on):
+        outcome = replace(outcome, discard=False)  # retry_on names errors that the handler raises
+    if job.span is not None:
+        job.span.fail(timed_out, outcome)
+    log_failure(job, timed_out, outcome)
+    return outcome
+
+
+def _over_limit(job: HeldJob) -> str:
+    assert job.limit is not None
+    return f"The attempt took longer than its time limit of {timedelta(seconds=job.limit.seconds)}."
 
 
 def _failed(job: HeldJob, error: BaseException) -> Outcome | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -16,8 +18,11 @@ from pulse.wire.channels import open_blocking_channel
 from pulse.wire.endpoint import Endpoint
 from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
+from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.releases import Releases
+from pulse.worker.results import encode_results
+from pulse.worker.stacks import stack_of_thread
 
 logger = logging.getLogger("pulse.worker")
 
@@ -39,14 +44,19 @@ class Heartbeats:
         held: dict[str, HeldJob],
         lost: Callable[[list[HeldJob], str], None],
         releases: Releases,
+        *,
+        stuck: Callable[[], HeldJob | None],
     ) -> None:
+        """`stuck` returns a job whose handler blocks the event loop for good: the process ends."""
         self._endpoint = endpoint
         self._worker_id = worker_id
         self._terms = terms
         self._held = held
         self._lost = lost
         self._releases = releases
+        self._stuck = stuck
         self._loop = asyncio.get_running_loop()
+        self._loop_thread_id = threading.get_ident()
         self._is_over = threading.Event()
         self._is_woken = threading.Event()
         self._is_failing = False
@@ -76,6 +86,8 @@ class Heartbeats:
             if self._is_over.is_set():
                 return
             try:
+                if (job := self._stuck()) is not None:
+                    self._end_process(job)
                 is_due = is_woken or lease_clock() >= beat_at
                 went_well = self._extend_due(is_due)
                 if is_due or not went_well:
@@ -163,6 +175,26 @@ class Heartbeats:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
             self._report_lost(disowned, "the server reports that it was canceled, or is no longer held here")
         return not unknown
+
+    def _end_process(self, job: HeldJob) -> None:
+        """Report a handler that blocks the event loop past its limit, and end the process."""
+        stack = stack_of_thread(self._loop_thread_id)
+        logger.critical(
+            "Job %s (%s) blocks the event loop past its time limit and does not end, although it was "
+            "interrupted: the process exits. It is here:\n%s",
+            job.job_id,
+            job.handler.topic,
+            stack,
+        )
+        job.outcome = given_up(job, stack)
+        request = pb.ReportResultsRequest(worker_id=self._worker_id)
+        request.MergeFromString(encode_results([job]))
+        with contextlib.suppress(grpc.RpcError):
+            self._stub().ReportResults(
+                request, timeout=tuning.HEARTBEAT_TIMEOUT_SECONDS, metadata=self._endpoint.metadata
+            )
+        logging.shutdown()
+        os._exit(os.EX_SOFTWARE)
 
     def _release(self, request: pb.ReleaseRequest) -> pb.ReleaseResponse:
         return self._stub().Release(request, timeout=self._timeout_seconds, metadata=self._endpoint.metadata)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
-from pulse.outcomes import Outcome
+from pulse.outcomes import Cancelled, Outcome
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -31,6 +31,34 @@ class LeaseTerms:
         return now >= job.lease_end and now >= self.spared_until and now >= job.spared_until
 
 
+class OutsideCall(Protocol):
+    """A handler that runs outside of the event loop: in a thread or a process."""
+
+    @property
+    def thread_id(self) -> int | None: ...
+
+    def interrupt(self, error: type[Cancelled]) -> None:
+        """Raise the error in the handler."""
+
+    def kill(self) -> bool:
+        """End the handler, whatever it does. Returns False if that is not possible."""
+
+
+@dataclass(slots=True)
+class Limit:
+    """When a handler has to end. Seconds are by the `lease_clock`."""
+
+    seconds: float
+    due: float
+    """When the next step is due: it is interrupted, then killed if possible, then given up."""
+    task: asyncio.Task[Any] | None
+    """The task that runs the handler."""
+    is_timed_out: bool = False
+    is_interrupted: bool = False
+    is_killed: bool = False
+    is_lost: bool = False
+
+
 class HeldJob:
     """One claim and its state. There is one for every job, hence a plain class with slots.
 
@@ -42,6 +70,7 @@ class HeldJob:
         "assignment",
         "attempt",
         "begun_at",
+        "call",
         "confirm",
         "context",
         "handler",
@@ -50,6 +79,7 @@ class HeldJob:
         "is_interrupted",
         "job_id",
         "lease_end",
+        "limit",
         "outcome",
         "release_by",
         "span",
@@ -88,6 +118,10 @@ class HeldJob:
         self.is_counted = False
         # Set while the handler waits for something: the task that runs it alone.
         self.task: asyncio.Task[None] | None = None
+        # Set while the handler runs in a thread or a process.
+        self.call: OutsideCall | None = None
+        # Set once the handler has a time limit, or is canceled.
+        self.limit: Limit | None = None
         self.outcome: Outcome | None = None
         # Set if the run is traced.
         self.span: RunSpan | None = None

@@ -22,8 +22,11 @@ from pulse.handlers.context import make_current
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.clock import lease_clock
-from pulse.worker.handler_errors import outcome_of
+from pulse.worker.handler_errors import given_up, outcome_of
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.limits import Limits
+from pulse.worker.lost_slots import LostSlots
+from pulse.worker.stacks import stack_of_job
 from pulse.worker.steps import Steps, awaited, remaining_steps
 from pulse.worker.threads import HandlerThreads
 from pulse.worker.window import Window
@@ -51,6 +54,7 @@ class Runners:
         send_heartbeat: Callable[[], None],
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
+        lost: LostSlots,
     ) -> None:
         """`send_heartbeat` extends the leases of jobs that have run for a moment: their attempts count."""
         self._concurrency = concurrency
@@ -64,6 +68,8 @@ class Runners:
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._threads = HandlerThreads(self._loop, concurrency)
+        self._lost = lost
+        self.limits = Limits(self._give_up)
         self._ready: deque[HeldJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
         self._confirming = 0
@@ -98,6 +104,7 @@ class Runners:
         """End the threads."""
         if self._first_heartbeat is not None:
             self._first_heartbeat.cancel()
+        self.limits.close()
         self._threads.close()
 
     # ------------------------------------------------------------ runners
@@ -115,7 +122,7 @@ class Runners:
 
     @property
     def _free_slots(self) -> int:
-        return self._concurrency - len(self._suspended) - self._confirming
+        return self._concurrency - len(self._suspended) - self._confirming - len(self._lost)
 
     async def _run(self) -> None:
         try:
@@ -133,10 +140,12 @@ class Runners:
             outcome = None
             self._put_back(job)
         except BaseException as error:
-            outcome = own.run(outcome_of, job, error, self._exit)
-        self._suspended.discard(job)
-        self._window.observe(perf_counter() - began)
-        self._end(job, outcome)
+            is_reported = job.limit is not None and job.limit.is_lost
+            outcome = None if is_reported else own.run(outcome_of, job, error, self._exit)
+        if not self._lost.discard(job):
+            self._suspended.discard(job)
+            self._window.observe(perf_counter() - began)
+            self._end(job, outcome)
         self._go_on()
 
     def _take_jobs(self, task: asyncio.Task[None]) -> Suspended | None:
@@ -226,6 +235,8 @@ class Runners:
         handler, context = job.handler, job.context
         make_current(context)
         job.span = start_run(job.assignment, self._worker_id)
+        if handler.options.timeout is not None or job.assignment.HasField("timeout"):
+            self.limits.begin(job)
         arguments = handler.decode(job.assignment.payload)
         if handler.is_async:
             coroutine = handler.call(arguments, context)
@@ -239,16 +250,29 @@ class Runners:
             return None
 
     async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> None:
-        result = await self._threads.run(_call_in_time, job, call, arguments)
+        job.call = started = self._threads.start(_call_in_time, job, call, arguments)
+        try:
+            result = await self._threads.result(started)
+        finally:
+            job.call = None
         if inspect.isawaitable(result):
             await result  # a plain function returned a coroutine: dropping it would look like success
 
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
+        if job.limit is not None:
+            self.limits.end(job)
         if job.span is not None:
             job.span.end(outcome, job.stop_reason)
         if outcome is not None and not job.stop_reason:
             job.outcome = outcome
             self._report(job)
+
+    def _give_up(self, job: HeldJob) -> None:
+        """Report a job whose handler does not end, and go on without its slot."""
+        stack = stack_of_job(job)
+        self._suspended.discard(job)
+        self._end(job, given_up(job, stack))
+        self._lost.add(job, stack)
 
     def _exit(self, error: BaseException) -> None:
         self._is_stopping = True

@@ -17,11 +17,20 @@ class WorkerSettings:
     concurrency: int
     drain_seconds: float
     worker_id: str | None
+    # The number of lost slots at which the worker stops. None means half of them.
+    lost_slots_exit: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.concurrency, int) or not 1 <= self.concurrency <= 10_000:
             raise InvalidArgument(
                 f"concurrency has to be between 1 and 10000, but {self.concurrency!r} was given."
+            )
+        if self.lost_slots_exit is not None and (
+            not isinstance(self.lost_slots_exit, int) or self.lost_slots_exit < 1
+        ):
+            raise InvalidArgument(
+                f"lost_slots_exit has to be a number from 1, or None for half of the slots, "
+                f"but {self.lost_slots_exit!r} was given."
             )
 
 

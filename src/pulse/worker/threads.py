@@ -9,9 +9,63 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_Work = tuple[
-    "asyncio.Future[tuple[Any, BaseException | None]]", contextvars.Context, Callable[..., Any], Any
-]
+from pulse.outcomes import Cancelled
+
+_Outcome = tuple[Any, BaseException | None]
+
+
+class ThreadCall:
+    """A function that runs in a thread, or is about to."""
+
+    __slots__ = (
+        "_args",
+        "_context",
+        "_function",
+        "future",
+        "interrupted_by",
+        "is_delivered",
+        "is_over",
+        "outcome",
+        "thread_id",
+    )
+
+    def __init__(
+        self, future: asyncio.Future[_Outcome], function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self.future = future
+        self.thread_id: int | None = None
+        self.outcome: _Outcome | None = None
+        self.is_over = self.is_delivered = False
+        self.interrupted_by: type[Cancelled] | None = None
+        self._context = contextvars.copy_context()
+        self._function = function
+        self._args = args
+
+    def run(self) -> None:
+        """Call the function, unless it was interrupted before. In its thread."""
+        self.thread_id = threading.get_ident()
+        try:
+            if self.interrupted_by is not None:
+                raise self.interrupted_by
+            self.outcome = self._context.run(self._function, *self._args), None
+        except BaseException as error:
+            self.outcome = None, error
+
+    def interrupt(self, error: type[Cancelled]) -> None:
+        """Raise the error in the thread, at its next bytecode. Not while it waits in C code.
+
+        The thread may end the call meanwhile, and then must not take another: the error could come up there.
+        So it is marked first. A thread that ends its call and finds the mark ends itself.
+        """
+        if self.interrupted_by is not None:
+            return
+        self.interrupted_by = error
+        if self.thread_id is not None and not self.is_over:
+            raise_in_thread(self.thread_id, error)
+
+    def kill(self) -> bool:
+        """Return False: a thread cannot be killed."""
+        return False
 
 
 class HandlerThreads:
@@ -25,18 +79,21 @@ class HandlerThreads:
         self._loop = loop
         self._most = most
         self._threads = 0
+        self._started = 0
         self._busy = 0
-        self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ThreadCall | None] = queue.SimpleQueue()
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the function in a thread, in a copy of this task's contextvars. Returns its result."""
-        future: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+    def start(self, function: Callable[..., Any], *args: Any) -> ThreadCall:
+        """Call the function in a thread, in a copy of this task's contextvars."""
+        call = ThreadCall(self._loop.create_future(), function, args)
         self._busy += 1
-        self._queue.put((future, contextvars.copy_context(), function, args))
-        if self._threads < min(self._busy, self._most):
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"pulse-handler-{self._threads}", daemon=True).start()
-        result, error = await future
+        self._queue.put(call)
+        self._start_thread()
+        return call
+
+    async def result(self, call: ThreadCall) -> Any:
+        """Wait for the call. Returns its result, or raises its error."""
+        result, error = await call.future
         if error is not None:
             raise error
         return result
@@ -45,29 +102,61 @@ class HandlerThreads:
         """End the threads, each after its current call."""
         for _ in range(self._threads):
             self._queue.put(None)
-        self._threads = 0
+        self._threads = self._most = 0
+
+    def _start_thread(self) -> None:
+        if self._threads < min(self._busy, self._most):
+            self._threads += 1
+            self._started += 1
+            threading.Thread(target=self._work, name=f"pulse-handler-{self._started}", daemon=True).start()
 
     def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            future, context, function, args = work
-            result, error = None, None
+        while (call := self._queue.get()) is not None:
             try:
-                result = context.run(function, *args)
-            except BaseException as raised:
-                error = raised
-            try:
-                self._loop.call_soon_threadsafe(self._deliver, future, result, error)
-            except RuntimeError:
-                return  # the loop was closed
+                call.run()
+            except BaseException as error:
+                # It was interrupted when its function had returned.
+                call.outcome = call.outcome or (None, error)
+            call.is_over = True
+            if call.interrupted_by is not None:
+                self._retire(call)
+                return
+            if not self._post(call):
+                return
             # Otherwise the thread would keep the last job in memory until the next one.
-            del work, future, context, function, args, result, error
+            del call
 
-    def _deliver(
-        self,
-        future: asyncio.Future[tuple[Any, BaseException | None]],
-        result: Any,
-        error: BaseException | None,
-    ) -> None:
+    def _retire(self, call: ThreadCall) -> None:
+        """Deliver the call, and end the thread. The error may come up at any bytecode of this, once."""
+        while True:
+            try:
+                self._post(call)
+                return
+            except Cancelled:
+                continue
+
+    def _post(self, call: ThreadCall) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._deliver, call)
+        except RuntimeError:
+            return False  # the loop was closed
+        return True
+
+    def _deliver(self, call: ThreadCall) -> None:
+        if call.is_delivered:
+            return  # the thread was interrupted while it delivered, and repeated it
+        call.is_delivered = True
         self._busy -= 1
-        if not future.done():
-            future.set_result((result, error))
+        if call.interrupted_by is not None:
+            self._threads -= 1
+            self._start_thread()
+        if not call.future.done():
+            call.future.set_result(call.outcome or (None, None))
+
+
+def raise_in_thread(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise the error in the thread, at its next bytecode. None takes back one that is not raised yet."""
+    import ctypes  # not before it is needed: few workers do
+
+    argument = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), argument)

@@ -26,6 +26,7 @@ class Window:
         self._busy_seconds = 0.0
         self._announced = concurrency
         self._is_closed = False
+        self._is_resized = False
 
     def observe(self, seconds: float, finished: int = 1) -> None:
         """Add a run time: of one handler, or the total of several."""
@@ -47,9 +48,19 @@ class Window:
     def changed_size(self) -> int:
         """Return the size if it has changed noticeably since it was last sent, else 0."""
         size = self.size
-        if self._is_closed or abs(size - self._announced) <= self._announced * tuning.WINDOW_NOTICEABLE:
+        if self._is_closed or (
+            not self._is_resized and abs(size - self._announced) <= self._announced * tuning.WINDOW_NOTICEABLE
+        ):
             return 0
         return size
+
+    def resize(self, concurrency: int) -> None:
+        """Set the number of jobs that run at once. The change is sent, however small it is."""
+        is_smaller = concurrency < self._concurrency
+        self._concurrency = concurrency
+        self._size = min(self._size, concurrency) if is_smaller else max(self._size, concurrency)
+        self._finished_at_this_size = 0
+        self._is_resized = True
 
     @property
     def run_seconds(self) -> float:
@@ -64,6 +75,7 @@ class Window:
         """Record that the server has this size."""
         if size:
             self._announced = size
+            self._is_resized &= size != self._size
 
     def stall(self, capacity: int) -> None:
         """Narrow to the concurrency, because jobs waited too long. The server has this capacity.

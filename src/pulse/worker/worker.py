@@ -20,6 +20,7 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
+from pulse.worker.lost_slots import LostSlots
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.settings import WorkerSettings, make_worker_id
@@ -55,6 +56,13 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
+        lost = LostSlots(
+            settings.concurrency,
+            settings.lost_slots_exit,
+            window,
+            announce=lambda: self._intake.announce(),
+            stop=self._stop_because,
+        )
         self._executor = Executor(
             registry,
             settings.concurrency,
@@ -66,6 +74,7 @@ class Worker:
             send_heartbeat=lambda: self._heartbeats.wake(),
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,
+            lost=lost,
         )
         executor = self._executor
         self._confirmer = Confirmer(
@@ -89,7 +98,13 @@ class Worker:
             announce=lambda: self._intake.announce(),
         )
         self._heartbeats = Heartbeats(
-            connection.endpoint, self._worker_id, terms, executor.held, executor.stop, self._releases
+            connection.endpoint,
+            self._worker_id,
+            terms,
+            executor.held,
+            executor.stop,
+            self._releases,
+            stuck=executor.look_at_blocked_loop,
         )
         self._intake = Intake(
             connection,

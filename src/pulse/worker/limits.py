@@ -1,0 +1,133 @@
+"""Ends handlers that have reached their time limit, or were canceled. ADR-0060
+
+A handler is interrupted: a task is canceled, an error is raised in a thread or a process. A process that
+goes on is killed. What still runs after a grace is given up: its slot is lost until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from pulse import tuning
+from pulse.handlers.context import request_stop
+from pulse.outcomes import Cancelled, TimedOut
+from pulse.worker.clock import lease_clock
+from pulse.worker.held_jobs import HeldJob, Limit
+from pulse.worker.threads import raise_in_thread
+
+
+class Limits:
+    """Watches the handlers that have a limit, with one timer. Handlers without one are not known here."""
+
+    def __init__(self, lose: Callable[[HeldJob], None]) -> None:
+        """`lose` is called for a job whose handler is given up."""
+        self._lose = lose
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        # As many as there are slots at the most: cheaper to search at each deadline than to keep in order.
+        self._watched: dict[HeldJob, Limit] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def begin(self, job: HeldJob) -> None:
+        """Watch a job that starts now and has a limit. Call it in its task."""
+        seconds = _limit_of(job).total_seconds()
+        job.limit = Limit(seconds, lease_clock() + seconds, asyncio.current_task(self._loop))
+        self._watch(job, job.limit)
+
+    def end(self, job: HeldJob) -> None:
+        """Forget a job whose handler has ended."""
+        self._watched.pop(job, None)
+
+    def cancel(self, job: HeldJob) -> None:
+        """Interrupt a running handler because its job is canceled, or the worker stops."""
+        request_stop(job.context)
+        if job.task is None:
+            return  # it has not started, or runs right now
+        limit = job.limit = job.limit or Limit(0.0, 0.0, job.task)
+        if limit.is_lost or limit.is_interrupted:
+            return
+        self._interrupt(job, limit, Cancelled)
+        self._watch(job, limit)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watched.clear()
+
+    def _watch(self, job: HeldJob, limit: Limit) -> None:
+        self._watched[job] = limit
+        if self._timer is None or limit.due < self._timer_at:
+            self._set_timer(limit.due)
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_later(max(0.0, due - lease_clock()), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = lease_clock()
+        for job, limit in [(job, limit) for job, limit in self._watched.items() if limit.due <= now]:
+            self._advance(job, limit)
+        if self._watched:
+            self._set_timer(min(limit.due for limit in self._watched.values()))
+
+    def _advance(self, job: HeldJob, limit: Limit) -> None:
+        if not limit.is_interrupted:
+            limit.is_timed_out = True
+            request_stop(job.context)
+            self._interrupt(job, limit, TimedOut)
+        elif not limit.is_killed and job.call is not None and job.call.kill():
+            limit.is_killed = True
+            limit.due = lease_clock() + tuning.LIMIT_GRACE_SECONDS
+        else:
+            del self._watched[job]
+            limit.is_lost = True
+            self._lose(job)
+
+    def _interrupt(self, job: HeldJob, limit: Limit, error: type[Cancelled]) -> None:
+        limit.is_interrupted = True
+        limit.due = lease_clock() + tuning.LIMIT_GRACE_SECONDS
+        if job.call is not None:
+            job.call.interrupt(error)
+        elif job.task is not None:
+            job.task.cancel()
+
+    # ------------------------------------------------------------ in the heartbeat thread
+
+    def look_at_blocked_loop(self) -> HeldJob | None:
+        """End a handler that blocks the event loop past its limit. Returns it if it does not end.
+
+        Called from another thread, since no timer runs in a loop that is blocked.
+        """
+        now = lease_clock()
+        # list() of a dict's items is atomic: the event loop cannot change the dict meanwhile.
+        for job, limit in list(self._watched.items()):
+            # The timer of a loop that runs would have moved it on.
+            if limit.due + tuning.BLOCKED_LOOP_SECONDS > now or not self._runs_now(limit):
+                continue
+            if limit.is_interrupted:
+                return job
+            limit.is_timed_out = limit.is_interrupted = True
+            limit.due = now + tuning.LIMIT_GRACE_SECONDS
+            raise_in_thread(self._thread_id, TimedOut)
+            if not self._runs_now(limit):
+                raise_in_thread(self._thread_id, None)  # it has just ended: the error is not for the next one
+        return None
+
+    def _runs_now(self, limit: Limit) -> bool:
+        return limit.task is not None and asyncio.current_task(self._loop) is limit.task
+
+
+def _limit_of(job: HeldJob) -> timedelta:
+    """Return the limit of the attempt: by the policy of the topic, else by the handler's options."""
+    if job.assignment.HasField("timeout"):
+        return job.assignment.timeout.ToTimedelta()
+    assert job.handler.options.timeout is not None
+    return job.handler.options.timeout

@@ -1,0 +1,149 @@
+"""A cancellation reaches handlers in threads, and a limit one that blocks the event loop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+import pulse
+from pulse import tuning
+from pulse.v1 import pulse_pb2 as pb
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import FakePulsed
+from tests.sdk.scripts import start_script
+
+
+async def test_canceled_job_is_stopped_in_its_thread(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    begun, raised = threading.Event(), threading.Event()
+
+    @p.job("work")
+    def handle() -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.001)
+        except pulse.Cancelled:
+            raised.set()
+            raise
+
+    async with running(p):
+        fake.deliver("j1")
+        await fake.until_async(begun.is_set)
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        await fake.until_async(raised.is_set)
+    assert fake.results == {}
+
+
+async def test_canceled_thread_that_goes_on_costs_its_slot(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+    begun, go = threading.Event(), threading.Event()
+
+    @p.job("work")
+    def handle() -> None:
+        begun.set()
+        while not go.is_set():
+            try:
+                go.wait()
+            except pulse.Cancelled:
+                continue
+
+    @p.job("other")
+    async def other() -> None: ...
+
+    p._worker_settings = pulse.worker.settings.WorkerSettings(2, 5.0, None, lost_slots_exit=2)
+    async with running(p):
+        fake.deliver("j1")
+        await fake.until_async(begun.is_set)
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        await fake.until_async(lambda: 1 in fake.capacities)
+        go.set()
+        await fake.until_async(lambda: fake.capacities[-1] >= 2)
+    assert fake.results == {}
+
+
+def test_drain_interrupts_a_thread_that_computes_and_releases_its_job(fake: FakePulsed) -> None:
+    worker = start_script(
+        """
+        import sys
+        from datetime import timedelta
+        import pulse
+
+        p = pulse.SyncPulse(sys.argv[1], drain_timeout=timedelta(milliseconds=1))
+
+        @p.job("work")
+        def handle() -> None:
+            p.enqueue("started")
+            while True:
+                pass
+
+        p.run()
+        print("returned")
+        """,
+        fake.address,
+    )
+    fake.deliver("j1")
+    fake.until(lambda: fake.stored)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.communicate(timeout=20) == ("returned\n", "")
+    assert (fake.released, fake.results) == (["j1"], {})
+
+
+BLOCKED = """
+    import asyncio, ctypes, logging, sys, time
+    from datetime import timedelta
+    import pulse
+    from pulse import tuning
+
+    logging.basicConfig()
+    tuning.LIMIT_GRACE_SECONDS = tuning.BLOCKED_LOOP_SECONDS = 0.3
+    p = pulse.Pulse(sys.argv[1])
+
+    @p.job("compute", timeout=timedelta(milliseconds=100))
+    async def compute(wait: bool = False) -> None:
+        if wait:
+            await asyncio.sleep(0)
+        while True:
+            pass
+
+    @p.job("c", timeout=timedelta(milliseconds=100))
+    async def stuck_in_c() -> None:
+        ctypes.CDLL(None).sleep(3600)
+
+    @p.job("next")
+    async def next() -> None: ...
+
+    asyncio.run(p.run())
+"""
+
+
+@pytest.mark.parametrize("payload", [b"", b'{"wait":true}'])
+def test_handler_that_computes_in_the_event_loop_is_ended_at_its_limit(
+    fake: FakePulsed, payload: bytes
+) -> None:
+    worker = start_script(BLOCKED, fake.address)
+    fake.deliver("j1", topic="compute", payload=payload)
+    fake.until(lambda: "j1" in fake.results)
+    fake.deliver("j2", topic="next")
+    fake.until(lambda: "j2" in fake.results)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=20)
+    assert worker.returncode == 0
+    assert fake.results["j1"].timed_out
+    assert fake.results["j2"].success
+
+
+def test_event_loop_that_is_blocked_for_good_is_reported_and_ends_the_process(fake: FakePulsed) -> None:
+    worker = start_script(BLOCKED, fake.address)
+    fake.deliver("j1", topic="c")
+    _, complaints = worker.communicate(timeout=20)
+    assert worker.returncode == 70
+    assert "blocks the event loop past its time limit" in complaints
+    assert "in stuck_in_c" in complaints
+    assert fake.results["j1"].timed_out
