@@ -51,7 +51,7 @@ SECTIONS = (
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
         ),
     ),
-    Section("Jobs", "", ("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page")),
+    Section("Jobs", "", ("JobHandle", "JobItem", "JobInfo", "JobStatus", "Attempt", "Page")),
     Section(
         "Many jobs",
         "",
@@ -86,7 +86,10 @@ SECTIONS = (
     ),
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
-CONSTRUCTED = {"Pulse", "Backoff", "Context", "Retry", "Snooze", "Discard", "At", "After", "Every", "Cron"}
+CONSTRUCTED = {
+    *("Pulse", "Backoff", "JobItem", "Context", "Retry", "Snooze", "Discard"),
+    *("At", "After", "Every", "Cron"),
+}
 # The blocking twin of each class, whose parameters are the same.
 TWINS: dict[str, type] = {
     "SyncPulse": pulse.Pulse,

@@ -32,7 +32,7 @@ def signature(name: str, function: Callable[..., Any]) -> str:
     found = inspect.signature(function)
     parameters = [*_parameters(found)]
     returns = "" if found.return_annotation is found.empty else f" -> {_written(found.return_annotation)}"
-    prefix = "async " if inspect.iscoroutinefunction(function) else ""
+    prefix = "async " if inspect.iscoroutinefunction(inspect.unwrap(function)) else ""
     line = f"{prefix}{name}({', '.join(parameters)}){returns}"
     if len(line) <= _WIDTH:
         return line

@@ -5,6 +5,7 @@ from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.filters import JobFilter
+from pulse.client.items import JobItem
 from pulse.client.job_decorator import Job
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.stored_schedules import Schedules
@@ -82,6 +83,7 @@ __all__ = [
     "JobFilter",
     "JobHandle",
     "JobInfo",
+    "JobItem",
     "JobOptions",
     "JobStatus",
     "Latency",

@@ -33,7 +33,8 @@ class Bridge:
         self, verb: Callable[V, Coroutine[Any, Any, Result]], *args: V.args, **kwargs: V.kwargs
     ) -> Result:
         """Run an async verb and block until it is done."""
-        return self._open_thread().run(verb(*args, **kwargs))
+        in_event_loop: Callable[V, Coroutine[Any, Any, Result]] = getattr(verb, "in_event_loop", verb)
+        return self._open_thread().run(in_event_loop(*args, **kwargs))
 
     def iterate(self, items: AsyncGenerator[Item, None]) -> Generator[Item, None, None]:
         """Yield the items of an async generator, blocking for each. Closing this generator closes it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc.aio
 
@@ -57,6 +59,26 @@ class Caller:
                 raise ClientClosed("This client is closed. Make a new one, or enter it with `async with`.")
             session = self._session = open_session(self.endpoint, session)
         return session
+
+    def run_in_thread(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
+        """Run a verb of this client from a thread without an event loop, and block until it is done.
+
+        It runs in the loop that uses the client, which is that of the worker. Raises ClientClosed if that
+        ends first.
+        """
+        session = self._session
+        if session is None or session.is_abandoned():
+            return asyncio.run(self._run_alone(coroutine))
+        try:
+            return session.run_from_thread(coroutine)
+        except concurrent.futures.CancelledError:
+            raise ClientClosed("The worker stopped during the call.") from None
+
+    async def _run_alone(self, coroutine: Coroutine[Any, Any, Response]) -> Response:
+        try:
+            return await coroutine
+        finally:
+            await self.close_session()
 
     def reopen(self) -> None:
         """Allow calls again after a close."""

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
+from pulse.client.handler_threads import blocks_in_handler_threads
+from pulse.client.items import JobItem
 from pulse.client.jobs import JobVerbs
-from pulse.client.options import EnqueueOptions, ManyOptions
+from pulse.client.options import EnqueueOptions, ItemOptions, ManyOptions
 from pulse.errors import InvalidArgument
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
@@ -38,11 +40,22 @@ class Registered(Generic[P, C, R]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic!r}>"
 
-    def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes], ManyOptions]:
+    def with_options(self, item: Any = None, /, **options: Unpack[ItemOptions]) -> JobItem:
+        """Return an item of `enqueue_many` with options of its own: `job.with_options(item, priority=9)`."""
+        return JobItem(item, **options)
+
+    def _encode_many(self, items: Iterable[Any]) -> tuple[list[bytes | JobItem], ManyOptions]:
+        if not isinstance(items, Iterable):
+            raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
         if self._options.get("key") or self._options.get("job_id"):
             raise InvalidArgument("A key or job_id belongs to one job: it cannot be given to enqueue_many.")
         options = {name: value for name, value in self._options.items() if name not in ("key", "job_id")}
-        return [self._handler.encode_item(item) for item in items], cast("ManyOptions", options)
+        return [self._encode_item(item) for item in items], cast("ManyOptions", options)
+
+    def _encode_item(self, item: Any) -> bytes | JobItem:
+        if isinstance(item, JobItem):
+            return JobItem(self._handler.encode_item(item.args), **item.options)
+        return self._handler.encode_item(item)
 
 
 class Job(Registered[P, C, R]):
@@ -51,12 +64,15 @@ class Job(Registered[P, C, R]):
     def __init__(self, client: JobVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
         self._client = client
+        self._caller = client._caller
 
+    @blocks_in_handler_threads
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Store a job that will call the handler with these arguments."""
+        """Store a job that will call the handler with these arguments. In a `def` handler this blocks."""
         payload = self._handler.encode_call(args, kwargs)
         return await self._client.enqueue(self.topic, payload, **self._options)
 
+    @blocks_in_handler_threads
     async def enqueue_many(self, items: Iterable[Any]) -> list[JobHandle]:
         """Store a job for each item: a document, or a mapping of keyword parameters."""
         payloads, options = self._encode_many(items)

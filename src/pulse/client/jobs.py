@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 from pulse import payload as payloads
 from pulse import tuning
 from pulse.client.bulk import Bulk
 from pulse.client.caller import Caller
 from pulse.client.filters import JobFilter, filter_fields
-from pulse.client.submissions import make_submission
+from pulse.client.handler_threads import blocks_in_handler_threads
+from pulse.client.items import JobItem
+from pulse.client.submissions import Submission, make_submission
 from pulse.errors import InvalidArgument, PartialFailure, PulseError
+from pulse.handlers.handler import Handler
+from pulse.handlers.options import NO_OPTIONS
+from pulse.handlers.registry import Registry
 from pulse.job_handle import JobHandle
 from pulse.models.jobs import JobInfo, Page, job_info
 from pulse.tracing.optional import in_enqueue_span
@@ -24,16 +30,19 @@ class JobVerbs:
     """What a `Pulse` can do with jobs."""
 
     _caller: Caller
+    _registry: Registry
 
+    @blocks_in_handler_threads
     async def enqueue(
         self,
         topic: str,
         args: object = None,
         *,
-        priority: int = 0,
+        priority: int | None = None,
         delay: timedelta | None = None,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        start_within: timedelta | None = None,
         key: str | None = None,
         metadata: Mapping[str, str] | None = None,
         job_id: str | None = None,
@@ -41,19 +50,32 @@ class JobVerbs:
     ) -> JobHandle:
         """Store a job. Returns its handle once the job is committed to the database.
 
-        Jobs with a higher `priority` always run first, over all topics that a worker serves.
+        Jobs with a higher `priority` always run first, over all topics that a worker serves. A job that has
+        not started within `start_within`, counted from when it is due, is canceled. If this client has the
+        handler of the topic, its options are the defaults, and arguments that it could not read are refused.
 
         Concurrent calls share a batch. If an answer is lost, the job is sent again until `timeout`; it is
         stored once. With `key`, a later enqueue on the topic with the same key and arguments returns this
-        job (`.duplicate`); with other arguments it raises AlreadyExists.
+        job (`.duplicate`); with other arguments it raises AlreadyExists. In a `def` handler this blocks.
         """
+        handler = self._handler_of(topic)
+        payload = payloads.encode(args)
+        if handler is not None:
+            if not isinstance(args, bytes):
+                handler.check(payload)
+            options = handler.options
+            if options is not NO_OPTIONS:
+                priority = options.priority if priority is None else priority
+                max_attempts = options.max_attempts if max_attempts is None else max_attempts
+                start_within = options.start_within if start_within is None else start_within
         submission = make_submission(
             topic,
-            payloads.encode(args),
-            priority=priority,
+            payload,
+            priority=0 if priority is None else priority,
             delay=delay,
             run_at=run_at,
             max_attempts=max_attempts,
+            start_within=start_within,
             key=key,
             metadata=metadata,
             job_id=job_id,
@@ -61,38 +83,52 @@ class JobVerbs:
         sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
         return await in_enqueue_span(submission.request, 1, sending)
 
+    @blocks_in_handler_threads
     async def enqueue_many(
         self,
         topic: str,
         items: Iterable[object],
         *,
-        priority: int = 0,
+        priority: int | None = None,
         delay: timedelta | None = None,
         run_at: datetime | None = None,
         max_attempts: int | None = None,
+        start_within: timedelta | None = None,
         metadata: Mapping[str, str] | None = None,
         timeout: timedelta | None = None,
     ) -> list[JobHandle]:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
-        All jobs share the options. `timeout` bounds each batch. If the server refuses some items, the others
-        are stored, and PartialFailure lists both.
+        All jobs share the options. An item that is a `JobItem` has its own besides. `timeout` bounds each
+        batch. If the server refuses some items, the others are stored, and PartialFailure lists both.
         """
-        # Encode all items before sending any: if one cannot be encoded, no job is stored.
         if not isinstance(items, Iterable):
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
-        encoded = [payloads.encode(item) for item in items]
-        template = make_submission(
-            topic,
-            b"",
-            priority=priority,
-            delay=delay,
-            run_at=run_at,
-            max_attempts=max_attempts,
-            metadata=metadata,
-        )
-        bulk = Bulk(template, encoded)
-        sending = self._submit_all(bulk, self._caller.seconds(timeout))
+        handler, seconds = self._handler_of(topic), self._caller.seconds(timeout)
+        options = handler.options if handler is not None else NO_OPTIONS
+        shared: dict[str, Any] = {
+            "priority": options.priority if priority is None else priority,
+            "delay": delay,
+            "run_at": run_at,
+            "max_attempts": options.max_attempts if max_attempts is None else max_attempts,
+            "start_within": options.start_within if start_within is None else start_within,
+            "metadata": metadata,
+        }
+        # Encode all items before sending any: if one cannot be encoded, no job is stored.
+        given = list(items)
+        encoded = [payloads.encode(item.args if type(item) is JobItem else item) for item in given]
+        if handler is not None:
+            for item, payload in zip(given, encoded, strict=True):
+                if not isinstance(item.args if type(item) is JobItem else item, bytes):
+                    handler.check(payload)
+        template = make_submission(topic, b"", **shared)
+        lone = {
+            at: make_submission(topic, encoded[at], **item.merged_with(shared))
+            for at, item in enumerate(given)
+            if type(item) is JobItem
+        }
+        together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
+        sending = self._submit_all(Bulk(template, together), lone, seconds)
         return await in_enqueue_span(template.request, len(encoded), sending)
 
     async def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
@@ -168,8 +204,25 @@ class JobVerbs:
         # Not repeatable: a repeat after a lost answer would raise NotFound.
         await self._caller.call(lambda stub: stub.DeleteJob, request, timeout, repeatable=False)
 
-    async def _submit_all(self, bulk: Bulk, timeout_seconds: float) -> list[JobHandle]:
-        outcomes = await bulk.submit(self._caller.session().submitter, timeout_seconds)
+    def _handler_of(self, topic: object) -> Handler | None:
+        return self._registry.get(topic) if isinstance(topic, str) else None
+
+    async def _submit_all(
+        self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float
+    ) -> list[JobHandle]:
+        """Store jobs that share their options, and those with options of their own, by position."""
+        submitter = self._caller.session().submitter
+        outcomes = await bulk.submit(submitter, timeout_seconds)
+        if lone:
+            sending = [
+                in_enqueue_span(job.request, 1, submitter.submit(job, timeout_seconds))
+                for job in lone.values()
+            ]
+            answers = await asyncio.gather(*sending, return_exceptions=True)
+            for at, answer in zip(lone, answers, strict=True):  # in order, so that each finds its place
+                if not isinstance(answer, JobHandle | PulseError):
+                    raise answer
+                outcomes.insert(at, answer)
         handles = [outcome for outcome in outcomes if isinstance(outcome, JobHandle)]
         if len(handles) < len(outcomes):
             raise PartialFailure(

@@ -10,10 +10,11 @@ from typing import TypedDict
 class ManyOptions(TypedDict, total=False):
     """The options of `enqueue_many`."""
 
-    priority: int
+    priority: int | None
     delay: timedelta | None
     run_at: datetime | None
     max_attempts: int | None
+    start_within: timedelta | None
     metadata: Mapping[str, str] | None
     timeout: timedelta | None
 
@@ -21,5 +22,18 @@ class ManyOptions(TypedDict, total=False):
 class EnqueueOptions(ManyOptions, total=False):
     """The options of `enqueue`."""
 
+    key: str | None
+    job_id: str | None
+
+
+class ItemOptions(TypedDict, total=False):
+    """The options of one item of `enqueue_many`."""
+
+    priority: int | None
+    delay: timedelta | None
+    run_at: datetime | None
+    max_attempts: int | None
+    start_within: timedelta | None
+    metadata: Mapping[str, str] | None
     key: str | None
     job_id: str | None

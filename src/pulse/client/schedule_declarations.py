@@ -11,7 +11,7 @@ import grpc.aio
 
 from pulse import tuning
 from pulse.client.caller import Caller
-from pulse.client.schedule_definitions import create_schedule
+from pulse.client.schedule_definitions import create_schedule, with_defaults
 from pulse.errors import (
     ClientClosed,
     InternalError,
@@ -21,6 +21,7 @@ from pulse.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from pulse.handlers.registry import Registry
 from pulse.models.schedules import ScheduleInfo
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
@@ -39,9 +40,18 @@ class Declaration:
     `await p.every(…)` creates it at once and returns the ScheduleInfo. A repeat changes nothing.
     """
 
-    def __init__(self, caller: Caller, definition: pb.CreateScheduleRequest) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        definition: pb.CreateScheduleRequest,
+        registry: Registry,
+        *,
+        has_priority: bool,
+    ) -> None:
         self._caller = caller
         self._definition = definition
+        self._registry = registry
+        self._has_priority = has_priority
 
     @property
     def name(self) -> str:
@@ -59,20 +69,26 @@ class Declaration:
     async def declare(self, *, timeout: timedelta | None = None) -> ScheduleInfo:
         """Create the schedule, or update it if it exists and differs."""
         try:
-            return await create_schedule(self._caller, self._definition, timeout)
+            return await create_schedule(self._caller, self._complete(), timeout)
         except PulseError as error:
             raise self._named(error) from None
 
     async def _try_through(self, connection: Connection) -> PulseError | None:
         """Declare once. Returns an error that a later try may not meet, and raises any other."""
         try:
-            await connection.try_once(connection.stub.CreateSchedule, self._definition)
+            await connection.try_once(connection.stub.CreateSchedule, self._complete())
         except grpc.aio.AioRpcError as failed:
             error = self._named(connection.translate(failed))
             if isinstance(error, _TEMPORARY):
                 return error
             raise error from None
         return None
+
+    def _complete(self) -> pb.CreateScheduleRequest:
+        # Only now: the handler may be registered after its schedule.
+        complete = pb.CreateScheduleRequest()
+        complete.CopyFrom(self._definition)
+        return with_defaults(complete, self._registry, has_priority=self._has_priority)
 
     def _named(self, error: PulseError) -> PulseError:
         """Return the error with the name of the schedule, if it is about the schedule."""

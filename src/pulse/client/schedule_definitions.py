@@ -8,6 +8,7 @@ from datetime import timedelta
 from pulse import payload as payloads
 from pulse.client.caller import Caller
 from pulse.errors import InvalidArgument
+from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, ScheduleInfo, schedule_info
 from pulse.models.specs import Spec, spec_fields
 from pulse.v1 import pulse_pb2 as pb
@@ -20,7 +21,7 @@ def make_definition(
     spec: Spec,
     *,
     name: str | None,
-    priority: int,
+    priority: int | None,
     max_attempts: int | None,
     metadata: Mapping[str, str] | None,
     catch_up: CatchUp,
@@ -39,7 +40,7 @@ def make_definition(
         topic=topic,
         payload=payloads.encode(args),
         name=name,
-        priority=priority,
+        priority=0 if priority is None else priority,
         max_attempts=max_attempts,
         metadata=metadata,
         catch_up=catch_up,
@@ -47,6 +48,21 @@ def make_definition(
         strict=strict,
         **spec_fields(spec),
     )
+
+
+def with_defaults(
+    definition: pb.CreateScheduleRequest, registry: Registry, *, has_priority: bool
+) -> pb.CreateScheduleRequest:
+    """Fill in what the handler of the topic has as defaults, and check that it can read the arguments."""
+    handler = registry.get(definition.topic)
+    if handler is None:
+        return definition
+    handler.check(definition.payload)
+    if not has_priority:
+        definition.priority = handler.options.priority
+    if not definition.HasField("max_attempts") and handler.options.max_attempts is not None:
+        definition.max_attempts = handler.options.max_attempts
+    return definition
 
 
 async def create_schedule(

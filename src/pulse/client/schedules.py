@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pulse.client.caller import Caller
 from pulse.client.schedule_declarations import Declaration, Declarations
-from pulse.client.schedule_definitions import create_schedule, make_definition
+from pulse.client.schedule_definitions import create_schedule, make_definition, with_defaults
 from pulse.client.stored_schedules import Schedules
+from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
 from pulse.models.timetables import check_timetable
@@ -23,6 +24,7 @@ class ScheduleVerbs:
 
     _caller: Caller
     _declarations: Declarations
+    _registry: Registry
 
     @property
     def schedules(self) -> Schedules:
@@ -36,7 +38,7 @@ class ScheduleVerbs:
         spec: Spec,
         *,
         name: str | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
@@ -65,6 +67,7 @@ class ScheduleVerbs:
             replace=replace,
             strict=strict,
         )
+        with_defaults(definition, self._registry, has_priority=priority is not None)
         return await create_schedule(self._caller, definition, timeout)
 
     # ------------------------------------------------------------ declarations
@@ -76,7 +79,7 @@ class ScheduleVerbs:
         args: object = None,
         *,
         name: str | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
@@ -98,7 +101,7 @@ class ScheduleVerbs:
         *,
         tz: str | ZoneInfo = "UTC",
         name: str | None = None,
-        priority: int = 0,
+        priority: int | None = None,
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
@@ -121,7 +124,7 @@ class ScheduleVerbs:
         args: object,
         spec: Spec,
         name: str | None,
-        priority: int,
+        priority: int | None,
         max_attempts: int | None,
         metadata: Mapping[str, str] | None,
         catch_up: CatchUp,
@@ -139,4 +142,5 @@ class ScheduleVerbs:
             catch_up=catch_up,
             replace=True,
         )
-        return self._declarations.add(Declaration(self._caller, definition))
+        declaration = Declaration(self._caller, definition, self._registry, has_priority=priority is not None)
+        return self._declarations.add(declaration)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from pulse.client.submitter import Submitter
 from pulse.errors import ClientClosed
 from pulse.wire.connection import Connection
 from pulse.wire.endpoint import Endpoint
+
+Result = TypeVar("Result")
 
 
 class Session:
@@ -30,6 +34,10 @@ class Session:
     def is_abandoned(self) -> bool:
         """True when the session can no longer be used."""
         return self._loop.is_closed() or self._process != os.getpid()
+
+    def run_from_thread(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine in the event loop of the session, and block this thread until it is done."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def close(self) -> None:
         """Fail jobs that were not sent, and close the connection."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from pulse.durations import check_timedelta
+from pulse.durations import check_duration, check_timedelta
 from pulse.errors import InvalidArgument, PulseError, error_for_code
 from pulse.ids import uuid7
 from pulse.job_handle import JobHandle
@@ -23,6 +23,7 @@ def make_submission(
     delay: timedelta | None = None,
     run_at: datetime | None = None,
     max_attempts: int | None = None,
+    start_within: timedelta | None = None,
     key: str | None = None,
     metadata: Mapping[str, str] | None = None,
     job_id: str | None = None,
@@ -50,10 +51,15 @@ def make_submission(
             request.delay.FromTimedelta(delay)
         if max_attempts is not None:
             request.max_attempts = max_attempts
+        if start_within is not None:
+            check_duration("start_within", start_within)
+            request.start_within.FromTimedelta(start_within)
         if metadata is not None:
             request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgument(_refused_value(topic, priority, max_attempts, key, metadata, error)) from None
+        raise InvalidArgument(
+            _refused_value(topic, priority, max_attempts, key, job_id, metadata, error)
+        ) from None
     return Submission(request, id_is_ours=job_id is None)
 
 
@@ -88,7 +94,13 @@ def settled(
 
 
 def _refused_value(
-    topic: object, priority: object, max_attempts: object, key: object, metadata: object, error: Exception
+    topic: object,
+    priority: object,
+    max_attempts: object,
+    key: object,
+    job_id: object,
+    metadata: object,
+    error: Exception,
 ) -> str:
     """Return a sentence that names the value that protobuf refused."""
     for name, value, kind in (
@@ -96,6 +108,7 @@ def _refused_value(
         ("priority", priority, int),
         ("max_attempts", max_attempts, int | None),
         ("key", key, str | None),
+        ("job_id", job_id, str | None),
     ):
         if not isinstance(value, kind):
             return f"{name} has to be {getattr(kind, '__name__', kind)}, but {value!r} was given."

@@ -10,14 +10,15 @@ from typing import Any
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
-from pulse.handlers.signatures import read_signature
-from pulse.payload import encode
+from pulse.handlers.signatures import Signature, read_signature
+from pulse.payload import UndecodableArgs, encode
 
 
 class Handler:
     """A function that serves one topic. Its signature is analyzed once."""
 
     __slots__ = (
+        "_reads_anything",
         "_signature",
         "call",
         "decode",
@@ -46,22 +47,41 @@ class Handler:
         """Whether a job whose payload cannot be decoded is retried. By default it becomes a dead letter."""
         self.is_async = _is_coroutine_function(function)
         self._signature = read_signature(function, names)
+        self._reads_anything = _reads_anything(self._signature)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)
         """Decodes a payload to the arguments. Raises UndecodableArgs."""
         self.call: Call = call_for(function, self._signature)
         """Calls the function with decoded arguments and the context."""
 
+    def check(self, payload: bytes) -> None:
+        """Raise InvalidArgument if the handler could not read this payload. Names the field."""
+        if self._reads_anything:
+            return
+        try:
+            self.decode(payload)
+        except UndecodableArgs as error:
+            raise InvalidArgument(f"The handler of {self.topic!r} could not read this job. {error}") from None
+        except Exception as error:  # of a validator: nothing but our own errors leaves the SDK
+            raise InvalidArgument(
+                f"The handler of {self.topic!r} could not read this job: {type(error).__name__}: {error}"
+            ) from error
+
     def encode_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the payload for a call with these arguments. Raises InvalidArgument if they do not fit."""
         document = self._signature.document
         if document is not None:
-            return encode(self._bind_one(document.name, document.required, args, kwargs))
-        return encode(self._bind(args, kwargs) or None)
+            payload = encode(self._bind_one(document.name, document.required, args, kwargs))
+        else:
+            payload = encode(self._bind(args, kwargs) or None)
+        self.check(payload)
+        return payload
 
     def encode_item(self, item: Any) -> bytes:
         """Return the payload for an item of `enqueue_many`: the document, or a mapping of parameters."""
         if self._signature.document is not None:
-            return encode(item)
+            payload = encode(item)
+            self.check(payload)
+            return payload
         if item is None:
             return self.encode_call((), {})
         if isinstance(item, Mapping):
@@ -104,6 +124,11 @@ class Handler:
             )
             raise InvalidArgument(f"{self.topic!r} {problem}.")
         return bound
+
+
+def _reads_anything(signature: Signature) -> bool:
+    document = signature.document
+    return document is not None and document.annotation in (Any, object, bytes)
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -1,0 +1,70 @@
+"""Verbs in the thread of a `def` handler: they block there. A coroutine would be lost, and the job with it.
+
+What they return has the result, and can be awaited as well: `return job.enqueue(…)` works too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import Any, TypeVar, cast
+
+from pulse.client.caller import Caller
+from pulse.handlers.context import running_context
+from pulse.job_handle import JobHandle
+
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def blocks_in_handler_threads(verb: Verb) -> Verb:
+    """Return the async verb, made to block where a handler runs without an event loop."""
+
+    @functools.wraps(verb)
+    def call(client: Any, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        coroutine = verb(client, *args, **kwargs)
+        if asyncio._get_running_loop() is not None or running_context() is None:
+            return coroutine
+        caller: Caller = client._caller
+        return _done(caller.run_in_thread(coroutine))
+
+    # For callers that have an event loop for it: blocking clients.
+    call.in_event_loop = verb  # type: ignore[attr-defined]
+    return cast("Verb", call)
+
+
+class _Done:
+    """A coroutine that has ended: its result is itself."""
+
+    __slots__ = ()
+
+    def send(self, _: object) -> Any:
+        raise StopIteration(self)
+
+    def throw(self, error: BaseException, *_: object) -> Any:
+        raise error
+
+    def close(self) -> None:
+        pass
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self
+        yield
+
+
+class _StoredJob(_Done, JobHandle, frozen=True, gc=False):
+    pass
+
+
+class _StoredJobs(_Done, list[JobHandle]):
+    __slots__ = ()
+
+
+Coroutine.register(_StoredJob)
+Coroutine.register(_StoredJobs)
+
+
+def _done(result: JobHandle | Iterable[JobHandle]) -> Coroutine[Any, Any, Any]:
+    if isinstance(result, JobHandle):
+        return cast("Coroutine[Any, Any, Any]", _StoredJob(result.id, result.topic, result.duplicate))
+    return cast("Coroutine[Any, Any, Any]", _StoredJobs(result))
