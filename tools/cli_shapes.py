@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pulse
-from pulse_cli.views import jobs_transitions, shapes
+from pulse_cli.views import jobs_transitions, shapes, shapes_policies
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
 from pulse_cli.views.policies import policy_view
+from pulse_cli.views.run_policies import run_policy_view
 from pulse_cli.views.schedules import fire_view, preview_view, schedule_view
 
 _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
@@ -101,6 +102,19 @@ _worker = pulse.WorkerInfo(
     held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30)),),
 )
 _policy = pulse.TopicPolicy("audit", "forever", "default", timedelta(days=90), "ann", _NINE)
+_run_policy = pulse.TopicPolicy(
+    "send-email",
+    "default",
+    "default",
+    "default",
+    "ann",
+    _NINE,
+    pulse.RunPolicy(max_attempts=40),
+    pulse.RunPolicy(backoff=pulse.Backoff(first=timedelta(seconds=2)), max_attempts=8),
+    "mailer-1",
+    _NINE - timedelta(hours=1),
+    pulse.RunPolicy(pulse.Backoff(first=timedelta(seconds=2)), 40, None, 5),
+)
 _transition = pulse.Transition(
     job_id=_JOB,
     topic="send-email",
@@ -130,7 +144,12 @@ SHAPES: dict[str, Any] = {
     "full hour": shapes.topic_shape(_topic),
     "How long the finished jobs of a topic are kept, in `topics retention`: a duration, `forever`, or "
     "`default` for the server's setting. The first of the list has no topic: these are the settings": (
-        shapes.policy_shape(_policy)
+        shapes_policies.policy_shape(_policy)
+    ),
+    "How the jobs of a topic run, in `topics policy`. `effective` is in force: what an operator has set wins "
+    "over what is `declared` by the code of a worker, and that over the server's settings. `null`: not set. "
+    "A `null` backoff in force stands for attempts² seconds. The first of the list has no topic": (
+        shapes_policies.run_policy_shape(_run_policy)
     ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
     "connection; `held` has the twenty held longest": shapes.worker_shape(_worker),
@@ -163,6 +182,7 @@ PLAIN = {
     "`dead-letters`": dead_letter_view().fields,
     "`jobs tail`": jobs_transitions.FIELDS,
     "`topics`": topic_view().fields,
+    "`topics policy`": run_policy_view().fields,
     "`topics retention`": policy_view(_policy).fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),

@@ -81,7 +81,7 @@ SECTIONS = (
                 "Minute",
             ),
             *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
-            *("DispatchStatus", "TopicPause", "TopicPolicies", "TopicPolicy", "Identity"),
+            *("DispatchStatus", "TopicPause", "RunPolicy", "TopicPolicies", "TopicPolicy", "Identity"),
         ),
     ),
 )

@@ -27,14 +27,15 @@ from pulse.errors import (
     Unavailable,
 )
 from pulse.handlers.context import Context, current
-from pulse.handlers.options import Backoff, JobOptions
+from pulse.handlers.options import JobOptions
 from pulse.job_handle import JobHandle
+from pulse.models.backoff import Backoff
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
 from pulse.models.exports import ExportedJobs
 from pulse.models.identity import Identity
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
-from pulse.models.policies import TopicPolicies, TopicPolicy
+from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
@@ -97,6 +98,7 @@ __all__ = [
     "Rates",
     "ResourceExhausted",
     "Retry",
+    "RunPolicy",
     "ScheduleFire",
     "ScheduleInfo",
     "SchedulePage",

@@ -19,6 +19,7 @@ from pulse_ui.pages import (
     overview,
     overview_dead_letters,
     policies,
+    run_policies,
     schedules,
     schedules_editing,
 )
@@ -120,6 +121,8 @@ class Dashboard:
             # --- policies of topics
             get("/retention", page(policies.show, needs="ListTopicPolicies")),
             post("/retention", change(policies.update, needs="SetTopicPolicy")),
+            get("/policies", page(run_policies.show, needs="ListTopicPolicies")),
+            post("/policies", change(run_policies.update, needs="SetTopicPolicy")),
         ]
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:

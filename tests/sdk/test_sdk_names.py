@@ -27,7 +27,7 @@ def test_public_names_are_these() -> None:
         *("DeadLetters", "DeadLetterGroup", "Statistics", "Minute", "SchedulerStatus", "Identity"),
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
-        *("TopicPolicies", "TopicPolicy", "ExportedJobs"),
+        *("RunPolicy", "TopicPolicies", "TopicPolicy", "ExportedJobs"),
         *(
             "PulseError",
             "InvalidArgument",

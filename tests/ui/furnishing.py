@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+from google.protobuf.duration_pb2 import Duration
+
 import pulse
+from pulse.v1 import pulse_pb2 as pb
 from tests.transport.pulse_server_under_test import ServerUnderTest
 
 HOSTILE = """<img src=x onerror="alert('x')">'"`</script><script>alert(1)</script>{{7*7}}"""
@@ -27,6 +30,7 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
     async with pulse.Pulse(server.address, user="", password="") as client:
         jobs = await submit(client)
         schedule = await plan(client)
+        await decide(client, server)
         async with (
             server.worker(f"busy {HOSTILE}", topics=["mail"], capacity=1) as busy,
             server.worker("breaker", topics=["reports"], capacity=20) as breaker,
@@ -54,6 +58,8 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "new schedule": "/schedules/new",
                     "workers": "/workers",
                     "dispatch": "/dispatch",
+                    "policies": "/policies",
+                    "retention": "/retention",
                     "missing page": "/nowhere",
                 }
             )
@@ -70,6 +76,20 @@ async def submit(client: pulse.Pulse) -> dict[str, str]:
     delayed = await client.enqueue("mail", args, delay=timedelta(hours=2), metadata=metadata, priority=7)
     canceled = await client.enqueue("paused-topic", args)
     return {"dead": dead[0].id, "delayed": delayed.id, "canceled": canceled.id}
+
+
+async def decide(client: pulse.Pulse, server: ServerUnderTest) -> None:
+    """Let a worker declare policies, and an operator set some."""
+    backoff = pulse.Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0.1)
+    policies = [
+        pb.DeclaredPolicy(topic=topic, run=pb.RunPolicy(max_attempts=8, timeout=Duration(seconds=90)))
+        for topic in ("mail", "reports")
+    ]
+    await server.stub.DeclareTopicPolicies(
+        pb.DeclareTopicPoliciesRequest(worker_id=f"declaring {HOSTILE}", policies=policies)
+    )
+    await client.set_topic_policy("mail", backoff=backoff, max_attempts=40, keep_completed="forever")
+    await client.set_topic_policy("thumbnails/of-every-size", max_crashes=2)
 
 
 async def plan(client: pulse.Pulse) -> str:

@@ -114,3 +114,37 @@ def test_the_reason_of_a_cancel_is_shown_and_is_not_an_error() -> None:
     assert sentence_of(waited).startswith("Canceled: “wrong tenant”. It does not run")
     assert sentence_of(ran).startswith("Canceled: “too slow”. It does not run")
     assert sentence_of(failed_before).startswith("Canceled. It does not run")
+
+
+@pytest.mark.parametrize(
+    ("dead", "why"),
+    [
+        (job("DEAD_LETTERED", attempts=27, max_attempts=27, snoozes=2, history=(past(27, 0, 1),)), "all 25"),
+        (
+            job(
+                "DEAD_LETTERED",
+                attempts=5,
+                max_attempts=25,
+                crashes=5,
+                history=(past(5, 0, 1, "lease_expired"),),
+            ),
+            "5 attempts ended in a lost lease, which is the limit",
+        ),
+        (
+            job("DEAD_LETTERED", attempts=25, max_attempts=25, history=(past(25, 0, 1, "timed_out"),)),
+            "all 25 attempts failed",
+        ),
+        (
+            job(
+                "DEAD_LETTERED",
+                attempts=1001,
+                max_attempts=1026,
+                snoozes=1000,
+                history=(past(9, 0, 1, "snoozed"),),
+            ),
+            "it was snoozed 1,000 times, which is the limit",
+        ),
+    ],
+)
+def test_dead_letter_names_the_limit_that_it_reached(dead: pulse.JobInfo, why: str) -> None:
+    assert why in sentence_of(dead)

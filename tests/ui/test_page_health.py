@@ -32,6 +32,8 @@ PAGES = [
     "new schedule",
     "workers",
     "dispatch",
+    "policies",
+    "retention",
     "missing page",
 ]
 # Between them they have every pair of colors; a test of its own measures the pairs themselves.
@@ -43,8 +45,18 @@ SEEN_IN_THE_DARK = {
     "confirmation",
     "schedule to edit",
     "dispatch",
+    "policies",
 }
-EMPTY_PAGES = ["/", "/jobs", "/dead-letters", "/schedules", "/workers", "/dispatch", "/retention"]
+EMPTY_PAGES = [
+    "/",
+    "/jobs",
+    "/dead-letters",
+    "/schedules",
+    "/workers",
+    "/dispatch",
+    "/retention",
+    "/policies",
+]
 WIDTHS = [360, 390, 1280, 2560]
 
 _AXE = (files("axe_playwright_python") / "axe.min.js").read_text()

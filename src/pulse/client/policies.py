@@ -1,13 +1,15 @@
-"""The verbs for the policies of topics: how long their finished jobs are kept."""
+"""The verbs for the policies of topics: how their jobs run, and how long finished ones are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any, Literal
 
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
 from pulse.errors import InvalidArgument
+from pulse.models.backoff import Backoff, check_duration
 from pulse.models.policies import Keep, TopicPolicies, TopicPolicy, topic_policies, topic_policy
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
@@ -25,11 +27,20 @@ class PolicyVerbs:
         keep_completed: Keep | None = None,
         keep_canceled: Keep | None = None,
         keep_dead_lettered: Keep | None = None,
+        max_attempts: int | Literal["default"] | None = None,
+        backoff: Backoff | Literal["default"] | None = None,
+        attempt_timeout: timedelta | Literal["default"] | None = None,
+        max_crashes: int | Literal["default"] | None = None,
         timeout: timedelta | None = None,
     ) -> TopicPolicy:
-        """Set how long the finished jobs of a topic are kept. Returns its policy as it is then.
+        """Change the policy of a topic. Returns it as it is then.
 
-        Give a timedelta from a minute to 3,650 days, "forever", or "default" to return to the settings of the
+        The first three set how long finished jobs are kept: a timedelta from a minute to 3,650 days, or
+        "forever". `max_attempts` counts for jobs that are submitted without their own; `backoff` has the
+        delays between attempts; `attempt_timeout` ends one attempt; after `max_crashes` lost leases a job is
+        a dead letter. These win over what the code of a worker declares, until they are handed back.
+
+        "default" hands an entry back: to what the code of a worker declares, or else to the settings of the
         servers. What is not given stays as it is. The topic need not have jobs.
         """
         retention = {
@@ -38,7 +49,14 @@ class PolicyVerbs:
             "dead_lettered": _keep("keep_dead_lettered", keep_dead_lettered),
         }
         given = {field: keep for field, keep in retention.items() if keep is not None}
-        request = message(pb.SetTopicPolicyRequest, topic=topic, retention=message(pb.Retention, **given))
+        run, returned = _run(max_attempts, backoff, attempt_timeout, max_crashes)
+        request = message(
+            pb.SetTopicPolicyRequest,
+            topic=topic,
+            retention=message(pb.Retention, **given),
+            run=run,
+            returned=returned,
+        )
         response = await self._caller.call(lambda stub: stub.SetTopicPolicy, request, timeout)
         return topic_policy(response.policy)
 
@@ -56,7 +74,7 @@ class PolicyVerbs:
             response = await self._caller.call(lambda stub: stub.ListTopicPolicies, request, timeout)
             found += response.policies
             if not (token := response.next_page_token):
-                return topic_policies(found, response.server)
+                return topic_policies(found, response.server, response.server_run)
 
 
 def _keep(name: str, keep: Keep | None) -> pb.Keep | None:
@@ -72,3 +90,43 @@ def _keep(name: str, keep: Keep | None) -> pb.Keep | None:
     if isinstance(keep, int | float) and not isinstance(keep, bool):
         raise InvalidArgument(f"{name} has to be a timedelta: write timedelta(seconds={keep}).")
     raise InvalidArgument(f'{name} has to be a timedelta, "forever" or "default", but {keep!r} was given.')
+
+
+def _run(
+    max_attempts: object, backoff: object, attempt_timeout: object, max_crashes: object
+) -> tuple[pb.RunPolicy | None, list[str]]:
+    """Return the entries to set, and the names of those to hand back."""
+    given = {
+        "max_attempts": max_attempts,
+        "backoff": backoff,
+        "timeout": attempt_timeout,
+        "max_crashes": max_crashes,
+    }
+    returned = [name for name, value in given.items() if value == "default"]
+    entries: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not None and name not in returned
+    }
+    for name in ("max_attempts", "max_crashes"):
+        if name in entries and (not isinstance(entries[name], int) or isinstance(entries[name], bool)):
+            raise InvalidArgument(
+                f'{name} has to be a whole number or "default", but {entries[name]!r} was given.'
+            )
+    if "timeout" in entries:
+        check_duration("attempt_timeout", entries["timeout"])
+    if "backoff" in entries:
+        entries["backoff"] = _backoff(entries["backoff"])
+    return message(pb.RunPolicy, **entries) if entries else None, returned
+
+
+def _backoff(backoff: object) -> pb.Backoff:
+    if not isinstance(backoff, Backoff):
+        raise InvalidArgument(
+            f'backoff has to be a pulse.Backoff(…) or "default", but {backoff!r} was given.'
+        )
+    return message(
+        pb.Backoff,
+        first=backoff.first,
+        factor=backoff.factor,
+        longest=backoff.longest,
+        jitter=backoff.jitter,
+    )

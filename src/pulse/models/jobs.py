@@ -49,7 +49,7 @@ class Attempt:
     started_at: datetime | None
     ended_at: datetime | None
     outcome: str
-    """failed, discarded, lease_expired or canceled."""
+    """failed, discarded, timed_out, snoozed, lease_expired or canceled."""
     error: str
 
 
@@ -84,6 +84,12 @@ class JobInfo:
     """The group of a dead letter. Dead letters with the same error share it."""
     history: tuple[Attempt, ...]
     """The attempts that did not succeed. Empty in lists, which leave it out."""
+    snoozes: int = 0
+    """Attempts that were snoozed. They cost none: `max_attempts` has grown by one with each."""
+    crashes: int = 0
+    """Attempts that ended in a lost lease, since the last retry by an operator."""
+    start_by: datetime | None = None
+    """Not started by then, it is canceled. None once it has started, and if it may wait for ever."""
 
     @property
     def args(self) -> Any:
@@ -138,4 +144,7 @@ def job_info(view: pb.JobView) -> JobInfo:
             )
             for past in view.history
         ),
+        snoozes=view.snoozes,
+        crashes=view.crashes,
+        start_by=time_of(view, "start_by"),
     )

@@ -1,4 +1,4 @@
-"""Policies of topics: how long their finished jobs are kept."""
+"""Policies of topics: how their jobs run, and how long they are kept once they have finished."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pulse.models.backoff import Backoff
 from pulse.models.times import time_of
 from pulse.v1 import pulse_pb2 as pb
 
@@ -18,17 +19,51 @@ Keep: TypeAlias = timedelta | Literal["forever", "default"]
 
 
 @dataclass(frozen=True, slots=True)
+class RunPolicy:
+    """How the jobs of a topic run. Each entry is decided on its own; None: not set here."""
+
+    backoff: Backoff | None = None
+    """The delays between attempts. If none is in force, they are the square of the attempts, in seconds."""
+    max_attempts: int | None = None
+    """Of jobs that are submitted without their own."""
+    timeout: timedelta | None = None
+    """Of one attempt. If none is in force, there is no limit."""
+    max_crashes: int | None = None
+    """How many attempts may end in a lost lease. Then the job is a dead letter."""
+
+    def __bool__(self) -> bool:
+        return self != _NOTHING
+
+
+_NOTHING = RunPolicy()
+
+
+@dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """How long the finished jobs of a topic are kept, by status."""
+    """The policy of a topic: how long its finished jobs are kept, by status, and how its jobs run."""
 
     topic: str
     keep_completed: Keep
     keep_canceled: Keep
     keep_dead_lettered: Keep
     set_by: str = ""
-    """The user of the last change; empty if the server requires none."""
+    """The user of the last change by an operator; empty if the server requires none."""
     set_at: datetime | None = None
-    """None: the topic has no policy of its own."""
+    """None: no operator has set anything."""
+    run: RunPolicy = _NOTHING
+    """What operators have set. Wins over what is declared."""
+    declared: RunPolicy = _NOTHING
+    """What the code of a worker declares. Wins over the settings of the servers."""
+    declared_by: str = ""
+    """The worker that declared it."""
+    declared_at: datetime | None = None
+    effective: RunPolicy = _NOTHING
+    """What is in force."""
+
+    @property
+    def keeps_by_default(self) -> bool:
+        """Whether the settings of the servers alone decide how long its jobs are kept."""
+        return {self.keep_completed, self.keep_canceled, self.keep_dead_lettered} == {"default"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +90,38 @@ def topic_policy(policy: pb.TopicPolicy) -> TopicPolicy:
         _keep(policy.retention.dead_lettered),
         policy.set_by,
         time_of(policy, "set_at"),
+        _run(policy.run),
+        _run(policy.declared),
+        policy.declared_by,
+        time_of(policy, "declared_at"),
+        _run(policy.effective),
     )
 
 
-def topic_policies(policies: Iterable[pb.TopicPolicy], server: pb.Retention) -> TopicPolicies:
+def topic_policies(
+    policies: Iterable[pb.TopicPolicy], server: pb.Retention, server_run: pb.RunPolicy
+) -> TopicPolicies:
     """Return the policies in messages."""
-    return TopicPolicies(tuple(map(topic_policy, policies)), topic_policy(pb.TopicPolicy(retention=server)))
+    settings = pb.TopicPolicy(retention=server, effective=server_run)
+    return TopicPolicies(tuple(map(topic_policy, policies)), topic_policy(settings))
+
+
+def _run(run: pb.RunPolicy) -> RunPolicy:
+    return RunPolicy(
+        backoff=_backoff(run.backoff) if run.HasField("backoff") else None,
+        max_attempts=run.max_attempts if run.HasField("max_attempts") else None,
+        timeout=run.timeout.ToTimedelta() if run.HasField("timeout") else None,
+        max_crashes=run.max_crashes if run.HasField("max_crashes") else None,
+    )
+
+
+def _backoff(backoff: pb.Backoff) -> Backoff:
+    return Backoff(
+        first=backoff.first.ToTimedelta(),
+        factor=backoff.factor,
+        longest=backoff.longest.ToTimedelta(),
+        jitter=backoff.jitter,
+    )
 
 
 def _keep(keep: pb.Keep) -> Keep:

@@ -11,6 +11,7 @@ import click
 from pulse_cli import tuning
 from pulse_cli.commands.declaring import Command, Group
 from pulse_cli.commands.policies import retention
+from pulse_cli.commands.run_policies import policy
 from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.paging import paging_options
 from pulse_cli.inputs.times import duration_from
@@ -40,10 +41,11 @@ _NO_TOPICS = (
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    short_help="Show each topic: counts, ages, rates; set retention.",
+    short_help="Show each topic: counts, ages, rates; set policies.",
     examples="""
         pulse topics
         pulse topics --search mail
+        pulse topics policy send-email --max-attempts 40
         pulse topics retention audit --completed forever
         pulse topics --all --output json | jq -r '.[] | select(.dead_lettered > 0).topic'
     """,
@@ -82,6 +84,7 @@ def topics(
         )
 
 
+topics.add_command(policy)
 topics.add_command(retention)
 
 

@@ -12,7 +12,7 @@ from pulse_cli.connection.connecting import connected
 from pulse_cli.inputs.times import keep
 from pulse_cli.views.output import output_here
 from pulse_cli.views.policies import policy_view, policy_words
-from pulse_cli.views.shapes import policy_shape
+from pulse_cli.views.shapes_policies import policy_shape
 
 if TYPE_CHECKING:
     from pulse import TopicPolicies, TopicPolicy
@@ -74,7 +74,8 @@ def retention(
 
 
 def _show_all(found: TopicPolicies) -> None:
-    output_here().show_list([found.server, *found], policy_view(found.server), "")
+    own = [policy for policy in found if not policy.keeps_by_default]
+    output_here().show_list([found.server, *own], policy_view(found.server), "")
 
 
 def _without_policy(topic: str) -> TopicPolicy:

@@ -94,10 +94,11 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
     yield from facts(
         ("Topic", job.topic),
         ("State", "" if ended_badly else state(job, present)),
-        ("Attempts", f"{job.attempts} of {job.max_attempts}"),
+        ("Attempts", _attempts(job)),
         ("Priority", str(job.priority)),
         ("Submitted", job.submitted_at),
         ("Next run", job.next_run_at if waits else None),
+        ("Start by", job.start_by if waits else None),
         ("Started", job.started_at),
         ("Finished", job.finished_at),
         ("Lease until", job.lease_until),
@@ -118,6 +119,16 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
         yield blank()
         yield heading("Last error")
         yield from indented(printable.lines(job.last_error), "red" if str(job.status) != "COMPLETED" else "")
+
+
+def _attempts(job: pulse.JobInfo) -> str:
+    """Return how many attempts of how many, and those of them that cost none or ended in a lost lease."""
+    parts = [f"{job.attempts} of {job.max_attempts}"]
+    if job.snoozes:
+        parts.append(f"{job.snoozes} snoozed")
+    if job.crashes:
+        parts.append("1 crash" if job.crashes == 1 else f"{job.crashes} crashes")
+    return ", ".join(parts)
 
 
 def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pulse_cli.text.times import ago
 from pulse_cli.views.output import View
-from pulse_cli.views.shapes import policy_shape
+from pulse_cli.views.shapes_policies import policy_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Row
 from pulse_text import printable
 from pulse_text.durations import format_exact

@@ -38,6 +38,9 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "schedule_id": job.schedule_id,
         "metadata": dict(job.metadata),
         "error_group": job.error_group,
+        "snoozes": job.snoozes,
+        "crashes": job.crashes,
+        "start_by": _time(job.start_by),
     }
 
 
@@ -102,18 +105,6 @@ def dispatch_shape(
             }
             for topic, pause in sorted(status.topics.items())
         ],
-    }
-
-
-def policy_shape(policy: pulse.TopicPolicy) -> Shape:
-    """How long finished jobs are kept: durations, "forever", or "default" for the server's setting."""
-    return {
-        "topic": policy.topic or None,
-        "keep_completed": _kept(policy.keep_completed),
-        "keep_canceled": _kept(policy.keep_canceled),
-        "keep_dead_lettered": _kept(policy.keep_dead_lettered),
-        "set_by": policy.set_by or None,
-        "set_at": _time(policy.set_at),
     }
 
 
@@ -279,7 +270,3 @@ def _time(moment: datetime | None) -> str | None:
 def _refuse(constant: str) -> None:
     # Python reads and writes NaN, which is not JSON.
     raise ValueError(constant)
-
-
-def _kept(keep: timedelta | str) -> str:
-    return keep if isinstance(keep, str) else format_exact(keep)

@@ -13,12 +13,13 @@ from pulse_ui.web.visits import Visit
 
 async def show(visit: Visit) -> Response:
     found = await visit.client.topic_policies()
+    own = [policy for policy in found if not policy.keeps_by_default]
     return await visit.page(
         "policies.html",
         title="Retention",
         server=policy_row(found.server, found.server),
-        rows=policy_rows(found.policies[: tuning.POLICIES_SHOWN], found.server),
-        left_out=max(len(found) - tuning.POLICIES_SHOWN, 0),
+        rows=policy_rows(own[: tuning.POLICIES_SHOWN], found.server),
+        left_out=max(len(own) - tuning.POLICIES_SHOWN, 0),
     )
 
 
@@ -33,7 +34,7 @@ async def update(visit: Visit, form: Form) -> Response:
     )
     sentence = (
         f"Saved the retention of {topic}."
-        if policy.set_at
+        if not policy.keeps_by_default
         else f"The server's settings hold for {topic} again."
     )
     return visit.back(form, sentence, otherwise="/retention")

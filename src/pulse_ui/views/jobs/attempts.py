@@ -14,6 +14,8 @@ from pulse_ui.views import limits
 OUTCOMES = {
     "failed": ("✕", "Failed"),
     "discarded": ("✕", "Given up"),
+    "timed_out": ("⏱", "Timed out"),
+    "snoozed": ("◷", "Snoozed"),
     "lease_expired": ("⧖", "Lease expired"),
     "canceled": ("–", "Canceled"),
     "completed": ("✓", "Completed"),

@@ -104,10 +104,16 @@ def _of_canceled(job: pulse.JobInfo) -> Outlook:
 
 
 def _of_dead(job: pulse.JobInfo) -> Outlook:
-    if job.history and job.history[-1].outcome == "discarded":
+    last = job.history[-1].outcome if job.history else ""
+    counted = job.attempts - job.snoozes
+    if last == "discarded":
         why = "its handler discarded it"
+    elif last == "snoozed":
+        why = f"it was snoozed {words.count(job.snoozes)} times, which is the limit"
+    elif last == "lease_expired" and job.attempts < job.max_attempts:
+        why = f"{words.plural(job.crashes, 'attempt')} ended in a lost lease, which is the limit"
     else:
-        why = "its only attempt failed" if job.attempts == 1 else f"all {job.attempts} attempts failed"
+        why = "its only attempt failed" if counted == 1 else f"all {counted} attempts failed"
     return Outlook(f"Dead-lettered: {why}. It does not run again unless it is retried.", tone="bad")
 
 
