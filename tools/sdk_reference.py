@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import pulse
 import pulse.errors
-from pulse.client import access, dispatch, exports, jobs, options, overview, selections, work
+from pulse.client import access, around, dispatch, exports, jobs, options, overview, selections, work
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
+from pulse.handlers import resources
 from pulse.models import policies, schedules, specs
 from pulse.wire import tls
 from tools import sdk_source as source
@@ -50,6 +51,12 @@ SECTIONS = (
             *("Job", "SyncJob", "JobOptions", "Backoff", "Context", "current"),
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
         ),
+    ),
+    Section(
+        "Around handlers",
+        "Middleware runs around every handler; resources are opened once for each worker process. "
+        "[How to use both](../how-to/middleware-and-resources.md).",
+        ("JobCall", "CallNext", "Enqueue", "INJECTED", "State"),
     ),
     Section("Jobs", "", ("JobHandle", "JobItem", "JobInfo", "JobStatus", "Attempt", "Page")),
     Section(
@@ -102,6 +109,7 @@ PARTS = {
     selections.SelectionVerbs: "Verbs for many jobs",
     exports.ExportVerbs: "Verbs for exports",
     work.WorkVerbs: "Verbs for work: handlers, and running them",
+    around.AroundVerbs: "Verbs for what surrounds handlers",
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
     policy_verbs.PolicyVerbs: "Verbs for policies of topics",
@@ -132,6 +140,8 @@ def _entry(name: str) -> str:
     if name == "CatchUp":
         known = source.alias(schedules, name)
         return f"{heading}{_block(known.type)}{known.meaning}\n\n"
+    if name == "INJECTED":
+        return f"{heading}{source.alias(resources, name).meaning}\n\n"
     if inspect.isfunction(value):
         return f"{heading}{_block(source.signature(name, value))}{prose(value.__doc__)}\n\n"
     return heading + "".join(_class(name, value))

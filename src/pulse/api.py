@@ -4,6 +4,7 @@ from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
+from pulse.client.enqueue_middleware import Enqueue
 from pulse.client.filters import JobFilter
 from pulse.client.items import JobItem
 from pulse.client.job_decorator import Job
@@ -16,18 +17,22 @@ from pulse.errors import (
     InternalError,
     InvalidArgument,
     InvalidHandler,
+    InvalidMiddleware,
     InvalidTransition,
     NotFound,
     PartialFailure,
     PermissionDenied,
     PulseError,
     ResourceExhausted,
+    ResourceFailed,
     SlotsLost,
     Unauthenticated,
     Unavailable,
 )
 from pulse.handlers.context import Context, current
+from pulse.handlers.middleware import CallNext, JobCall
 from pulse.handlers.options import JobOptions
+from pulse.handlers.resources import INJECTED, State
 from pulse.job_handle import JobHandle
 from pulse.models.backoff import Backoff
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
@@ -53,12 +58,14 @@ from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, TimedOut
 
 __all__ = [
+    "INJECTED",
     "After",
     "AlreadyExists",
     "At",
     "Attempt",
     "Backoff",
     "Batch",
+    "CallNext",
     "Cancelled",
     "CatchUp",
     "ClientClosed",
@@ -70,6 +77,7 @@ __all__ = [
     "Declaration",
     "Discard",
     "DispatchStatus",
+    "Enqueue",
     "Every",
     "ExportedJobs",
     "FirePage",
@@ -78,8 +86,10 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "InvalidHandler",
+    "InvalidMiddleware",
     "InvalidTransition",
     "Job",
+    "JobCall",
     "JobCount",
     "JobFilter",
     "JobHandle",
@@ -97,6 +107,7 @@ __all__ = [
     "PulseError",
     "Rates",
     "ResourceExhausted",
+    "ResourceFailed",
     "Retry",
     "RunPolicy",
     "ScheduleFire",
@@ -107,6 +118,7 @@ __all__ = [
     "ServerInfo",
     "SlotsLost",
     "Snooze",
+    "State",
     "Statistics",
     "SyncJob",
     "SyncPulse",

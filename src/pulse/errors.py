@@ -2,7 +2,8 @@
 
 PulseError
 ├── InvalidArgument        a value that cannot be used; the sentence names it
-│   └── InvalidHandler     a function that cannot serve as a handler
+│   ├── InvalidHandler     a function that cannot serve as a handler
+│   └── InvalidMiddleware  a function that cannot serve as middleware, or that lost an outcome
 ├── NotFound               no such job
 ├── AlreadyExists          the same id or key was used with another payload
 ├── InvalidTransition      the job's status does not allow this
@@ -13,6 +14,7 @@ PulseError
 │   └── DeadlineExceeded   no answer in time: it may or may not have happened
 ├── InternalError          the server failed; see its log
 ├── PartialFailure         some jobs of an enqueue_many were refused
+├── ResourceFailed         a resource of a worker could not be opened or closed
 ├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
 
@@ -47,6 +49,10 @@ class InvalidArgument(PulseError):
 
 class InvalidHandler(InvalidArgument):
     """A function cannot serve as a handler; the message names what is wrong with its signature."""
+
+
+class InvalidMiddleware(InvalidArgument):
+    """A function cannot serve as middleware, or returned without the outcome of what it surrounds."""
 
 
 class NotFound(PulseError):
@@ -113,6 +119,12 @@ class ClientClosed(PulseError):
     """The client was closed, or is used where it cannot work."""
 
     code = "CANCELLED"
+
+
+class ResourceFailed(PulseError):
+    """A resource of a worker could not be opened, or not be closed."""
+
+    code = "FAILED_PRECONDITION"
 
 
 class PartialFailure(PulseError):

@@ -28,6 +28,7 @@ RUN = {
     "README.md",
     "docs/tutorial.md",
     "docs/how-to/idempotent-handlers.md",
+    "docs/how-to/middleware-and-resources.md",
     "docs/how-to/test-your-jobs.md",
 }
 

@@ -41,6 +41,10 @@ def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -
     follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
+def test_middleware_and_resources_surround_the_handlers(tmp_path: Path, address: str) -> None:
+    follow("middleware-and-resources.md", tmp_path, PULSE_ADDR=address, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+
+
 # ---------------------------------------------------------------- a stuck job
 
 

@@ -13,8 +13,10 @@ from typing import Any, Self, Unpack
 
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
+from pulse.blocking.enqueue_middleware import apply_changes, check_sync
 from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
 from pulse.blocking.verbs import SyncVerbs
+from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions, JobOptions, make_options
@@ -64,6 +66,7 @@ class SyncPulse(SyncVerbs):
             lost_slots_exit=lost_slots_exit,
         )
         self._bridge = Bridge(self._async._caller)
+        self._enqueue_middleware = []
         self._stop_worker: Callable[[], object] | None = None
 
     @property
@@ -98,6 +101,26 @@ class SyncPulse(SyncVerbs):
         if isinstance(function, SyncJob):
             function = function.function
         return SyncJob(self, self._async._registry.register(topic, function, names, options))
+
+    def middleware(self, function: M, /) -> M:
+        """Run this function around every handler. For use as a decorator. See `Pulse.middleware`."""
+        return self._async.middleware(function)
+
+    def enqueue_middleware(self, function: E, /) -> E:
+        """Run this plain function, of (enqueue, call_next), around every enqueue, in the caller's thread.
+
+        For use as a decorator. See `Pulse.enqueue_middleware`.
+        """
+        check_sync(function)
+        if not self._enqueue_middleware:
+            self._async.enqueue_middleware(apply_changes)
+        self._enqueue_middleware.append(function)
+        return function
+
+    def resource(self, factory: F, /) -> F:
+        """Open this once for each worker process. For use as a decorator. See `Pulse.resource`."""
+        self._async._registry.surroundings.add_resource(factory, sys._getframe(1).f_locals)
+        return factory
 
     @property
     def handled_topics(self) -> tuple[str, ...]:

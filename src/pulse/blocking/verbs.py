@@ -6,15 +6,45 @@ from collections.abc import Iterable
 from typing import Any
 
 from pulse.blocking.bridge import Bridge
+from pulse.blocking.enqueue_middleware import surround_blocking
 from pulse.blocking.methods import BlockingMethod, blocking, blocking_generator, blocking_pages, declaring
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
+from pulse.client.enqueue_middleware import Enqueue, EnqueueMiddleware
+from pulse.client.items import JobItem
 from pulse.job_handle import JobHandle
+from pulse.payload import encode
+
+
+def _enqueue(client: SyncVerbs, topic: str, args: object = None, **options: Any) -> JobHandle:
+    def send() -> JobHandle:
+        return client._bridge.call(Pulse.enqueue, client._async, topic, args, **options)
+
+    if not client._enqueue_middleware:
+        return send()
+    enqueue = _new_enqueue(client, topic, [args], options)
+    return surround_blocking(client._enqueue_middleware, enqueue, send)
 
 
 def _enqueue_many(client: SyncVerbs, topic: str, items: Iterable[object], **options: Any) -> list[JobHandle]:
     # The items are read here: a generator of the caller has to run in the caller's thread.
-    return client._bridge.call(Pulse.enqueue_many, client._async, topic, list(items), **options)
+    given = list(items)
+
+    def send() -> list[JobHandle]:
+        return client._bridge.call(Pulse.enqueue_many, client._async, topic, given, **options)
+
+    if not client._enqueue_middleware:
+        return send()
+    return surround_blocking(client._enqueue_middleware, _new_enqueue(client, topic, given, options), send)
+
+
+def _new_enqueue(client: SyncVerbs, topic: str, items: Iterable[object], options: dict[str, Any]) -> Enqueue:
+    payloads = [encode(item.args if type(item) is JobItem else item) for item in items]
+    priority = options.get("priority")
+    if priority is None:
+        handler = client._async._handler_of(topic)
+        priority = handler.options.priority if handler is not None else 0
+    return Enqueue(topic, payloads, dict(options.get("metadata") or {}), priority)
 
 
 class SyncVerbs:
@@ -22,10 +52,11 @@ class SyncVerbs:
 
     _async: Pulse
     _bridge: Bridge
+    _enqueue_middleware: list[EnqueueMiddleware]
 
     # ------------------------------------------------------------ jobs
 
-    enqueue = blocking(Pulse.enqueue)
+    enqueue = BlockingMethod(Pulse.enqueue, _enqueue)
     enqueue_many = BlockingMethod(Pulse.enqueue_many, _enqueue_many)
     get_job = blocking(Pulse.get_job)
     list_jobs = blocking(Pulse.list_jobs)

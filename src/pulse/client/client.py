@@ -8,6 +8,7 @@ from typing import Self
 
 from pulse import tuning
 from pulse.client.access import AccessVerbs
+from pulse.client.around import AroundVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.exports import ExportVerbs
@@ -26,6 +27,7 @@ from pulse.worker.settings import WorkerSettings
 
 class Pulse(
     WorkVerbs,
+    AroundVerbs,
     JobVerbs,
     SelectionVerbs,
     ExportVerbs,
@@ -81,6 +83,7 @@ class Pulse(
         )
         self._registry = Registry(retry_undecodable)
         self._declarations = Declarations()
+        self._enqueue_middleware = []
 
     @property
     def address(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -11,6 +11,7 @@ from pulse import payload as payloads
 from pulse import tuning
 from pulse.client.bulk import Bulk
 from pulse.client.caller import Caller
+from pulse.client.enqueue_middleware import EnqueueMiddleware, surround
 from pulse.client.filters import JobFilter, filter_fields
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.items import JobItem
@@ -31,6 +32,7 @@ class JobVerbs:
 
     _caller: Caller
     _registry: Registry
+    _enqueue_middleware: list[EnqueueMiddleware]
 
     @blocks_in_handler_threads
     async def enqueue(
@@ -80,6 +82,8 @@ class JobVerbs:
             metadata=metadata,
             job_id=job_id,
         )
+        if self._enqueue_middleware:
+            return await self._enqueue_surrounded(submission, timeout)
         sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
         return await in_enqueue_span(submission.request, 1, sending)
 
@@ -128,8 +132,25 @@ class JobVerbs:
             if type(item) is JobItem
         }
         together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
-        sending = self._submit_all(Bulk(template, together), lone, seconds)
-        return await in_enqueue_span(template.request, len(encoded), sending)
+        bulk = Bulk(template, together)
+
+        def send() -> Coroutine[Any, Any, list[JobHandle]]:
+            sending = self._submit_all(bulk, lone, seconds)
+            return in_enqueue_span(template.request, len(encoded), sending)
+
+        if not self._enqueue_middleware:
+            return await send()
+        requests = [template.request, *(submission.request for submission in lone.values())]
+        return await surround(self._enqueue_middleware, requests, encoded, send)
+
+    async def _enqueue_surrounded(self, submission: Submission, timeout: timedelta | None) -> JobHandle:
+        request = submission.request
+
+        def send() -> Coroutine[Any, Any, JobHandle]:
+            sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
+            return in_enqueue_span(request, 1, sending)
+
+        return await surround(self._enqueue_middleware, [request], [request.payload], send)
 
     async def get_job(self, job_id: str, *, timeout: timedelta | None = None) -> JobInfo:
         """Return a job with its attempt history. Raises NotFound."""

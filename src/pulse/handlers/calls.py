@@ -72,7 +72,8 @@ def _no_arguments(_: bytes) -> dict[str, Any]:
 
 
 class _LeftOut:
-    pass
+    def __repr__(self) -> str:
+        return "(left out)"
 
 
 _LEFT_OUT = _LeftOut()

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from pulse.errors import ClientClosed
+from pulse.handlers.resources import State
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
 from pulse.v1 import pulse_pb2 as pb
@@ -20,11 +21,11 @@ class Context:
     """The job that a handler runs: its id, the attempt, and whether the handler should stop.
 
     A handler receives it in a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
-    create one: `pulse.Context(job_id="…", attempt=2)`.
+    create one: `pulse.Context(job_id="…", attempt=2, state={"database": fake})`.
     """
 
     # There is one for every job, so it wraps the message and reads fields on access.
-    __slots__ = ("_assignment", "_cancelled", "_event", "_logger")
+    __slots__ = ("_assignment", "_cancelled", "_event", "_logger", "_state")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Context:
         priority: int = 0,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
+        state: Mapping[Any, Any] | None = None,
     ) -> None:
         self._assignment = pb.JobAssignment(
             job_id=job_id,
@@ -49,6 +51,7 @@ class Context:
         self._cancelled = False
         self._event: asyncio.Event | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
+        self._state = State(state)
 
     @property
     def job_id(self) -> str:
@@ -84,6 +87,11 @@ class Context:
     @property
     def idempotency_key(self) -> str | None:
         return self._assignment.idempotency_key or None
+
+    @property
+    def state(self) -> State:
+        """The resources of the worker: `ctx.state[Database]`, or by name, `ctx.state["database"]`."""
+        return self._state
 
     @property
     def cancelled(self) -> bool:
@@ -133,9 +141,10 @@ def current() -> Context:
     return context
 
 
-def context_for(assignment: pb.JobAssignment) -> Context:
-    """Return the context for an assignment."""
+def context_for(assignment: pb.JobAssignment, state: State) -> Context:
+    """Return the context for an assignment, with the resources of the worker."""
     context = Context.__new__(Context)
+    context._state = state
     context._assignment = assignment
     context._cancelled = False
     context._event = None

@@ -10,7 +10,8 @@ from typing import Any
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
-from pulse.handlers.signatures import Signature, read_signature
+from pulse.handlers.resources import NO_STATE
+from pulse.handlers.signatures import Parameter, Signature, read_signature
 from pulse.payload import UndecodableArgs, encode
 
 
@@ -26,6 +27,7 @@ class Handler:
         "is_async",
         "options",
         "retry_undecodable",
+        "state",
         "topic",
     )
 
@@ -45,13 +47,25 @@ class Handler:
         self.options = options
         self.retry_undecodable = False
         """Whether a job whose payload cannot be decoded is retried. By default it becomes a dead letter."""
-        self.is_async = _is_coroutine_function(function)
+        self.is_async = is_coroutine_function(function)
         self._signature = read_signature(function, names)
         self._reads_anything = _reads_anything(self._signature)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)
         """Decodes a payload to the arguments. Raises UndecodableArgs."""
-        self.call: Call = call_for(function, self._signature)
-        """Calls the function with decoded arguments and the context."""
+        self.call: Call = self.call_with({})
+        """Calls the function with decoded arguments and the context. A worker puts it into its middleware."""
+        self.state = NO_STATE
+        """The resources of the worker that runs it."""
+
+    @property
+    def resources(self) -> tuple[Parameter, ...]:
+        """The parameters that take resources. They are no part of the payload."""
+        return self._signature.resources
+
+    def call_with(self, resources: Mapping[str, Any]) -> Call:
+        """Return the call of the function, with these resources for parameters of their names."""
+        function = functools.partial(self.function, **resources) if resources else self.function
+        return call_for(function, self._signature)
 
     def check(self, payload: bytes) -> None:
         """Raise InvalidArgument if the handler could not read this payload. Names the field."""
@@ -122,6 +136,8 @@ class Handler:
             problem = (
                 f"does not take {', '.join(sorted(unknown))}" if unknown else f"needs {', '.join(missing)}"
             )
+            if unknown & {parameter.name for parameter in self.resources}:
+                problem += ": a resource is not an argument of a job, the worker provides it"
             raise InvalidArgument(f"{self.topic!r} {problem}.")
         return bound
 
@@ -131,7 +147,8 @@ def _reads_anything(signature: Signature) -> bool:
     return document is not None and document.annotation in (Any, object, bytes)
 
 
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """True if a call of it returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_called(function))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.handler import Handler, qualified_name
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
+from pulse.handlers.surroundings import Surroundings
 
 
 class Registry:
@@ -19,6 +20,8 @@ class Registry:
         self.get = self._handlers.get
         """Return the handler that serves the topic, or None."""
         self._is_serving = False
+        self.surroundings = Surroundings()
+        """The middleware and the resources of the handlers."""
 
     def register(
         self,

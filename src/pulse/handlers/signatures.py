@@ -19,6 +19,7 @@ import msgspec
 
 from pulse.errors import InvalidHandler
 from pulse.handlers.context import Context
+from pulse.handlers.resources import INJECTED
 from pulse.payload import is_pydantic_model
 
 _DOCUMENT_NAMES = frozenset({"args", "payload"})
@@ -44,6 +45,8 @@ class Signature:
     parameters: tuple[Parameter, ...]
     context: Parameter | None
     context_is_first: bool
+    resources: tuple[Parameter, ...] = ()
+    """What the worker provides. It is no part of the payload."""
 
     def keywords(self) -> Any:
         """Return the TypedDict that a payload of plain parameters has to fit."""
@@ -66,6 +69,7 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
     context: Parameter | None = None
     context_is_first = False
     others: list[Parameter] = []
+    resources: list[Parameter] = []
     for position, raw in enumerate(found.parameters.values()):
         if raw.kind in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
             raise InvalidHandler(
@@ -73,7 +77,9 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
                 "Name each parameter, or take one `dict`."
             )
         parameter = _parameter(function, raw, names)
-        if not _is_context(parameter):
+        if raw.default is INJECTED:
+            resources.append(_checked_resource(function, parameter))
+        elif not _is_context(parameter):
             others.append(parameter)
         elif context is None:
             context, context_is_first = parameter, position == 0
@@ -82,9 +88,18 @@ def read_signature(function: Callable[..., Any], names: Mapping[str, Any]) -> Si
                 f"{_name(function)} takes two contexts, {context.name} and {parameter.name}. Keep one."
             )
     if len(others) == 1 and (others[0].name in _DOCUMENT_NAMES or _is_document(others[0].annotation)):
-        return Signature(others[0], (), context, context_is_first)
+        return Signature(others[0], (), context, context_is_first, tuple(resources))
     _check_plain(function, others)
-    return Signature(None, tuple(others), context, context_is_first)
+    return Signature(None, tuple(others), context, context_is_first, tuple(resources))
+
+
+def _checked_resource(function: Callable[..., Any], parameter: Parameter) -> Parameter:
+    if parameter.positional_only or parameter.annotation is Any:
+        raise InvalidHandler(
+            f"{_name(function)} takes the resource {parameter.name}, which needs a type and a name: "
+            f"write `{parameter.name}: Database = pulse.INJECTED`, not before a `/`."
+        )
+    return parameter
 
 
 def _check_plain(function: Callable[..., Any], parameters: list[Parameter]) -> None:

@@ -20,6 +20,7 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
+from pulse.worker.lifespan import Lifespan
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
@@ -119,6 +120,7 @@ class Worker:
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
         self._failure: BaseException | None = None
+        self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
         """Run until a signal, a cancellation, or a refusal by the server. Drain, then return."""
@@ -130,7 +132,7 @@ class Worker:
         add_job_to_log_records()
         try:
             with signals_handled(self.stop, handle_signals):
-                await self._run()
+                await self._lifespan.run(self._run)
         finally:
             self._registry.serve(False)
 

@@ -1,0 +1,128 @@
+"""Middleware around enqueue: adds metadata, changes the priority, or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+from pulse.errors import InvalidArgument, InvalidMiddleware
+from pulse.handlers.handler import is_coroutine_function, qualified_name
+from pulse.v1 import pulse_pb2 as pb
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True)
+class Enqueue:
+    """An enqueue that is about to be sent: one job, or all of an `enqueue_many`."""
+
+    topic: str
+    payloads: Sequence[bytes]
+    """The encoded arguments, one for each job."""
+    metadata: dict[str, str]
+    """Of all these jobs. Entries may be added, changed and removed."""
+    priority: int
+    """Of all these jobs. May be changed."""
+
+
+EnqueueMiddleware: TypeAlias = Callable[[Enqueue, Callable[[], Any]], Any]
+"""`async def (enqueue, call_next)`; a plain function of the same for a `SyncPulse`."""
+
+
+def check_async(middleware: object) -> None:
+    """Raise InvalidMiddleware unless this can surround the enqueues of a `Pulse`."""
+    if not callable(middleware) or not is_coroutine_function(middleware):
+        raise InvalidMiddleware(
+            f"Middleware of enqueue has to be `async def (enqueue, call_next)`, not {middleware!r}. "
+            "Plain functions are for a SyncPulse."
+        )
+
+
+async def surround(
+    chain: Sequence[EnqueueMiddleware],
+    requests: Sequence[pb.SubmitJobRequest],
+    payloads: Sequence[bytes],
+    send: Callable[[], Coroutine[Any, Any, Answer]],
+) -> Answer:
+    """Send the jobs through the middleware. Returns the answer of the server, or raises.
+
+    The first request stands for all: it has the metadata and the priority that the caller gave.
+    """
+    first = requests[0]
+    enqueue = Enqueue(first.topic, payloads, dict(first.metadata), first.priority)
+    given = replace(enqueue, metadata=dict(first.metadata))
+
+    async def apply_and_send() -> Answer:
+        changes_of(given, enqueue).apply_to_requests(requests)
+        return await send()
+
+    return await _through(chain, enqueue, apply_and_send)
+
+
+async def _through(
+    chain: Sequence[EnqueueMiddleware], enqueue: Enqueue, send: Callable[[], Coroutine[Any, Any, Answer]]
+) -> Answer:
+    if not chain:
+        return await send()
+    answers: list[Answer] = []
+
+    async def call_next() -> Answer:
+        answers.append(await _through(chain[1:], enqueue, send))
+        return answers[-1]
+
+    await chain[0](enqueue, call_next)
+    return answered(answers, chain[0])
+
+
+def answered(answers: list[Answer], middleware: EnqueueMiddleware) -> Answer:
+    """Return the answer of the server, whatever the middleware returned. Raises if there is none."""
+    if not answers:
+        raise InvalidMiddleware(
+            f"The middleware {qualified_name(middleware)} returned, and the jobs are not known to be stored. "
+            "Call `call_next()` and, if it is async, await it; raise an error to refuse the jobs."
+        )
+    return answers[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What middleware changed. The rest stays: items of an `enqueue_many` may have values of their own."""
+
+    removed: frozenset[str]
+    added: dict[str, str]
+    priority: int | None
+
+    def apply_to_requests(self, requests: Sequence[pb.SubmitJobRequest]) -> None:
+        """Change the requests. Raises InvalidArgument for values that cannot be sent."""
+        try:
+            for request in requests:
+                for key in self.removed & request.metadata.keys():
+                    del request.metadata[key]
+                for key, value in self.added.items():
+                    request.metadata[key] = value
+                if self.priority is not None:
+                    request.priority = self.priority
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"Middleware set metadata or a priority that cannot be sent: {error}. Metadata maps strings "
+                "to strings, and a priority is a whole number."
+            ) from None
+
+    def apply_to(self, enqueue: Enqueue) -> None:
+        """Change the enqueue in the same way."""
+        for key in self.removed:
+            enqueue.metadata.pop(key, None)
+        enqueue.metadata.update(self.added)
+        if self.priority is not None:
+            enqueue.priority = self.priority
+
+
+def changes_of(given: Enqueue, enqueue: Enqueue) -> Changes:
+    """Return what differs from what was given."""
+    before, after = given.metadata, enqueue.metadata
+    return Changes(
+        removed=frozenset(before.keys() - after.keys()),
+        added={key: value for key, value in after.items() if before.get(key) != value},
+        priority=enqueue.priority if enqueue.priority != given.priority else None,
+    )

@@ -1,0 +1,71 @@
+"""What handlers run in: their middleware, and the resources of the process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pulse.errors import InvalidHandler
+from pulse.handlers.handler import Handler
+from pulse.handlers.middleware import Middleware, check_middleware, surrounded
+from pulse.handlers.resources import NO_STATE, Opened, Resource, State
+
+
+class Surroundings:
+    """The middleware and the resources of one client, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._middleware: list[Middleware] = []
+        self._resources: list[Resource] = []
+
+    @property
+    def has_resources(self) -> bool:
+        return bool(self._resources)
+
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Add middleware inside of what was added before. Raises InvalidMiddleware."""
+        check_middleware(middleware)
+        self._middleware.append(middleware)
+
+    def add_resource(self, factory: Any, names: Mapping[str, Any]) -> None:
+        """Add a resource. Raises InvalidArgument if it cannot be one, or its name or type is taken."""
+        resource = Resource(factory, names)
+        for other in self._resources:
+            if other.name == resource.name or (
+                other.provides is not None and other.provides == resource.provides
+            ):
+                raise InvalidHandler(
+                    f"The resources {other.name} and {resource.name} have the same name or type, so that a "
+                    "handler could get either. Give the second a name and a type of its own."
+                )
+        self._resources.append(resource)
+
+    @asynccontextmanager
+    async def opened(self, handlers: Collection[Handler]) -> AsyncIterator[None]:
+        """Open the resources and put the handlers into these surroundings, for as long as the block runs.
+
+        Raises ResourceFailed if a resource cannot be opened or closed, and InvalidHandler for a handler that
+        takes one that there is not. Once for each process: a child opens its own.
+        """
+        resources = Opened(self._resources)
+        try:
+            self._surround(handlers, await resources.open())
+            yield
+        finally:
+            for handler in handlers:
+                handler.state, handler.call = NO_STATE, handler.call_with({})
+            await resources.close()
+
+    def _surround(self, handlers: Collection[Handler], state: State) -> None:
+        for handler in handlers:
+            given: dict[str, Any] = {}
+            for parameter in handler.resources:
+                if parameter.annotation not in state:
+                    raise InvalidHandler(
+                        f"The handler for {handler.topic!r} takes the resource {parameter.name}, but there "
+                        f"is none of the type {parameter.annotation!r}. Register one with @p.resource."
+                    )
+                given[parameter.name] = state[parameter.annotation]
+            handler.state = state
+            handler.call = surrounded(handler, handler.call_with(given), self._middleware)
