@@ -46,8 +46,12 @@ class Heartbeats:
         releases: Releases,
         *,
         stuck: Callable[[], HeldJob | None],
+        look: Callable[[], None],
     ) -> None:
-        """`stuck` returns a job whose handler blocks the event loop for good: the process ends."""
+        """`stuck` returns a job whose handler blocks the event loop for good: the process ends.
+
+        `look` is called in the thread, several times a second.
+        """
         self._endpoint = endpoint
         self._worker_id = worker_id
         self._terms = terms
@@ -55,6 +59,7 @@ class Heartbeats:
         self._lost = lost
         self._releases = releases
         self._stuck = stuck
+        self._look = look
         self._loop = asyncio.get_running_loop()
         self._loop_thread_id = threading.get_ident()
         self._is_over = threading.Event()
@@ -86,6 +91,7 @@ class Heartbeats:
             if self._is_over.is_set():
                 return
             try:
+                self._look()
                 if (job := self._stuck()) is not None:
                     self._end_process(job)
                 is_due = is_woken or lease_clock() >= beat_at

@@ -21,6 +21,7 @@ from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
 from pulse.worker.lifespan import Lifespan
+from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
@@ -98,6 +99,7 @@ class Worker:
             released=executor.settled,
             announce=lambda: self._intake.announce(),
         )
+        self._loop_watch = LoopWatch(map(registry.get, self._topics))
         self._heartbeats = Heartbeats(
             connection.endpoint,
             self._worker_id,
@@ -106,6 +108,7 @@ class Worker:
             executor.stop,
             self._releases,
             stuck=executor.look_at_blocked_loop,
+            look=self._loop_watch.look,
         )
         self._intake = Intake(
             connection,
@@ -138,6 +141,7 @@ class Worker:
 
     async def _run(self) -> None:
         canceled: asyncio.CancelledError | None = None
+        self._loop_watch.start()
         self._heartbeats.start()
         intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
@@ -200,6 +204,7 @@ class Worker:
         finally:
             # Last: until here every held job keeps its lease.
             self._heartbeats.stop()
+            self._loop_watch.stop()
             self._executor.close()
             await self._confirmer.close()
             await self._reporter.close()
