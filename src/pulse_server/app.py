@@ -104,7 +104,9 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
-        repo = with_failpoints(PostgresJobRepo(self._database), port_failpoints.JOBS)
+        repo = with_failpoints(
+            PostgresJobRepo(self._database, settings.run, settings.lease_ttl), port_failpoints.JOBS
+        )
         self.roster = Roster(settings.lease_ttl)
         self.watchers = Watchers(self._line)
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
@@ -122,10 +124,14 @@ class App:
         lease_checks = PostgresLeaseCheckRepo(self._database)
         self.settler = Settler(lease_checks)
         self.lease_sweep = LeaseSweep(lease_checks)
+        policies = PostgresPolicyRepo(self._database)
+        self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
+        self._line.listen(self.run_policies.heard)
         leases = Leases(
             repo,
             publisher,
             self.spared_workers,
+            self.run_policies,
             settings.lease_ttl,
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,
@@ -139,9 +145,6 @@ class App:
             publisher,
             _kept(settings),
         )
-        policies = PostgresPolicyRepo(self._database)
-        self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
-        self._line.listen(self.run_policies.heard)
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
         self.servers = Servers(
@@ -169,6 +172,7 @@ class App:
                 self.gate,
                 leases,
                 reports,
+                self.run_policies,
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),

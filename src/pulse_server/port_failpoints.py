@@ -44,6 +44,14 @@ JOBS: Points = {
         failpoints.before("leases.extending", Unavailable),
         failpoints.after("leases.extended", Unavailable),
     ),
+    JobRepo.snooze_jobs: (
+        failpoints.before("jobs.failing", Unavailable),
+        failpoints.after("jobs.failed", Unavailable),
+    ),
+    JobRepo.extend_bounded_leases: (
+        failpoints.before("leases.extending", Unavailable),
+        failpoints.after("leases.extended", Unavailable),
+    ),
     JobRepo.release_jobs: (
         failpoints.before("jobs.releasing", Unavailable),
         failpoints.after("jobs.released", Unavailable),

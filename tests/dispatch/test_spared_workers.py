@@ -11,6 +11,7 @@ from pulse_server.dispatch.claims import Claims, SparedWorkers
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import BeatAnswer, Claim
 from pulse_server.service.leases import Leases
+from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -33,7 +34,7 @@ def leases(replica: Replica, spared: SparedWorkers) -> Leases:
 
 
 def a_lease_service(replica: Replica, spared: SparedWorkers) -> Leases:
-    return Leases(replica.repo, replica.publisher, spared, TTL, failed=lambda: None)
+    return Leases(replica.repo, replica.publisher, spared, no_policies(), TTL, failed=lambda: None)
 
 
 async def held_by(replica: Replica, *worker_ids: str) -> list[Claim]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import Claim, Job
+from pulse_server.domain.policies import TopicPolicy
+from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.status import JobStatus
 from tests.fakes.clock import ControlledClock
+from tests.fakes.policies import InMemoryPolicyRepo
+
+DEFAULT_RUN = RunPolicy(max_crashes=5)
 
 
 class JobTable:
@@ -18,13 +23,28 @@ class JobTable:
     `locked`: jobs whose rows another session has locked. `spared`: workers, and until when they are spared.
     """
 
-    def __init__(self, clock: ControlledClock | None = None) -> None:
+    def __init__(
+        self,
+        clock: ControlledClock | None = None,
+        run: RunPolicy = DEFAULT_RUN,
+        lease: timedelta = timedelta(seconds=30),
+    ) -> None:
         self.clock = clock or ControlledClock()
         self.jobs: dict[str, Job] = {}
         self.is_away = False
         self.locked: set[str] = set()
+        self.policies = InMemoryPolicyRepo()
+        self.run = run
+        self.lease = lease
         self.spared: dict[str, datetime] = {}
         self.calls: list[str] = []
+
+    def _policy(self, job: Job) -> TopicPolicy:
+        return self.policies.policies.get(job.topic, TopicPolicy(job.topic))
+
+    def _run_policy(self, job: Job) -> RunPolicy:
+        policy = self._policy(job)
+        return policy.run.over(policy.declared).over(self.run)
 
     def _answer(self, name: str) -> None:
         self.calls.append(name)

@@ -1,16 +1,24 @@
-"""The work on jobs, in memory: insert, claim, report, extend, release, reap, promote."""
+"""The work on jobs, in memory: insert, claim, report, extend, release, reap."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
 from pulse_server.domain.completions import Completions, TopicCompletions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, LEASE_EXPIRED_GROUP
+from pulse_server.domain.error_groups import (
+    LEASE_EXPIRED,
+    LEASE_EXPIRED_GROUP,
+    SNOOZED_TOO_OFTEN,
+    SNOOZED_TOO_OFTEN_GROUP,
+    TIME_LIMIT_EXCEEDED,
+    TIME_LIMIT_EXCEEDED_GROUP,
+)
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import (
+    BoundedLeases,
     Claim,
     ClaimedJob,
     Ended,
@@ -19,19 +27,19 @@ from pulse_server.domain.jobs import (
     Level,
     NewJob,
     Outcome,
-    Promotion,
     Reaped,
+    SnoozeReport,
     Submitted,
-    Turn,
 )
-from pulse_server.domain.status import WAITING, JobStatus
+from pulse_server.domain.run_policies import MAX_SNOOZES
+from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import Slots, Taker
 from tests.fakes.backoff import retry_delay
-from tests.fakes.job_table import JobTable
+from tests.fakes.job_promotions import InMemoryPromotions
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 
 
-class InMemoryWork(JobTable):
+class InMemoryWork(InMemoryPromotions):
     """The transitions of producers, workers and the loops of a server."""
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
@@ -103,12 +111,35 @@ class InMemoryWork(JobTable):
         # By id, in the order in which the store locks its rows: the first one is due first.
         for report in sorted(reports, key=lambda report: report.claim.job_id):
             if (job := self._held(report.claim)) is not None:
-                outcome = Outcome.DISCARDED if report.discard else Outcome.FAILED
+                outcome = Outcome.TIMED_OUT if report.timed_out else Outcome.FAILED
+                outcome = Outcome.DISCARDED if report.discard else outcome
                 job = with_attempt(job, outcome, report.error, self.clock.now())
                 ends = report.discard or job.attempts >= job.max_attempts
                 job = replace(job, error_group=report.error_group if ends else "")
-                status = self._end_attempt(job, ends, report.error, report.retry_after)
+                overrides = self._policy(job).run
+                is_overruled = report.retry_after_is_policy and overrides.backoff is not None
+                wait = None if is_overruled else report.retry_after
+                job = replace(job, start_by=None)
+                status = self._end_attempt(job, ends, report.error, wait)
                 counted[report.claim] = self._ended(job, status)
+        return counted
+
+    async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
+        self._answer("snooze_jobs")
+        counted = {}
+        for report in sorted(reports, key=lambda report: report.claim.job_id):
+            if (job := self._held(report.claim)) is None:
+                continue
+            ends = job.snoozes >= MAX_SNOOZES
+            if job.history and job.history[-1].outcome is Outcome.SNOOZED:
+                job = replace(job, history=job.history[:-1])
+            job = with_attempt(job, Outcome.SNOOZED, report.reason, self.clock.now())
+            job = replace(job, max_attempts=job.max_attempts + 1, snoozes=job.snoozes + 1, start_by=None)
+            if ends:
+                job = replace(job, error_group=SNOOZED_TOO_OFTEN_GROUP)
+            error = SNOOZED_TOO_OFTEN if ends else job.last_error
+            status = self._end_attempt(job, ends, error, report.delay)
+            counted[report.claim] = self._ended(job, status)
         return counted
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
@@ -119,6 +150,24 @@ class InMemoryWork(JobTable):
                 self._put(job, lease_until=self.clock.now() + lease, delivered=True)
                 extended.add(claim)
         return extended
+
+    async def extend_bounded_leases(
+        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
+    ) -> BoundedLeases:
+        self._answer("extend_bounded_leases")
+        answer = BoundedLeases(set(), set())
+        now = self.clock.now()
+        for claim in claims:
+            if (job := self._held(claim)) is None:
+                continue
+            assert job.started_at is not None
+            assert job.lease_until is not None
+            until, limit = now + lease, limits.get(job.topic, limits.get(""))
+            end = None if limit is None else job.started_at + limit + lease
+            until = until if end is None else min(until, end)
+            self._put(job, lease_until=max(job.lease_until, until), delivered=True)
+            (answer.over if end is not None and end <= now else answer.extended).add(claim)
+        return answer
 
     async def release_jobs(
         self, claims: Sequence[Claim], unread_for: timedelta | None = None
@@ -158,35 +207,6 @@ class InMemoryWork(JobTable):
         self._answer("spare_workers")
         self.spared |= dict.fromkeys(worker_ids, self.clock.now() + lease)
 
-    async def promote_due(self, limit: int) -> Promotion:
-        self._answer("promote_due")
-        now = self.clock.now()
-        waiting = [job for job in self._free() if job.status in WAITING and not job.ready]
-        waiting.sort(key=lambda job: job.next_run_at)
-        due = [job for job in waiting if job.next_run_at <= now][:limit]
-        ahead = [job.next_run_at - now for job in waiting if job.next_run_at > now]
-        for job in due:
-            self._put(job, ready=True)
-        return Promotion(len(due), frozenset(job.topic for job in due), ahead[0] if ahead else None)
-
-    async def promote_in_turn(
-        self, limit: int, *, of_each_topic: int, after_topic: str, topics_looked_at: int
-    ) -> Turn:
-        self._answer("promote_in_turn")
-        now = self.clock.now()
-        waiting = [job for job in self.jobs.values() if job.status in WAITING and not job.ready]
-        topics = sorted({job.topic for job in waiting if job.topic > after_topic})[:topics_looked_at]
-        due: list[Job] = []
-        for topic in topics:
-            of_topic = [job for job in waiting if job.topic == topic and job.next_run_at <= now]
-            due += sorted(of_topic, key=lambda job: job.next_run_at)[:of_each_topic]
-        del due[limit:]
-        for job in due:
-            self._put(job, ready=True)
-        promoted = [job.topic for job in due]
-        last = promoted if len(due) == limit else topics if len(topics) == topics_looked_at else [""]
-        return Turn(frozenset(promoted), last[-1])
-
     def _insert(self, job: NewJob) -> Submitted | PulseError:
         by_key = [
             other
@@ -220,21 +240,39 @@ class InMemoryWork(JobTable):
 
     def _reap(self, job: Job) -> Reaped:
         claim = Claim(job.id, job.locked_by, job.attempts)
-        wait = retry_delay(job.attempts)
-        ends = job.delivered and job.attempts >= job.max_attempts
-        changed = with_attempt(job, Outcome.LEASE_EXPIRED, LEASE_EXPIRED, self.clock.now())
-        changed = replace(changed, error_group=LEASE_EXPIRED_GROUP if ends else "")
-        if not job.delivered:
+        policy = self._run_policy(job)
+        assert policy.max_crashes is not None
+        assert job.started_at is not None
+        assert job.lease_until is not None
+        wait = retry_delay(job.attempts - job.snoozes, policy.backoff)
+        is_last, crashes = job.attempts >= job.max_attempts, job.crashes + 1
+        ends = job.delivered and (is_last or crashes >= policy.max_crashes)
+        timed_out = (
+            job.delivered
+            and policy.timeout is not None
+            and job.lease_until >= job.started_at + policy.timeout + self.lease
+        )
+        outcome = Outcome.TIMED_OUT if timed_out else Outcome.LEASE_EXPIRED
+        error = TIME_LIMIT_EXCEEDED if timed_out else LEASE_EXPIRED
+        group = TIME_LIMIT_EXCEEDED_GROUP if timed_out else LEASE_EXPIRED_GROUP
+        changed = with_attempt(job, outcome, error, self.clock.now())
+        changed = replace(changed, error_group=group if ends else "")
+        if job.delivered:
+            changed = replace(changed, crashes=crashes, start_by=None)
+        else:
             changed = replace(changed, attempts=job.attempts - 1)
-        status = self._end_attempt(changed, ends, LEASE_EXPIRED, wait)
-        return Reaped(claim, job.topic, status, job.delivered)
+        if ends and not is_last:
+            error += f", {crashes} times: max_crashes is reached"
+        status = self._end_attempt(changed, ends, error, wait)
+        return Reaped(claim, job.topic, status, job.delivered, timed_out)
 
     def _ended(self, job: Job, status: JobStatus) -> Ended:
         ran = self.clock.now() - (job.started_at or self.clock.now())
         return Ended(status, job.topic, ran.total_seconds())
 
-    def _end_attempt(self, job: Job, ends: bool, error: str, wait: timedelta | None) -> JobStatus:
-        delay = retry_delay(job.attempts) if wait is None else wait
+    def _end_attempt(self, job: Job, ends: bool, error: str | None, wait: timedelta | None) -> JobStatus:
+        backoff = self._run_policy(job).backoff
+        delay = retry_delay(job.attempts - job.snoozes, backoff) if wait is None else wait
         job = replace(job, last_error=error, next_run_at=self.clock.now() + delay)
         if ends:
             return self._finish(job, JobStatus.DEAD_LETTERED, finished_by=job.locked_by).status

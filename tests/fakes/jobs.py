@@ -46,6 +46,8 @@ class InMemoryJobRepo(InMemoryWork, InMemoryQueries):
                 finished_at=None,
                 finished_by=None,
                 error_group="",
+                crashes=0,
+                start_by=None,
             )
             for job in self._existing(job_ids)
             if job.status in REDRIVABLE & set(statuses)

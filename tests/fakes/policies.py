@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pulse_server.domain.policies import PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy
+from pulse_server.service.run_policies import RunPolicies
 
 SINCE = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def no_policies(**server: timedelta) -> RunPolicies:
+    """The copy of a server that knows no policy but that of its settings."""
+    settings = RunPolicy(max_attempts=25, max_crashes=5, **server)
+    return RunPolicies(InMemoryPolicyRepo(), settings, interval=timedelta(hours=1))
 
 
 class InMemoryPolicyRepo:

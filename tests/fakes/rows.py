@@ -50,6 +50,7 @@ def as_claimed(job: Job) -> ClaimedJob:
         job.locked_by or "",
         not job.delivered,
         ((job.started_at or job.next_run_at) - job.next_run_at).total_seconds(),
+        snoozes=job.snoozes or None,
     )
 
 

@@ -8,13 +8,16 @@ from typing import Any
 import asyncpg
 import pytest
 
+from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.postgres.policies import PostgresPolicyRepo
 from tests.fakes.jobs import InMemoryJobRepo
-from tests.fakes.store import Store
+from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
 from tests.postgres.lifecycle_world import World
 from tests.postgres.planning import Planning, RecordingScheduleRepo
+from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
 
@@ -94,6 +97,31 @@ def store(request: pytest.FixtureRequest) -> Any:
         return request.getfixturevalue("postgres")
     repo = InMemoryJobRepo()
     return Store(repo, InMemoryTimeMachine(repo))
+
+
+@pytest.fixture
+def run_settings() -> RunPolicy:
+    """How jobs run in `runs` whose topic has no policy."""
+    return RunPolicy(max_crashes=3)
+
+
+@pytest.fixture
+async def stored_runs(
+    shared_dsn: str, connection: Connection, run_settings: RunPolicy
+) -> AsyncIterator[Runs]:
+    """The real store with its policies."""
+    database = Database(shared_dsn)
+    store = Store(PostgresJobRepo(database, run_settings, LEASE), PostgresTimeMachine(connection))
+    yield Runs(store, PostgresPolicyRepo(database))
+    await database.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def runs(request: pytest.FixtureRequest, run_settings: RunPolicy) -> Any:
+    """Each of the stores that must obey the port, with its policies."""
+    if request.param == "postgres":
+        return request.getfixturevalue("stored_runs")
+    return runs_in_memory(run_settings)
 
 
 @pytest.fixture

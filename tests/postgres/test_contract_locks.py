@@ -17,6 +17,7 @@ from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.selections import Selections
 from tests.fakes.jobs import InMemoryJobRepo
+from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import LEASE, Store, a_job, failure, success
 from tests.postgres.sessions import Connection
@@ -85,7 +86,9 @@ async def test_beat_of_a_locked_job_is_unknown_and_not_lost(store: Store, locked
     without_attempt = second._replace(attempt=None)
     await store.repo.complete_jobs([lost])
     replica = Replica()
-    service = Leases(store.repo, replica.publisher, replica.spared_workers, 2 * LEASE, failed=lambda: None)
+    service = Leases(
+        store.repo, replica.publisher, replica.spared_workers, no_policies(), 2 * LEASE, failed=lambda: None
+    )
     leases = [(await store.job(claim.job_id)).lease_until for claim in (first, second)]
 
     async with locked(second.job_id):

@@ -9,6 +9,7 @@ import pytest
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.jobs import BeatAnswer
 from pulse_server.service.leases import Leases
+from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -22,7 +23,9 @@ def leases(replica: Replica) -> Leases:
 
 
 def a_lease_service(replica: Replica) -> Leases:
-    return Leases(replica.repo, replica.publisher, replica.spared_workers, TTL, failed=lambda: None)
+    return Leases(
+        replica.repo, replica.publisher, replica.spared_workers, no_policies(), TTL, failed=lambda: None
+    )
 
 
 async def test_beat_returns_the_claims_that_are_lost(replica: Replica, leases: Leases) -> None:
@@ -70,3 +73,17 @@ async def test_outage_loses_no_lease_but_is_raised(replica: Replica, leases: Lea
 
     with pytest.raises(Unavailable):
         await leases.extend([claim])
+
+
+async def test_heartbeat_past_the_time_limit_is_lost_and_does_not_spare_its_worker(replica: Replica) -> None:
+    policies = no_policies(timeout=timedelta(seconds=1))
+    leases = Leases(
+        replica.repo, replica.publisher, replica.spared_workers, policies, TTL, failed=lambda: None
+    )
+    claim = await replica.store.start()
+    assert await leases.extend([claim]) == NOTHING_LOST
+
+    replica.repo.clock.advance(TTL + timedelta(seconds=2))
+    assert await leases.extend([claim]) == BeatAnswer(lost=[claim], unknown=[])
+    await replica.spared_workers.record()
+    assert replica.repo.spared == {}

@@ -12,6 +12,7 @@ from pulse_server.domain.status import JobStatus
 from pulse_server.service.leases import Leases
 from pulse_server.service.watchdog import Watchdog
 from tests.fakes.clock import Seconds
+from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica
 from tests.fakes.store import a_job
 
@@ -129,6 +130,7 @@ async def test_nothing_is_reaped_within_a_lease_after_beats_that_failed(
         replica.repo,
         replica.publisher,
         replica.spared_workers,
+        no_policies(),
         timedelta(seconds=TTL),
         failed=watchdog.wait_again,
     )

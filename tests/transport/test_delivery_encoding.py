@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.run_policies import RunPolicy
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import deliveries
 from pulse_server.transport.grpc.convert_work import assignment
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder
+from tests.fakes.policies import InMemoryPolicyRepo, no_policies
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
 JOBS = st.builds(
@@ -30,6 +34,7 @@ JOBS = st.builds(
     worker_id=st.just("w1"),
     confirm=st.booleans(),
     waited_seconds=st.just(0.0),
+    snoozes=st.none() | st.integers(0, 1000),
 )
 
 
@@ -41,7 +46,7 @@ def plain_job(topic: str = "email", size: int = 50) -> ClaimedJob:
 def test_assignments_are_encoded_as_protobuf_encodes_them(jobs: list[ClaimedJob]) -> None:
     expected = pb.StreamJobsResponse(assignments=[assignment(job) for job in jobs])
 
-    assert DeliveryEncoder().encode_assignments(jobs) == expected.SerializeToString()
+    assert DeliveryEncoder(no_policies()).encode_assignments(jobs) == expected.SerializeToString()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, A
     job = plain_job()._replace(**change)
     expected = pb.StreamJobsResponse(assignments=[assignment(job)])
 
-    assert DeliveryEncoder().encode_assignments([job]) == expected.SerializeToString()
+    assert DeliveryEncoder(no_policies()).encode_assignments([job]) == expected.SerializeToString()
 
 
 @given(
@@ -65,7 +70,7 @@ def test_what_protobuf_omits_or_encodes_longer_is_left_to_it(change: dict[str, A
     )
 )
 def test_delivery_is_read_as_the_message_that_protobuf_would_make(delivery: Delivery) -> None:
-    read = pb.StreamJobsResponse.FromString(DeliveryEncoder().encode(delivery))
+    read = pb.StreamJobsResponse.FromString(DeliveryEncoder(no_policies()).encode(delivery))
 
     assert read == pb.StreamJobsResponse(
         assignments=[assignment(job) for job in delivery.jobs],
@@ -83,14 +88,46 @@ def test_plain_delivery_is_encoded_without_a_message() -> None:
         assignments=[assignment(job) for job in delivery.jobs], clock_seconds=12.5
     )
 
-    assert DeliveryEncoder().encode(delivery) == expected.SerializeToString()
+    assert DeliveryEncoder(no_policies()).encode(delivery) == expected.SerializeToString()
 
 
 def test_encoder_keeps_the_bytes_of_a_bounded_number_of_topics() -> None:
-    encoder = DeliveryEncoder()
+    encoder = DeliveryEncoder(no_policies())
     jobs = [plain_job(f"topic-{number}") for number in range(deliveries._TOPICS_KEPT + 5)]
 
     read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs))
 
     assert [one.topic for one in read.assignments] == [job.topic for job in jobs]
     assert len(encoder._topics) <= deliveries._TOPICS_KEPT
+
+
+def timeouts(data: bytes) -> list[tuple[str, float]]:
+    read = pb.StreamJobsResponse.FromString(data).assignments
+    return [(job.topic, job.timeout.ToTimedelta().total_seconds()) for job in read]
+
+
+async def test_assignments_have_the_time_limit_of_their_topic_as_it_is_now() -> None:
+    repo = InMemoryPolicyRepo()
+    policies = RunPolicies(repo, RunPolicy(max_attempts=25), interval=timedelta(hours=1))
+    encoder = DeliveryEncoder(policies)
+    jobs = [plain_job("mail"), plain_job("sms"), plain_job("mail")._replace(priority=1)]
+    assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
+
+    await repo.declare_policies({"mail": RunPolicy(timeout=timedelta(seconds=1.5))}, "w1")
+    await policies.refresh()
+    assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 1.5), ("sms", 0), ("mail", 1.5)]
+
+    await repo.declare_policies({"mail": RunPolicy()}, "w1")
+    await policies.refresh()
+    assert timeouts(encoder.encode_assignments(jobs)) == [("mail", 0), ("sms", 0), ("mail", 0)]
+
+
+@given(st.lists(JOBS, max_size=10))
+def test_time_limit_of_the_settings_is_that_of_every_topic(jobs: list[ClaimedJob]) -> None:
+    encoder = DeliveryEncoder(no_policies(timeout=timedelta(minutes=2)))
+    read = pb.StreamJobsResponse.FromString(encoder.encode_assignments(jobs)).assignments
+
+    assert [job.timeout.seconds for job in read] == [120] * len(jobs)
+    for job in read:
+        job.ClearField("timeout")
+    assert list(read) == [assignment(job) for job in jobs]

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import LEASE_EXPIRED
+from pulse_server.domain.error_groups import LEASE_EXPIRED, SNOOZED_TOO_OFTEN, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -150,12 +150,29 @@ class Publisher:
         metrics = self._metrics
         for report, ended in failures:
             topic = metrics.topic(ended.topic, is_worked=True)
-            metrics.failed.add(topic, "discarded" if report.discard else "error")
+            kind = "discarded" if report.discard else "timed_out" if report.timed_out else "error"
+            metrics.failed.add(topic, kind)
             metrics.run_time.observe(topic, "failed", value=ended.ran_seconds)
             self._count_end(topic, ended.status)
         self._watchers.publish(
             lambda: [
                 _of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
+            ]
+        )
+
+    def snoozed(self, snoozed: Mapping[Claim, Ended]) -> None:
+        """Handlers asked to run their jobs later: each waits, or is dead-lettered after too many snoozes."""
+        metrics = self._metrics
+        for ended in snoozed.values():
+            topic = metrics.topic(ended.topic, is_worked=True)
+            metrics.snoozed.add(topic)
+            metrics.run_time.observe(topic, "snoozed", value=ended.ran_seconds)
+            if ended.status is JobStatus.DEAD_LETTERED:
+                metrics.dead_lettered.add(topic)
+        self._watchers.publish(
+            lambda: [
+                _of_claim(claim, ended.topic, ended.status, _error_of_snooze(ended))
+                for claim, ended in snoozed.items()
             ]
         )
 
@@ -178,10 +195,18 @@ class Publisher:
             topic = metrics.topic(entry.topic, is_worked=True)
             metrics.reaped.add(topic)
             if entry.delivered:  # else the attempt was given back: nothing failed
-                metrics.failed.add(topic, "lease_expired")
+                metrics.failed.add(topic, "timed_out" if entry.timed_out else "lease_expired")
                 self._count_end(topic, entry.status)
         self._watchers.publish(
-            lambda: [_of_claim(entry.claim, entry.topic, entry.status, LEASE_EXPIRED) for entry in reaped]
+            lambda: [
+                _of_claim(
+                    entry.claim,
+                    entry.topic,
+                    entry.status,
+                    TIME_LIMIT_EXCEEDED if entry.timed_out else LEASE_EXPIRED,
+                )
+                for entry in reaped
+            ]
         )
         if claims := [entry.claim for entry in reaped]:
             self._roster.expire_claims(claims)
@@ -242,6 +267,10 @@ class Publisher:
 
 def _of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
     return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
+
+
+def _error_of_snooze(ended: Ended) -> str:
+    return SNOOZED_TOO_OFTEN if ended.status is JobStatus.DEAD_LETTERED else ""
 
 
 def _changed(job: Job, reason: str = "") -> Transition:

@@ -47,6 +47,10 @@ WITHOUT_GROUP = "none"
 """How callers refer to dead letters without a group: they are older than the groups."""
 LEASE_EXPIRED = "worker lease expired"
 """The recorded error of an attempt whose lease expired."""
+TIME_LIMIT_EXCEEDED = "time limit exceeded"
+"""That of an attempt that its time limit ended in the server, since its worker did not."""
+SNOOZED_TOO_OFTEN = "snoozed too often: what the job waits for does not happen"
+"""That of a job whose handler has snoozed it as often as it may."""
 
 
 def error_group(error: str) -> str:
@@ -118,3 +122,5 @@ def _plain_word(word: re.Match[str]) -> str:
 
 
 LEASE_EXPIRED_GROUP = error_group(LEASE_EXPIRED)
+TIME_LIMIT_EXCEEDED_GROUP = error_group(TIME_LIMIT_EXCEEDED)
+SNOOZED_TOO_OFTEN_GROUP = error_group(SNOOZED_TOO_OFTEN)

@@ -59,6 +59,13 @@ class Claim(NamedTuple):
     attempt: int | None
 
 
+class BoundedLeases(NamedTuple):
+    """The claims that hold: those whose leases were extended, and those whose time limit has passed."""
+
+    extended: set[Claim]
+    over: set[Claim]
+
+
 class BeatAnswer(NamedTuple):
     """The claims whose leases were not extended.
 
@@ -94,6 +101,8 @@ class ClaimedJob(NamedTuple):
     """From when it was due until now."""
     age_seconds: float | None = None
     """From when it was submitted until now; of the last job of a claim alone."""
+    snoozes: int | None = None
+    """Attempts before this one that were snoozed. None: none."""
 
 
 class Level(NamedTuple):
@@ -113,9 +122,21 @@ class FailureReport(NamedTuple):
     discard: bool = False
     error_group: str = ""
     """The group of the job if this failure dead-letters it."""
+    timed_out: bool = False
+    """Whether the attempt ran into its time limit."""
+    retry_after_is_policy: bool = False
+    """Whether an operator's backoff wins over retry_after."""
 
 
-Report: TypeAlias = Claim | FailureReport
+class SnoozeReport(NamedTuple):
+    """An attempt ended without a result: the handler asked to run the job again after the delay."""
+
+    claim: Claim
+    delay: timedelta
+    reason: str = ""
+
+
+Report: TypeAlias = Claim | FailureReport | SnoozeReport
 """How an attempt ended. A claim alone reports a success: one tuple for a job, and there may be thousands."""
 
 
@@ -132,6 +153,8 @@ class Outcome(StrEnum):
 
     FAILED = "failed"
     DISCARDED = "discarded"
+    TIMED_OUT = "timed_out"
+    SNOOZED = "snoozed"
     LEASE_EXPIRED = "lease_expired"
     CANCELED = "canceled"
 
@@ -174,6 +197,11 @@ class Job:
     metadata: Mapping[str, str] = field(default_factory=dict)
     error_group: str = ""
     """Of a dead letter; empty if it is older than the groups."""
+    snoozes: int = 0
+    crashes: int = 0
+    """Attempts that ended in a lost lease, since the last retry by an operator."""
+    start_by: datetime | None = None
+    """It is canceled if it has not started by then."""
     history: tuple[Attempt, ...] = ()
 
 
@@ -214,6 +242,8 @@ class Reaped:
     topic: str
     status: JobStatus
     delivered: bool
+    timed_out: bool = False
+    """Whether the time limit of the attempt ended it."""
 
 
 @dataclass(frozen=True, slots=True)

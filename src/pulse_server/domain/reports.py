@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulse_server.domain.errors import InvalidTransition
-from pulse_server.domain.jobs import Claim, Job, Outcome, Report
+from pulse_server.domain.jobs import Claim, FailureReport, Job, Outcome, Report
 from pulse_server.domain.status import JobStatus
 
 
@@ -31,12 +31,18 @@ def is_repeat(report: Report, job: Job) -> bool:
     claim = report.claim
     if claim.attempt is None:
         return False
+    outcomes = _outcomes(report) if isinstance(report, FailureReport) else {Outcome.SNOOZED}
     return any(
         past.attempt == claim.attempt
-        and past.outcome in (Outcome.FAILED, Outcome.DISCARDED)
+        and past.outcome in outcomes
         and claim.worker_id in (None, past.worker_id)
         for past in job.history
     )
+
+
+def _outcomes(report: FailureReport) -> set[Outcome]:
+    # The server may have ended the attempt for its time limit: a failure that is reported then came too late.
+    return {Outcome.FAILED, Outcome.DISCARDED, *([Outcome.TIMED_OUT] if report.timed_out else [])}
 
 
 def refusal(report: Report, job: Job) -> InvalidTransition:

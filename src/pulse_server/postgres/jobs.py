@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from pulse_server import tuning
 from pulse_server.domain.completions import Completions
+from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
+    BoundedLeases,
     Cancellation,
     Claim,
     ClaimedJob,
@@ -20,16 +24,19 @@ from pulse_server.domain.jobs import (
     PageKey,
     Promotion,
     Reaped,
+    SnoozeReport,
     Submitted,
     Turn,
 )
+from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
-from pulse_server.postgres.lease_checks import reap
+from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.listing import Listing
+from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
@@ -44,10 +51,21 @@ _SQL = statements(
     *("locks.sql", "queries.sql"),
 )
 
+_DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
+
 
 class PostgresJobRepo:
-    def __init__(self, database: Database) -> None:
+    def __init__(
+        self,
+        database: Database,
+        run: RunPolicy = _DEFAULT_RUN,
+        lease: timedelta = tuning.LEASE_TTL,
+    ) -> None:
+        """`run` holds where the topic of a job has no policy; `lease` is the grace of its time limit."""
         self._database = database
+        self._run = run_policy_to_json(run)
+        self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))
+        self._lease = lease
         self._rows = RowLocks(_SQL)
         self._time = DatabaseTime()
 
@@ -87,17 +105,40 @@ class PostgresJobRepo:
             [report.retry_after for report in ordered],
             [report.discard for report in ordered],
             [report.error_group for report in ordered],
+            [report.timed_out for report in ordered],
+            [report.retry_after_is_policy for report in ordered],
+            self._backoff,
         )
-        return {
-            Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
-            for job_id, worker_id, attempt, topic, ran_seconds, status in rows
-        }
+        return _ended(rows)
+
+    async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
+        ordered = sorted(reports, key=lambda report: report.claim.job_id)
+        rows = await self._rows.fetch(
+            self._database.hot,
+            "snooze_jobs",
+            *claim_columns([report.claim for report in ordered]),
+            [report.delay for report in ordered],
+            [report.reason for report in ordered],
+            *(MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
+        )
+        return _ended(rows)
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
         rows = await self._rows.fetch(
             self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
         )
         return _claims(rows, claims)
+
+    async def extend_bounded_leases(
+        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
+    ) -> BoundedLeases:
+        seconds = json.dumps({topic: limit.total_seconds() for topic, limit in limits.items()})
+        columns = claim_columns(in_lock_order(claims))
+        rows = await self._rows.fetch(self._database.beats, "extend_bounded_leases", *columns, lease, seconds)
+        answer = BoundedLeases(set(), set())
+        for job_id, worker_id, attempt, is_over in rows:
+            (answer.over if is_over else answer.extended).add(Claim(str(job_id), worker_id, attempt))
+        return answer
 
     async def release_jobs(
         self, claims: Sequence[Claim], unread_for: timedelta | None = None
@@ -109,7 +150,8 @@ class PostgresJobRepo:
 
     async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
         expired_before = expired_before or await self.database_now()
-        return await reap(self._database.hot, "reap_expired", _SQL["reap_expired"], limit, expired_before)
+        statement, policy = _SQL["reap_expired"], ReapPolicy(self._run, self._lease)
+        return await reap(self._database.hot, "reap_expired", statement, limit, expired_before, policy)
 
     async def spare_workers(self, worker_ids: Collection[str], lease: timedelta) -> None:
         await self._fetch(self._database.beats, "spare_workers", sorted(worker_ids), lease)
@@ -229,6 +271,13 @@ class PostgresJobRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
+
+
+def _ended(rows: Rows) -> dict[Claim, Ended]:
+    return {
+        Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
+        for job_id, worker_id, attempt, topic, ran_seconds, status in rows
+    }
 
 
 def _levels(rows: Rows) -> tuple[Level, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP
+from pulse_server.domain.error_groups import LEASE_EXPIRED_GROUP, TIME_LIMIT_EXCEEDED_GROUP
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import Claim, PageKey, Reaped
 from pulse_server.domain.status import JobStatus
@@ -42,8 +43,15 @@ class PostgresLeaseCheckRepo:
         )
 
 
+class ReapPolicy(NamedTuple):
+    """What holds where the topic of a job has no policy, as JSON, and the grace of time limits."""
+
+    entries: str
+    grace: timedelta
+
+
 async def reap(
-    hot: Connections, name: str, statement: str, limit: int, expired_before: datetime
+    hot: Connections, name: str, statement: str, limit: int, expired_before: datetime, policy: ReapPolicy
 ) -> list[Reaped]:
     """Reap the jobs whose leases had expired by then, with the statement of this name; oldest first."""
     # A lease that is shorter than the claims go unsettled has expired before they are.
@@ -56,6 +64,7 @@ async def reap(
                 name,
                 statement,
                 *(limit - len(reaped), expired_before, LEASE_EXPIRED_GROUP, _REAPED_CHECKS),
+                *(policy.entries, policy.grace, TIME_LIMIT_EXCEEDED_GROUP),
                 if_locked=leave_it,
             )
         except PulseError:
@@ -68,6 +77,7 @@ async def reap(
                 row["topic"],
                 JobStatus(row["status"]),
                 row["delivered"],
+                row["is_timed_out"],
             )
             for row in rows
             if row["id"] is not None

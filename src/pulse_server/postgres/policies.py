@@ -104,12 +104,7 @@ def kept_from_column(span: timedelta) -> Kept:
 def run_policy_to_json(policy: RunPolicy) -> str:
     entries: dict[str, Any] = {}
     if policy.backoff is not None:
-        entries["backoff"] = {
-            "first": policy.backoff.first.total_seconds(),
-            "factor": policy.backoff.factor,
-            "longest": policy.backoff.longest.total_seconds(),
-            "jitter": policy.backoff.jitter,
-        }
+        entries["backoff"] = backoff_to_json(policy.backoff)
     if policy.max_attempts is not None:
         entries["max_attempts"] = policy.max_attempts
     if policy.timeout is not None:
@@ -117,6 +112,15 @@ def run_policy_to_json(policy: RunPolicy) -> str:
     if policy.max_crashes is not None:
         entries["max_crashes"] = policy.max_crashes
     return json.dumps(entries)
+
+
+def backoff_to_json(backoff: Backoff) -> dict[str, float]:
+    return {
+        "first": backoff.first.total_seconds(),
+        "factor": backoff.factor,
+        "longest": backoff.longest.total_seconds(),
+        "jitter": backoff.jitter,
+    }
 
 
 def run_policy_from_json(entries: Mapping[str, Any]) -> RunPolicy:

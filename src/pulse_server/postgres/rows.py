@@ -43,6 +43,9 @@ def job_from_row(row: asyncpg.Record) -> Job:
         schedule_id=str(row["schedule_id"]) if row.get("schedule_id") else None,
         metadata=metadata_from_json(row.get("metadata")) or {},
         error_group=row.get("error_group") or "",
+        snoozes=row.get("snoozes") or 0,
+        crashes=row.get("crashes") or 0,
+        start_by=row.get("start_by"),
         history=history_from_json(row.get("history")),
     )
 
@@ -52,11 +55,11 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, waited, age = row
+        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, *rest = row
         metadata = None if metadata is None else json.loads(metadata)
         fields = (str(job_id), topic, payload, attempt, priority, most, metadata, key)
         # ClaimedJob(…), without the call of a Python function: a claim has a thousand rows.
-        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, waited, age)))
+        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, *rest)))
     return jobs
 
 

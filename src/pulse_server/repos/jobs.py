@@ -7,13 +7,14 @@ the answer, like one that lost. Reading it shows which it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
+    BoundedLeases,
     Cancellation,
     Claim,
     ClaimedJob,
@@ -26,6 +27,7 @@ from pulse_server.domain.jobs import (
     PageKey,
     Promotion,
     Reaped,
+    SnoozeReport,
     Submitted,
     Turn,
 )
@@ -102,8 +104,22 @@ class JobRepo(Protocol):
         """Fail what the claims still hold. Returns the claims that counted, and where their jobs went."""
         ...
 
+    async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
+        """Let what the claims still hold wait, without costing an attempt. Returns the claims that counted.
+
+        A job that has been snoozed MAX_SNOOZES times is dead-lettered.
+        """
+        ...
+
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
         """Extend the leases that still hold. Returns their claims."""
+        ...
+
+    async def extend_bounded_leases(
+        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
+    ) -> BoundedLeases:
+        """Do the same, but no further than a lease past the time limit of the topic; under "" is that of
+        the topics that have none of their own."""
         ...
 
     async def release_jobs(

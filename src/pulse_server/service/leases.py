@@ -1,9 +1,9 @@
-"""Leases: heartbeats extend them."""
+"""Leases: heartbeats extend them, up to the time limits of attempts."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
@@ -14,6 +14,7 @@ from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import BeatAnswer, Claim
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
+from pulse_server.service.run_policies import RunPolicies
 
 # Rows per statement: enough to spread the cost of a commit, few enough that the statement stays short.
 HEARTBEAT_BATCH = 5000
@@ -36,6 +37,7 @@ class Leases:
         repo: JobRepo,
         publisher: Publisher,
         spared_workers: SparedWorkers,
+        policies: RunPolicies,
         lease_ttl: timedelta,
         *,
         failed: Callable[[], object],
@@ -43,6 +45,7 @@ class Leases:
         self._repo = repo
         self._publisher = publisher
         self._spared_workers = spared_workers
+        self._policies = policies
         self._lease_ttl = lease_ttl
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
@@ -61,21 +64,27 @@ class Leases:
     async def _extend(self, claims: Sequence[Claim]) -> list[_Lease]:
         self._publisher.batch_sent("heartbeat", len(claims))
         try:
-            extended = await self._repo.extend_leases(claims, self._lease_ttl)
-            missing = [claim for claim in claims if claim not in extended]
+            extended, over = await self._extend_in_limits(claims)
+            missing = [claim for claim in claims if claim not in extended and claim not in over]
             # The row is locked if the claim stands nevertheless.
             unknown = await self._repo.current_claims(missing) if missing else set()
         except PulseError:
             self._spared_workers.spare_holders(claims)
             self._failed()
             raise
-        if not missing:
+        if not missing and not over:
             return [_Lease.EXTENDED] * len(claims)
         self._spared_workers.spare_holders(unknown)
         return [
             _Lease.EXTENDED if claim in extended else _Lease.UNKNOWN if claim in unknown else _Lease.LOST
             for claim in claims
         ]
+
+    async def _extend_in_limits(self, claims: Sequence[Claim]) -> tuple[Set[Claim], Set[Claim]]:
+        """Return the claims that were extended, and those whose time limit has passed."""
+        if limits := self._policies.limits:
+            return await self._repo.extend_bounded_leases(claims, self._lease_ttl, limits)
+        return await self._repo.extend_leases(claims, self._lease_ttl), frozenset()
 
     @contextmanager
     def _spared_if_slow(self, claims: Sequence[Claim]) -> Iterator[None]:

@@ -9,7 +9,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
-from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report
+from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report, SnoozeReport
 from pulse_server.domain.reports import claim_of, is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
@@ -61,25 +61,36 @@ class Reports:
         ended = [(report, failed[claim]) for claim, report in counted.items()]
         self._publisher.failed(ended)
         for report, end in ended:
-            _log(report, end)
-        if len(completed) + len(failed) == len(reports):
+            _log(report.claim, end)
+        snoozed = {}
+        if len(successes) + len(failures) < len(reports):
+            snoozed = await self._snooze([report for report in reports if isinstance(report, SnoozeReport)])
+        if len(completed) + len(failed) + len(snoozed) == len(reports):
             return [None] * len(reports)
+        counted_claims = failed.keys() | snoozed.keys()
         rest = {
             report: claim_of(report).job_id
             for report in reports
-            if (report not in completed if isinstance(report, Claim) else report.claim not in failed)
+            if (report not in completed if isinstance(report, Claim) else report.claim not in counted_claims)
         }
         jobs = await self._repo.look_up_jobs(set(rest.values())) if rest else {}
         return [_judge(report, jobs) if report in rest else None for report in reports]
 
+    async def _snooze(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
+        snoozed = await self._repo.snooze_jobs(reports)
+        self._publisher.snoozed(snoozed)
+        for claim, end in snoozed.items():
+            _log(claim, end)
+        return snoozed
 
-def _log(report: FailureReport, ended: Ended) -> None:
+
+def _log(claim: Claim, ended: Ended) -> None:
     # Without the error: handlers put pieces of their payloads into it. It is kept with the job.
     facts = {
-        "job_id": report.claim.job_id,
+        "job_id": claim.job_id,
         "topic": ended.topic,
-        "worker_id": report.claim.worker_id,
-        "attempt": report.claim.attempt,
+        "worker_id": claim.worker_id,
+        "attempt": claim.attempt,
     }
     if ended.status is JobStatus.DEAD_LETTERED:
         log.warning("job_dead_lettered", extra=facts)
@@ -99,4 +110,10 @@ def _judge(report: Report, jobs: dict[str, Job]) -> PulseError | None:
 
 def _size(report: Report) -> int:
     """About how many bytes the report adds to a statement."""
-    return 0 if isinstance(report, Claim) else len(report.error)
+    match report:
+        case FailureReport():
+            return len(report.error)
+        case SnoozeReport():
+            return len(report.reason)
+        case _:
+            return 0

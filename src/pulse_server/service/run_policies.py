@@ -26,18 +26,15 @@ class RunPolicies:
         self._default_attempts = server.max_attempts
         self._policies: Mapping[str, RunPolicy] = {}
         self._max_attempts: dict[str, int] = {}
-        self.timeouts: Mapping[str, timedelta] = {}
-        """Of the topics that have one of their own. Replaced as a whole when a policy changes."""
+        self.limits: Mapping[str, timedelta] = self._limits()
+        """The time limits by topic; under "" that of topics that have none of their own, if there is one.
+        Replaced as a whole when one changes."""
         self._reads = self._newest = 0
         self.loop = Loop("run policies", self.refresh, interval)
 
     def max_attempts(self, topic: str) -> int:
         """Of a job that is submitted without its own."""
         return self._max_attempts.get(topic, self._default_attempts)
-
-    def timeout(self, topic: str) -> timedelta | None:
-        """Of one attempt. None: there is no limit."""
-        return self.timeouts.get(topic, self.server.timeout)
 
     async def refresh(self) -> None:
         """Read the policies. The first call comes before the server accepts work, and must not fail."""
@@ -54,10 +51,14 @@ class RunPolicies:
             for topic, policy in policies.items()
             if policy.max_attempts is not None
         }
-        self.timeouts = {
-            topic: policy.timeout for topic, policy in policies.items() if policy.timeout is not None
-        }
+        if (limits := self._limits()) != self.limits:
+            self.limits = limits
         log.info("run_policies", extra={"topics": len(policies)})
+
+    def _limits(self) -> Mapping[str, timedelta]:
+        own = {topic: policy.timeout for topic, policy in self._policies.items()}
+        found = {"": self.server.timeout, **own}
+        return {topic: timeout for topic, timeout in found.items() if timeout is not None}
 
     def heard(self, wakeup: Wakeup) -> None:
         """Another server has something new."""

@@ -90,5 +90,6 @@ def _log(entry: Reaped) -> None:
             "attempt": entry.claim.attempt,
             "status": entry.status.value,
             "delivered": entry.delivered,
+            "timed_out": entry.timed_out,
         },
     )

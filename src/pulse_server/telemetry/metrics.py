@@ -37,8 +37,11 @@ class Metrics:
         self.completed = Counter("pulse_jobs_completed", "Attempts that were reported as a success.", _TOPIC)
         self.failed = Counter(
             "pulse_jobs_failed",
-            "Attempts that did not succeed, by kind: error, discarded, lease_expired.",
+            "Attempts that did not succeed, by kind: error, discarded, timed_out, lease_expired.",
             ("topic", "kind"),
+        )
+        self.snoozed = Counter(
+            "pulse_jobs_snoozed", "Attempts that ended with a snooze, which costs none.", _TOPIC
         )
         self.retried = Counter("pulse_jobs_retried", "Failed attempts that another one follows.", _TOPIC)
         self.dead_lettered = Counter(

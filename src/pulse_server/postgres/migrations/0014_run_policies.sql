@@ -21,10 +21,9 @@ CREATE TABLE pulse.run_policies (
 
 -- NULL stands for none: a plain job stores nothing for them. No claim writes these columns, and the index names none that
 -- a claim writes (ADR-0056).
-ALTER TABLE pulse.jobs
-    ADD COLUMN snoozes  integer,      -- attempts that were snoozed; max_attempts has grown by one with each
-    ADD COLUMN crashes  integer,      -- attempts that ended in a lost lease, since the last retry by an operator
-    ADD COLUMN start_by timestamptz;  -- canceled if it has not started by then; NULL once it has started
+ALTER TABLE pulse.jobs ADD COLUMN snoozes integer;  -- attempts that were snoozed; max_attempts has grown by one with each
+ALTER TABLE pulse.jobs ADD COLUMN crashes integer;  -- attempts that ended in a lost lease, since the last retry by an operator
+ALTER TABLE pulse.jobs ADD COLUMN start_by timestamptz;  -- canceled if it has not started by then; NULL once it has started
 ALTER TABLE pulse.completed_jobs
     ADD COLUMN snoozes integer,
     ADD COLUMN crashes integer;

@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report
+from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report, SnoozeReport
 from pulse_server.transport.grpc.convert_times import duration
 
 
@@ -37,14 +37,21 @@ def report(request: pb.ReportResultRequest) -> Report:
     claim = Claim(
         parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
     )
-    return claim if request.success else _failure(claim, request)
+    return claim if request.success else _unsuccessful(claim, request)
 
 
 def result(message: pb.Result, worker_id: str, known: Container[str]) -> Report:
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
     claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
-    return claim if message.success else _failure(claim, message)
+    return claim if message.success else _unsuccessful(claim, message)
+
+
+def _unsuccessful(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport | SnoozeReport:
+    if not result.HasField("snooze"):
+        return _failure(claim, result)
+    delay = limits.check_delay(duration(result.snooze, "snooze"), "snooze")
+    return SnoozeReport(claim, delay, limits.clean_error(result.error))
 
 
 def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport:
@@ -55,6 +62,9 @@ def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Failur
         if result.HasField("retry_after")
         else None,
         result.discard,
+        "",
+        result.timed_out,
+        result.retry_after_is_policy,
     )
 
 
@@ -81,7 +91,7 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
 
 
 def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
-    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _ = job
+    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _, snoozes = job
     fields: dict[str, Any] = {
         "job_id": job_id,
         "topic": topic,
@@ -98,6 +108,8 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         fields["idempotency_key"] = key
     if confirm:
         fields["confirm"] = True
+    if snoozes:
+        fields["snoozes"] = snoozes
     return fields
 
 

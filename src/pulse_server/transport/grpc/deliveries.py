@@ -6,13 +6,16 @@ attempts, and nothing else: their bytes are put together here. protobuf encodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from struct import Struct
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.jobs import ClaimedJob
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import convert_work
+from pulse_server.transport.grpc.convert_times import wire_duration
 
 # Keys of fields: the number of the field, and how its value is encoded.
 _ASSIGNMENTS = b"\x12"  # of StreamJobsResponse: 2, with a length
@@ -42,9 +45,11 @@ _SMALL = [_varint(number) for number in range(4096)]
 
 
 class DeliveryEncoder:
-    """Encodes each delivery as a StreamJobsResponse. Keeps the bytes of topics."""
+    """Encodes each delivery as a StreamJobsResponse. Keeps the bytes of topics, with their time limits."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies: RunPolicies) -> None:
+        self._policies = policies
+        self._limits: Mapping[str, timedelta] = {}
         self._topics: dict[str, bytes] = {}
 
     def encode(self, delivery: Delivery) -> bytes:
@@ -61,11 +66,28 @@ class DeliveryEncoder:
 
     def encode_assignments(self, jobs: Iterable[ClaimedJob]) -> bytes:
         """Return the bytes of the field `assignments`. Those of other fields can be appended to them."""
+        if self._limits is not self._policies.limits:
+            self._limits = self._policies.limits
+            self._topics.clear()
         small, topics = _SMALL, self._topics
         parts: list[bytes] = []
         add = parts.append
         for job in jobs:
-            job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _ = job
+            (
+                job_id,
+                topic,
+                payload,
+                attempt,
+                priority,
+                max_attempts,
+                metadata,
+                key,
+                _,
+                confirm,
+                _,
+                _,
+                snoozes,
+            ) = job
             id_bytes, size = job_id.encode(), len(payload)
             if (
                 not size
@@ -74,9 +96,10 @@ class DeliveryEncoder:
                 or metadata
                 or key
                 or confirm
+                or snoozes
                 or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(id_bytes) == _ID_LENGTH)
             ):
-                body = convert_work.assignment(job).SerializeToString()
+                body = convert_work.assignment(job).SerializeToString() + self._timeout(topic)
             else:
                 body = _BODY % (
                     id_bytes,
@@ -93,12 +116,19 @@ class DeliveryEncoder:
         return b"".join(parts)
 
     def _topic(self, name: str) -> bytes:
-        """Encode the topic, and the key of the payload that follows it."""
+        """Encode the topic, its time limit, and the key of the payload that follows them."""
         if len(self._topics) >= _TOPICS_KEPT:
             self._topics.clear()
         data = name.encode()
-        encoded = self._topics[name] = _TOPIC + _varint(len(data)) + data + _PAYLOAD
+        encoded = self._topics[name] = _TOPIC + _varint(len(data)) + data + self._timeout(name) + _PAYLOAD
         return encoded
+
+    def _timeout(self, topic: str) -> bytes:
+        """Encode the time limit of an attempt. Fields may come in any order."""
+        timeout = self._limits.get(topic, self._limits.get(""))
+        if timeout is None:
+            return b""
+        return pb.JobAssignment(timeout=wire_duration(timeout)).SerializeToString()
 
 
 def original_messages(jobs: Sequence[ClaimedJob]) -> list[pb.StreamJobsResponse]:

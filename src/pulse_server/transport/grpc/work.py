@@ -23,6 +23,7 @@ from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.reports import claim_of
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
+from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import convert_times, convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 from pulse_server.transport.grpc.results import read_results
@@ -51,6 +52,7 @@ class WorkRpcs:
         gate: Gate,
         leases: Leases,
         reports: Reports,
+        policies: RunPolicies,
         *,
         lease_ttl: timedelta,
         heartbeat: timedelta,
@@ -62,7 +64,7 @@ class WorkRpcs:
         self._leases = leases
         self._reports = reports
         self._write_timeout = lease_ttl.total_seconds() * STREAM_WRITE_SHARE
-        self._encoder = DeliveryEncoder()
+        self._encoder = DeliveryEncoder(policies)
         self._clock_id = os.urandom(8).hex()
         self._terms = pb.StreamWelcome(
             lease_ttl=convert_times.wire_duration(lease_ttl),

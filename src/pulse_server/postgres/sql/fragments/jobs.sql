@@ -6,7 +6,8 @@
 -- A job without what may be large: its payload and its history.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     {is_claimable} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
-    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group
+    job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
+    job.start_by
 
 -- name: is_claimable
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
@@ -17,7 +18,7 @@ job.queued AND job.locked_by IS NULL
 job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
     job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
     job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
-    '' AS error_group
+    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.

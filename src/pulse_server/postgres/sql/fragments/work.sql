@@ -129,7 +129,8 @@ RETURNING
     date_part('epoch', job.started_at - job.next_run_at) AS waited_seconds,
     -- Of the last one alone: up to there all jobs were taken. ADR-0055
     CASE WHEN picked.slot = (SELECT dealt.jobs FROM dealt) THEN date_part('epoch', now() - job.submitted_at) END
-        AS age_seconds
+        AS age_seconds,
+    job.snoozes
 
 -- name: claim_holds
 -- The fence. A claim without a worker or an attempt comes from a caller of the original contract; what it leaves out is
@@ -150,26 +151,31 @@ job.id = claim.id
 -- What a completed job keeps of its row as it is.
 job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,
         job.delivered, job.topic, job.payload, job.idempotency_key, job.schedule_id, job.last_error, job.metadata,
-        job.history
+        job.history, job.snoozes, job.crashes
 
 -- name: completed_columns
 -- The columns of completed_jobs.
 id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
         delivered, topic, payload, idempotency_key, schedule_id, last_error, metadata,
-        history, finished_by, finished_at
+        history, snoozes, crashes, finished_by, finished_at
 
 -- name: failure_is_final
 -- A reported failure leads to DEAD_LETTERED.
 (claim.discard OR job.attempts >= job.max_attempts)
 
--- name: expiry_is_final
--- An expired lease leads to DEAD_LETTERED. An attempt that was not delivered costs nothing, so it is never the last.
-(job.delivered AND job.attempts >= job.max_attempts)
+-- name: snooze_is_final
+-- The job has been snoozed as often as a job may be.
+(COALESCE(job.snoozes, 0) >= $6::int)
 
--- name: backoff
--- attempts² seconds. A retry continues the count, so the square is bounded, at three years: beyond the range of a
--- number, one such row would fail every report that shares its statement, and every reap.
-LEAST(job.attempts, 10000) ^ 2 * interval '1 second'
+-- name: failures
+-- The attempts that a backoff counts: all but those that were snoozed.
+job.attempts - COALESCE(job.snoozes, 0)
+
+-- name: end_of_limit
+-- When an attempt has had its time limit and the grace, which is a lease. NULL: there is no limit.
+--   $4 lease   $5 seconds by topic; under '' those of all others
+job.started_at + COALESCE($5::text::jsonb ->> job.topic, $5::text::jsonb ->> '')::float8 * interval '1 second'
+        + $4::interval
 
 -- name: reaping_time
 -- $2 bounds the reach of a statement that a frozen database runs late: leases that were alive when it was sent are not

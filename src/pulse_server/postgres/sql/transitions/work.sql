@@ -45,23 +45,64 @@ GROUP BY completed.topic;
 
 -- name: fail_jobs
 -- From RUNNING to RETRYING, or to DEAD_LETTERED when no attempt is left or the worker discards the job; if the claim
--- still holds. The next attempt is due after the backoff, unless the worker set another delay.
+-- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
+-- comes from the policy of the worker ($9) gives way to a backoff that an operator has set.
+--   $1-$7 claims, errors, delays, discards, error groups   $8 whether it timed out   $10 the backoff of the settings
 UPDATE pulse.jobs AS job
 SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
     ended_as = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' END,
     queued = false,
     finished_at = CASE WHEN {failure_is_final} THEN clock_timestamp() END,
     finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
-    next_run_at = clock_timestamp() + COALESCE(claim.retry_after, {backoff}),
+    next_run_at = clock_timestamp() + (
+        SELECT CASE
+            WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
+            THEN pulse.retry_delay(
+                COALESCE((policy.declared || policy.overrides) -> 'backoff', $10::text::jsonb), {failures})
+            ELSE claim.retry_after
+        END
+        FROM (SELECT) AS always
+        LEFT JOIN pulse.run_policies AS policy ON policy.topic = job.topic
+    ),
+    start_by = NULL,
     last_error = claim.error,
     error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
     history = pulse.with_attempt(
         job.history, job.attempts, job.locked_by, job.started_at,
-        CASE WHEN claim.discard THEN 'discarded' ELSE 'failed' END, claim.error),
+        CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
     locked_by = NULL,
     lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[])
-    AS claim (id, worker_id, attempt, error, retry_after, discard, error_group)
+FROM unnest(
+        $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[]
+    ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy)
+WHERE {claim_holds}
+RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+    date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
+
+-- name: snooze_jobs
+-- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt,
+-- but the number of the attempt is the fence's token and is not used again: max_attempts grows instead. To DEAD_LETTERED
+-- after $6 snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
+--   $1-$3 claims   $4 delays   $5 reasons   $7 error and $8 error group of a job that is dead-lettered
+UPDATE pulse.jobs AS job
+SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+    ended_as = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' END,
+    queued = false,
+    finished_at = CASE WHEN {snooze_is_final} THEN clock_timestamp() END,
+    finished_by = CASE WHEN {snooze_is_final} THEN job.locked_by END,
+    max_attempts = job.max_attempts + 1,
+    snoozes = COALESCE(job.snoozes, 0) + 1,
+    next_run_at = clock_timestamp() + claim.delay,
+    start_by = NULL,
+    last_error = CASE WHEN {snooze_is_final} THEN $7::text ELSE job.last_error END,
+    error_group = CASE WHEN {snooze_is_final} THEN $8::text ELSE '' END,
+    history = pulse.with_attempt(
+        CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
+        job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
+    locked_by = NULL,
+    lease_until = NULL
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[])
+    AS claim (id, worker_id, attempt, delay, reason)
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
     date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
@@ -76,6 +117,17 @@ SET lease_until = clock_timestamp() + $4::interval,
 FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt;
+
+-- name: extend_bounded_leases
+-- extend_leases where topics have time limits: no lease is extended past the limit of its attempt and the grace, so that a
+-- worker that hangs cannot hold a job for ever. A lease is never shortened: its lease check would come too late. Returns
+-- with each claim whether that time has passed: its worker must stop, and the lease ends.
+UPDATE pulse.jobs AS job
+SET lease_until = GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit})),
+    delivered = true
+FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+WHERE {claim_holds}
+RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over;
 
 -- name: release_jobs
 -- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
@@ -98,15 +150,17 @@ WHERE job.id = claim.id
 RETURNING job.id, job.topic;
 
 -- name: reap_expired
--- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left. An
--- attempt that was not delivered, as far as is known, is given back: the job may wait in the window of a worker that
--- died, or was lost on its way there. A row whose lease is being extended at this moment is locked, and skipped. So are
+-- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left, or so
+-- many of them ended in a lost lease as the policy of the topic allows. An attempt that was not delivered, as far as is
+-- known, is given back and never the last: the job may wait in the window of a worker that died, or was lost on its way
+-- there. A lease that ended where the time limit of the attempt did not let it be extended has timed out. A row whose lease is being extended at this moment is locked, and skipped. So are
 -- the jobs of a spared worker: its heartbeats arrive and cannot be stored, or the server it was connected to has gone
 -- silent without leaving and the worker may be connecting to another. ADR-0042
 -- The jobs are found by the settled lease checks that are due. These are replaced by checks for the jobs that still run:
 -- at the end of their leases, or, if one is locked or spared, from now on. Returns with each job how many checks there
 -- were, in a row without a job if none was reaped. ADR-0056
---   $1 jobs   $2 the moment of reaping_time   $3 error group   $4 lease checks
+--   $1 jobs   $2 the moment of reaping_time   $3 error group   $4 lease checks   $5 the policy of the settings
+--   $6 the grace of time limits   $7 error group of those that timed out
 WITH spared AS MATERIALIZED (
     SELECT spared.worker_id
     FROM pulse.spared_workers AS spared
@@ -135,11 +189,40 @@ candidate AS MATERIALIZED (
     LIMIT $1
 ),
 expired AS MATERIALIZED (
-    SELECT job.id, job.locked_by, job.attempts, job.delivered
+    SELECT job.id, job.topic, job.locked_by, job.attempts, job.max_attempts, job.delivered, job.started_at,
+        job.lease_until, COALESCE(job.crashes, 0) + 1 AS crashes
     FROM candidate
     JOIN pulse.jobs AS job ON job.id = candidate.id
     WHERE job.lease_until < {reaping_time}
     FOR UPDATE OF job SKIP LOCKED
+),
+judged AS MATERIALIZED (
+    SELECT
+        expired.id, expired.locked_by, expired.attempts, expired.delivered, expired.crashes,
+        policy.entries -> 'backoff' AS backoff,
+        expired.attempts >= expired.max_attempts AS is_last,
+        expired.crashes >= (policy.entries ->> 'max_crashes')::int AS has_crashed_enough,
+        expired.delivered AND COALESCE(
+            expired.lease_until
+            >= expired.started_at + (policy.entries ->> 'timeout')::float8 * interval '1 second' + $6::interval, false
+        ) AS is_timed_out
+    FROM expired
+    LEFT JOIN pulse.run_policies AS own ON own.topic = expired.topic
+    CROSS JOIN LATERAL (
+        SELECT $5::text::jsonb || COALESCE(own.declared || own.overrides, '{}') AS entries
+    ) AS policy
+),
+outcome AS MATERIALIZED (
+    SELECT
+        judged.*,
+        judged.delivered AND (judged.is_last OR judged.has_crashed_enough) AS is_final,
+        CASE WHEN judged.is_timed_out THEN 'time limit exceeded' ELSE 'worker lease expired' END AS error,
+        CASE
+            WHEN judged.delivered AND judged.has_crashed_enough AND NOT judged.is_last
+            THEN format(', %s times: max_crashes is reached', judged.crashes)
+            ELSE ''
+        END AS and_why
+    FROM judged
 ),
 {due_is_spent},
 kept AS MATERIALIZED (
@@ -157,22 +240,29 @@ kept AS MATERIALIZED (
 {kept_is_checked_again},
 reaped AS (
     UPDATE pulse.jobs AS job
-    SET status = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
-        ended_as = CASE WHEN {expiry_is_final} THEN 'DEAD_LETTERED' END,
+    SET status = CASE WHEN outcome.is_final THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+        ended_as = CASE WHEN outcome.is_final THEN 'DEAD_LETTERED' END,
         queued = false,
-        finished_at = CASE WHEN {expiry_is_final} THEN clock_timestamp() END,
-        finished_by = CASE WHEN {expiry_is_final} THEN job.locked_by END,
+        finished_at = CASE WHEN outcome.is_final THEN clock_timestamp() END,
+        finished_by = CASE WHEN outcome.is_final THEN job.locked_by END,
         attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
-        next_run_at = clock_timestamp() + {backoff},
-        last_error = 'worker lease expired',
-        error_group = CASE WHEN {expiry_is_final} THEN $3::text ELSE '' END,
+        crashes = CASE WHEN job.delivered THEN outcome.crashes ELSE job.crashes END,
+        start_by = CASE WHEN NOT job.delivered THEN job.start_by END,
+        next_run_at = clock_timestamp() + pulse.retry_delay(outcome.backoff, {failures}),
+        last_error = outcome.error || outcome.and_why,
+        error_group = CASE
+            WHEN NOT outcome.is_final THEN ''
+            WHEN outcome.is_timed_out THEN $7::text
+            ELSE $3::text
+        END,
         history = pulse.with_attempt(
-            job.history, job.attempts, job.locked_by, job.started_at, 'lease_expired', 'worker lease expired'),
+            job.history, job.attempts, job.locked_by, job.started_at,
+            CASE WHEN outcome.is_timed_out THEN 'timed_out' ELSE 'lease_expired' END, outcome.error),
         locked_by = NULL,
         lease_until = NULL
-    FROM expired
-    WHERE job.id = expired.id
-    RETURNING job.id, job.topic, job.status, expired.locked_by, expired.attempts, expired.delivered
+    FROM outcome
+    WHERE job.id = outcome.id
+    RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.delivered, outcome.is_timed_out
 )
 SELECT reaped.*, (SELECT count(*) FROM due) AS lease_checks
 FROM (SELECT) AS always
