@@ -115,6 +115,10 @@ NOTES = {
             ),
         ),
     ),
+    "DeclareSchedules": Note(
+        "Records which schedules the code of an application declares. Schedules that it declared earlier are "
+        "marked as vanished from its code, and still fire."
+    ),
     "PauseSchedule": Note("Pauses a schedule.", (NO_SCHEDULE,)),
     "ResumeSchedule": Note("Resumes a schedule with its next occurrence.", (NO_SCHEDULE,)),
     "DeleteSchedule": Note("Deletes a schedule. The jobs that it created stay.", (NO_SCHEDULE,)),

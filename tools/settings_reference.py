@@ -100,4 +100,6 @@ def _clients() -> str:
         for field in FIELDS.values()
         for parameter, about in [PARAMETERS[field.name]]
     ]
+    about = "the name under which schedules are declared in code; the SDK only"
+    rows.append([code("PULSE_APPLICATION"), code("application"), "", about])
     return table(["variable", "parameter of `Pulse`", "flag of `pulse`", ""], rows)

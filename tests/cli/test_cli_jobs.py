@@ -65,7 +65,7 @@ def test_plain_list_has_the_documented_fields(
 ) -> None:
     job_id = stored(topic)
     (row,) = pulse("jobs", "list", "--topic", topic, "-o", "plain").rows
-    assert row[:6] == [job_id, topic, "PENDING", "0", "5", "0"]
+    assert row[:6] == [job_id, topic, "PENDING", "0", "25", "0"]
     assert len(row) == 12
 
 

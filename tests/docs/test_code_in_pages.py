@@ -136,6 +136,7 @@ def test_settings_in_the_pages_exist() -> None:
     known = {option.variable for option in OPTIONS} | {option.variable for option in DASHBOARD_OPTIONS}
     known |= {field.variable for field in FIELDS.values() if field.variable}
     known |= {failpoints.VARIABLE, failpoints.SEED_VARIABLE}
+    known |= {"PULSE_APPLICATION"}  # the SDK's alone
     # Tracebacks of the command line, and a slip that shows what pulsed says to one.
     known |= {"PULSE_DEBUG", "PULSE_LEASE_TLL"}
     for page in EVERY_PAGE:

@@ -17,6 +17,7 @@ class FakeSchedules:
         self.definitions: list[pb.CreateScheduleRequest] = []
         self.fired: list[str] = []
         self.schedule_refusal: tuple[grpc.StatusCode, str] | None = None
+        self.knows_declarations = True
 
     def CreateSchedule(  # noqa: N802
         self, request: pb.CreateScheduleRequest, context: grpc.ServicerContext
@@ -29,6 +30,13 @@ class FakeSchedules:
         self._lose_answer(context)
         view = pb.ScheduleView(schedule_id="s1", name=request.name, kind="cron", cron="@daily")
         return pb.CreateScheduleResponse(schedule_id="s1", schedule=view)
+
+    def DeclareSchedules(  # noqa: N802
+        self, request: pb.DeclareSchedulesRequest, context: grpc.ServicerContext
+    ) -> pb.DeclareSchedulesResponse:
+        if not self.knows_declarations:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+        return pb.DeclareSchedulesResponse()
 
     def GetSchedule(self, request: pb.GetScheduleRequest, context: Any) -> pb.GetScheduleResponse:  # noqa: N802
         view = pb.ScheduleView(schedule_id="s1", topic="t", kind="cron", cron="@daily")

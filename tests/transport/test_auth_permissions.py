@@ -75,6 +75,7 @@ def test_producer_submits_and_declares_schedules() -> None:
         "FindJobs",
         "CancelJob",
         "CreateSchedule",
+        "DeclareSchedules",
         "GetSchedule",
         "ListSchedules",
         "PreviewSchedule",
@@ -97,6 +98,7 @@ def test_worker_works_and_may_submit_more_work() -> None:
         "GetJob",
         "WhoAmI",
         "CreateSchedule",
+        "DeclareSchedules",
         "GetSchedule",
     }
 

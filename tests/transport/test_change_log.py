@@ -56,6 +56,7 @@ def test_method_that_is_neither_a_read_nor_frequent_is_a_change() -> None:
         "PrioritizeJobs",
         "DeleteJobs",
         "CreateSchedule",
+        "DeclareSchedules",
         "UpdateSchedule",
         "PauseSchedule",
         "ResumeSchedule",

@@ -99,6 +99,11 @@ async def plan(client: pulse.Pulse) -> str:
     )
     await client.schedule("reports", {}, pulse.Every(timedelta(minutes=5)), name="every five minutes")
     await client.schedule("reports", {}, pulse.After(timedelta(hours=1)))
+    async with pulse.Pulse(client.address, user="", password="", application=f"shop {HOSTILE}") as shop:
+        await shop.every("reports", timedelta(hours=1), name="no longer in the code")
+        await shop.declare()
+    async with pulse.Pulse(client.address, user="", password="", application=f"shop {HOSTILE}") as shop:
+        await shop.declare()
     await client.schedules.fire(cron.id)
     await client.schedules.pause("every five minutes")
     return cron.id

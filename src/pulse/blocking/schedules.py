@@ -24,6 +24,8 @@ class SyncSchedules:
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     delete = blocking(Schedules.delete)
+    vanished = blocking(Schedules.vanished)
+    prune = blocking(Schedules.prune)
     fire = blocking(Schedules.fire)
     preview = blocking(Schedules.preview)
     status = blocking(Schedules.status)

@@ -8,6 +8,7 @@ from typing import Self
 
 from pulse import tuning
 from pulse.client.access import AccessVerbs
+from pulse.client.applications import application_name
 from pulse.client.around import AroundVerbs
 from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
@@ -55,6 +56,7 @@ class Pulse(
         server_name: str | None = None,
         concurrency: int = tuning.DEFAULT_CONCURRENCY,
         worker_id: str | None = None,
+        application: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
         retry_undecodable: bool = False,
@@ -69,6 +71,8 @@ class Pulse(
         becomes a dead letter at once; with `retry_undecodable` it is retried, so that during a rolling
         deploy it reaches a worker whose code can read them. `run()` drains and raises SlotsLost once
         `lost_slots_exit` slots, by default half, are lost to handlers that do not end at their time limit.
+        `application` is the name under which `every` and `cron` declare schedules. It defaults to
+        PULSE_APPLICATION, then to the module that creates the client.
 
         `tls=True` trusts the certificate authorities of this machine; `ca` is the PEM file of another one.
         `cert` is the client's own certificate: the files (certificate, key), or one file with both. The
@@ -82,7 +86,7 @@ class Pulse(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
         self._registry = Registry(retry_undecodable)
-        self._declarations = Declarations()
+        self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
 
     @property

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from pulse.client.caller import Caller
 from pulse.client.filters import names_of
+from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
-from pulse.models.backoff import Backoff, check_duration
+from pulse.models.backoff import Backoff
 from pulse.models.policies import Keep, TopicPolicies, TopicPolicy, topic_policies, topic_policy
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message

@@ -32,6 +32,10 @@ logger = logging.getLogger("pulse.worker")
 # Errors that a later try may not meet. NotFound: the schedule was deleted while it was being updated.
 # ResourceExhausted: too many logins at once, or no space in the database.
 _TEMPORARY = (Unavailable, InternalError, NotFound, ResourceExhausted)
+# The server's limit for one application.
+_MOST_DECLARED = 1_000
+# In one line of a log.
+_MOST_NAMED = 20
 
 
 class Declaration:
@@ -103,7 +107,9 @@ class Declaration:
 class Declarations:
     """The schedules that one client declares, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, application: str = "") -> None:
+        """Without the name of an application, vanished schedules are not detected."""
+        self.application = application
         self._by_name: dict[str, Declaration] = {}
 
     def add(self, declaration: Declaration) -> Declaration:
@@ -133,6 +139,44 @@ class Declarations:
                     is_logged = True
         if self._by_name:
             logger.info("Declared the schedules %s.", ", ".join(self._by_name))
+        if (request := self._all_declared()) is not None:
+            async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+                try:
+                    response = await connection.try_once(connection.stub.DeclareSchedules, request)
+                except grpc.aio.AioRpcError as failed:
+                    if isinstance(connection.translate(failed), _TEMPORARY):
+                        continue
+                    return  # an older server, or a role that may not
+                self._warn_of(response)
+                return
+
+    async def report_through(self, caller: Caller, timeout: timedelta | None) -> None:
+        """Send the names of all declared schedules once. Logs which of the application have vanished."""
+        if (request := self._all_declared()) is None:
+            return
+        try:
+            response = await caller.call(lambda stub: stub.DeclareSchedules, request, timeout)
+        except PulseError:
+            return  # the schedules themselves are declared
+        self._warn_of(response)
+
+    def _all_declared(self) -> pb.DeclareSchedulesRequest | None:
+        if not self.application or len(self._by_name) > _MOST_DECLARED:
+            return None
+        return pb.DeclareSchedulesRequest(application=self.application, names=self._by_name)
+
+    def _warn_of(self, response: pb.DeclareSchedulesResponse) -> None:
+        if not (vanished := list(response.vanished)):
+            return
+        more = f" and {len(vanished) - _MOST_NAMED} more" if len(vanished) > _MOST_NAMED else ""
+        logger.warning(
+            "Schedules that %s declared earlier are not in its code any more, and still fire: %s%s. "
+            "Delete them with: pulse schedules prune --declared-by %s",
+            self.application,
+            ", ".join(vanished[:_MOST_NAMED]),
+            more,
+            self.application,
+        )
 
     def __iter__(self) -> Iterator[Declaration]:
         return iter(list(self._by_name.values()))

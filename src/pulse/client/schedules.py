@@ -116,7 +116,9 @@ class ScheduleVerbs:
 
         For programs that declare schedules and do not `run()`.
         """
-        return [await declaration.declare(timeout=timeout) for declaration in self._declarations]
+        declared = [await declaration.declare(timeout=timeout) for declaration in self._declarations]
+        await self._declarations.report_through(self._caller, timeout)
+        return declared
 
     def _declare(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pulse import payload as payloads
 from pulse import tuning
 from pulse.client.caller import Caller
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
 from pulse.job_handle import JobHandle
 from pulse.models.jobs import Page, job_info
@@ -30,6 +31,7 @@ from pulse.wire.messages import message
 
 _ID = r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 PREVIEWED = 5
+_LARGEST_PAGE = 1_000
 
 
 class _Unchanged:
@@ -129,6 +131,35 @@ class Schedules:
         """Delete the schedule. Its jobs stay; `jobs` and `fires` still list them by its id."""
         request = message(pb.DeleteScheduleRequest, schedule_id=await self._id_of(schedule, timeout))
         await self._caller.call(lambda stub: stub.DeleteSchedule, request, timeout, repeatable=False)
+
+    async def vanished(
+        self, declared_by: str | None = None, *, timeout: timedelta | None = None
+    ) -> builtins.list[ScheduleInfo]:
+        """Return the schedules that an application declared in its code earlier, and declares no longer.
+
+        Without `declared_by`, those of all applications. `timeout` bounds each of the calls that this takes.
+        """
+        return [
+            schedule
+            async for schedule in self.iter(page_size=_LARGEST_PAGE, timeout=timeout)
+            if schedule.vanished_at is not None and declared_by in (None, schedule.declared_by)
+        ]
+
+    async def prune(
+        self, declared_by: str, *, timeout: timedelta | None = None
+    ) -> builtins.list[ScheduleInfo]:
+        """Delete the schedules that `vanished` returns for the application, and return them.
+
+        One that is declared again meanwhile, or deleted, is left out. `timeout` bounds each of the calls.
+        """
+        pruned = []
+        for schedule in await self.vanished(declared_by, timeout=timeout):
+            with contextlib.suppress(NotFound):
+                if (await self.get(schedule, timeout=timeout)).vanished_at is None:
+                    continue
+                await self.delete(schedule, timeout=timeout)
+                pruned.append(schedule)
+        return pruned
 
     async def fire(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> JobHandle:
         """Enqueue the schedule's job now. Its next occurrence does not change.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 
 
@@ -29,16 +30,6 @@ class Backoff:
             raise InvalidArgument(
                 f"Backoff(longest={self.longest}) is shorter than first={self.first}: make it longer."
             )
-
-
-def check_duration(name: str, value: object) -> None:
-    """Raise InvalidArgument unless it is a timedelta above zero."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise InvalidArgument(f"{name} has to be a timedelta: write timedelta(seconds={value}).")
-    if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise InvalidArgument(
-            f"{name} has to be a timedelta above zero, such as timedelta(minutes=2), but {value!r} was given."
-        )
 
 
 def _check_number(name: str, value: object, least: float, most: float) -> None:

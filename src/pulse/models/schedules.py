@@ -41,6 +41,10 @@ class ScheduleInfo:
     """The payload of each job, as stored bytes. Empty in lists, which leave it out."""
     catch_up: CatchUp
     created_at: datetime | None
+    declared_by: str | None = None
+    """The application whose code declares it. None: it was created otherwise."""
+    vanished_at: datetime | None = None
+    """Since then the code of `declared_by` declares it no longer. It still fires."""
 
     @property
     def args(self) -> Any:
@@ -124,6 +128,8 @@ def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
         payload=view.payload,
         catch_up=cast("CatchUp", view.catch_up),
         created_at=time_of(view, "created_at"),
+        declared_by=view.declared_by or None,
+        vanished_at=time_of(view, "vanished_at"),
     )
 
 

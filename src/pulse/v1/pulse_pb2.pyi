@@ -2909,6 +2909,57 @@ class CreateScheduleResponse(_message.Message):
 Global___CreateScheduleResponse: _TypeAlias = CreateScheduleResponse  # noqa: Y015
 
 @_typing.final
+class DeclareSchedulesRequest(_message.Message):
+    """All schedules that the code of an application declares, by name. It sends this when it starts, after its calls of
+    CreateSchedule. What it declared earlier and declares no longer is marked, and still fires.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLICATION_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    application: _builtins.str
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        application: _builtins.str = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application", b"application", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareSchedulesRequest: _TypeAlias = DeclareSchedulesRequest  # noqa: Y015
+
+@_typing.final
+class DeclareSchedulesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VANISHED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def vanished(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """declared by this application earlier, not now; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        vanished: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["vanished", b"vanished"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareSchedulesResponse: _TypeAlias = DeclareSchedulesResponse  # noqa: Y015
+
+@_typing.final
 class PauseScheduleRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3104,6 +3155,8 @@ class ScheduleView(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     CATCH_UP_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    DECLARED_BY_FIELD_NUMBER: _builtins.int
+    VANISHED_AT_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -3121,6 +3174,8 @@ class ScheduleView(_message.Message):
     priority: _builtins.int
     max_attempts: _builtins.int
     catch_up: _builtins.str
+    declared_by: _builtins.str
+    """the application whose code declares it"""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """original"""
@@ -3139,6 +3194,10 @@ class ScheduleView(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def vanished_at(self) -> _timestamp_pb2.Timestamp:
+        """since then its code declares it no longer; it still fires"""
+
     def __init__(
         self,
         *,
@@ -3159,10 +3218,12 @@ class ScheduleView(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         catch_up: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
+        declared_by: _builtins.str = ...,
+        vanished_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "vanished_at", b"vanished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "paused", b"paused", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "paused", b"paused", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

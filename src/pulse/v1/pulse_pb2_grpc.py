@@ -189,6 +189,11 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
                 _registered_method=True)
+        self.DeclareSchedules = channel.unary_unary(
+                '/pulse.v1.PulseService/DeclareSchedules',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesResponse.FromString,
+                _registered_method=True)
         self.PauseSchedule = channel.unary_unary(
                 '/pulse.v1.PulseService/PauseSchedule',
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.PauseScheduleRequest.SerializeToString,
@@ -478,6 +483,12 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PauseSchedule(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -739,6 +750,11 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.CreateSchedule,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.SerializeToString,
+            ),
+            'DeclareSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareSchedules,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesResponse.SerializeToString,
             ),
             'PauseSchedule': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseSchedule,
@@ -1663,6 +1679,33 @@ class PulseService(object):
             '/pulse.v1.PulseService/CreateSchedule',
             pulse_dot_v1_dot_pulse__pb2.CreateScheduleRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.CreateScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/DeclareSchedules',
+            pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.DeclareSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

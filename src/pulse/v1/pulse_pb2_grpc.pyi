@@ -82,6 +82,7 @@ class PulseServiceStub:
     Release: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseRequest, _pulse_pb2.ReleaseResponse]
     CreateSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]
     """Schedules. CreateSchedule to ListScheduleFires are original."""
+    DeclareSchedules: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareSchedulesRequest, _pulse_pb2.DeclareSchedulesResponse]
     PauseSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.PauseScheduleResponse]
     ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.ResumeScheduleResponse]
     DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.DeleteScheduleResponse]
@@ -152,6 +153,7 @@ class PulseServiceAsyncStub(PulseServiceStub):
     Release: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ReleaseRequest, _pulse_pb2.ReleaseResponse]  # type: ignore[assignment]
     CreateSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.CreateScheduleRequest, _pulse_pb2.CreateScheduleResponse]  # type: ignore[assignment]
     """Schedules. CreateSchedule to ListScheduleFires are original."""
+    DeclareSchedules: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareSchedulesRequest, _pulse_pb2.DeclareSchedulesResponse]  # type: ignore[assignment]
     PauseSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.PauseScheduleRequest, _pulse_pb2.PauseScheduleResponse]  # type: ignore[assignment]
     ResumeSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ResumeScheduleRequest, _pulse_pb2.ResumeScheduleResponse]  # type: ignore[assignment]
     DeleteSchedule: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeleteScheduleRequest, _pulse_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
@@ -405,6 +407,13 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.CreateScheduleResponse, _abc.Awaitable[_pulse_pb2.CreateScheduleResponse]]:
         """Schedules. CreateSchedule to ListScheduleFires are original."""
+
+    @_abc_1.abstractmethod
+    def DeclareSchedules(
+        self,
+        request: _pulse_pb2.DeclareSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.DeclareSchedulesResponse, _abc.Awaitable[_pulse_pb2.DeclareSchedulesResponse]]: ...
 
     @_abc_1.abstractmethod
     def PauseSchedule(

@@ -8,6 +8,7 @@ import click
 
 from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.schedules_actions import create, delete, fire, pause, resume, update
+from pulse_cli.commands.schedules_prune import prune
 from pulse_cli.connection.connecting import connected
 from pulse_cli.failures import Misuse
 from pulse_cli.inputs.paging import paging_options
@@ -54,7 +55,7 @@ def get(schedule: str) -> None:
     output.show_one(whole_schedule_shape(found), lambda: describe_schedule(found, fires))
 
 
-for _action in (create, update, pause, resume, delete, fire):
+for _action in (create, update, pause, resume, delete, prune, fire):
     schedules.add_command(_action)
 
 

@@ -31,6 +31,7 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
             Cell("once" if schedule.kind == "once" else printable.one_line(spec_text(schedule.spec))),
             Cell("paused", "red") if schedule.paused else Cell(_moment(schedule.next_run_at, present)),
             Cell(_moment(schedule.last_run_at, present), QUIET),
+            Cell(_declared_by(schedule), "yellow" if schedule.vanished_at else QUIET),
             Cell(schedule.id, QUIET),
         ]
 
@@ -40,7 +41,8 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
         Column("WHEN", shortest=11, drop=2),
         Column("NEXT"),
         Column("LAST", drop=3),
-        Column("ID", drop=4),
+        Column("DECLARED BY", shortest=8, drop=4),
+        Column("ID", drop=5),
     )
     fields = (
         "id",
@@ -54,6 +56,8 @@ def schedule_view() -> View[pulse.ScheduleInfo]:
         "paused",
         "next_run_at",
         "last_run_at",
+        "declared_by",
+        "vanished_at",
     )
     return View(columns, row, schedule_shape, fields)
 
@@ -100,6 +104,8 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
         ("Max attempts", str(schedule.max_attempts)),
         ("Catch-up", schedule.catch_up),
         ("Created", schedule.created_at),
+        ("Declared by", _declared_by(schedule)),
+        ("Vanished", schedule.vanished_at),
         *((f"@{name}", value) for name, value in sorted(schedule.metadata.items())),
         present=present,
     )
@@ -125,6 +131,11 @@ def spec_text(spec: pulse.At | pulse.Every | pulse.Cron) -> str:
             return expression if tz == "UTC" else f"{expression} {tz}"
         case pulse.At(when):
             return f"once, {local(when)}"
+
+
+def _declared_by(schedule: pulse.ScheduleInfo) -> str:
+    gone = " (not any more)" if schedule.vanished_at else ""
+    return f"{printable.one_line(schedule.declared_by)}{gone}" if schedule.declared_by else ""
 
 
 def _moment(moment: datetime | None, present: datetime) -> str:

@@ -70,6 +70,8 @@ def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
         "catch_up": schedule.catch_up,
         "created_at": _time(schedule.created_at),
         "metadata": dict(schedule.metadata),
+        "declared_by": schedule.declared_by,
+        "vanished_at": _time(schedule.vanished_at),
     }
 
 

@@ -88,6 +88,12 @@ def check_name(name: str) -> str | None:
     return _check_text(name, "name", MAX_KEY_LENGTH) if name else None
 
 
+def check_application(application: str) -> str:
+    if not application:
+        raise InvalidArgument("application", "is empty: give the name of the program, such as shop.app.")
+    return _check_text(application, "application", MAX_KEY_LENGTH)
+
+
 def check_preview_count(count: int) -> int:
     if not 0 <= count <= MAX_PREVIEW:
         raise InvalidArgument("count", f"is {count}: it must be from 0 to {MAX_PREVIEW}.")

@@ -66,6 +66,8 @@ class Schedule:
     created_at: datetime | None = None
     updated_at: datetime | None = None  # when its definition changed last; fires do not count
     declared_by: str | None = None  # the user; None: made on an open server, or before users were kept
+    application: str | None = None  # whose code declares it
+    vanished_at: datetime | None = None  # since then its code declares it no longer
 
     @property
     def kind(self) -> str:

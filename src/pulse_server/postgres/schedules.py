@@ -117,6 +117,12 @@ class PostgresScheduleRepo:
     ) -> Schedule | None:
         return _first(await self._change("resume_schedule", schedule_id, cursor, next_run_at))
 
+    async def declare_schedules(
+        self, application: str, names: Sequence[str], user: str | None, limit: int
+    ) -> list[str]:
+        rows = await self._ask("declare_schedules", application, list(names), user, limit)
+        return [row["name"] for row in rows]
+
     async def delete_schedule(self, schedule_id: str) -> bool:
         return bool(await self._change("delete_schedule", schedule_id))
 
@@ -179,6 +185,8 @@ def _schedule(row: asyncpg.Record) -> Schedule:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         declared_by=row["declared_by"],
+        application=row["application"],
+        vanished_at=row["vanished_at"],
     )
 
 

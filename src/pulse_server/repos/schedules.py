@@ -56,6 +56,15 @@ class ScheduleRepo(Protocol):
         """Go on at `next_run_at` if the cursor still stands where it was read. None if it moved."""
         ...
 
+    async def declare_schedules(
+        self, application: str, names: Sequence[str], user: str | None, limit: int
+    ) -> list[str]:
+        """Mark the named schedules as declared by the application, and its others as vanished from its code.
+
+        Returns the names of the others. With a user, schedules of other users are left alone.
+        """
+        ...
+
     async def delete_schedule(self, schedule_id: str) -> bool: ...
 
     async def scheduler_status(self) -> SchedulerStatus:

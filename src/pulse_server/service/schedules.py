@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,6 +25,8 @@ from pulse_server.domain.timetables import check_timetable, first_run, next_run,
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.paging import Page, page_of, text_weight
 
+# Schedules that one application may declare, and that are named to it as vanished.
+MOST_DECLARED = 1000
 # How often a change is tried again when the schedule fires in the middle of it.
 SCHEDULE_CONTENTION = 5
 
@@ -115,6 +118,11 @@ class Schedules:
         if not replace_existing:
             raise ScheduleExists(wanted.name, existing.id)
         return await self.update(existing.id, _changes_to(wanted), declarer)
+
+    async def declare(self, application: str, names: Sequence[str], declarer: Declarer = ANYONE) -> list[str]:
+        """Record which schedules the code of an application declares. Returns what has vanished from it."""
+        user = None if declarer.may_replace_all else declarer.user
+        return await self._repo.declare_schedules(application, names, user, MOST_DECLARED)
 
     async def get(self, schedule_id: str) -> Schedule:
         schedule = await self._repo.get_schedule(schedule_id)

@@ -61,6 +61,32 @@ SET run_at = $4::timestamptz,
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
 RETURNING *;
 
+-- name: declare_schedules
+-- The names in $2 are all that the application $1 declares. They become its own, others that it declared before are
+-- marked, and returned. With a user in $3, only among the schedules of that user or of none. Rows are locked in order:
+-- two workers that start together must not lock each other out.
+WITH mine AS MATERIALIZED (
+    SELECT id, name = ANY ($2::text[]) AS is_declared
+    FROM pulse.schedules
+    WHERE (name = ANY ($2::text[]) OR application = $1)
+        AND ($3::text IS NULL OR declared_by IS NULL OR declared_by = $3)
+        AND (application IS DISTINCT FROM $1 OR (vanished_at IS NULL) <> COALESCE(name = ANY ($2::text[]), false))
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+marked AS (
+    UPDATE pulse.schedules AS schedule
+    SET application = $1,
+        vanished_at = CASE WHEN mine.is_declared THEN NULL ELSE clock_timestamp() END
+    FROM mine
+    WHERE schedule.id = mine.id
+)
+SELECT name FROM pulse.schedules
+WHERE application = $1 AND name <> ALL ($2::text[])
+    AND ($3::text IS NULL OR declared_by IS NULL OR declared_by = $3)
+ORDER BY name
+LIMIT $4;
+
 -- name: pause_schedule
 UPDATE pulse.schedules SET paused = true, updated_at = clock_timestamp()
 WHERE id = $1::uuid

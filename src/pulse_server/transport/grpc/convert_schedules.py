@@ -85,6 +85,8 @@ def schedule_view(schedule: Schedule, *, with_payload: bool = False) -> pb.Sched
         next_run_at=convert_times.timestamp(schedule.next_run_at),
         last_run_at=convert_times.timestamp(schedule.last_run_at),
         created_at=convert_times.timestamp(schedule.created_at),
+        declared_by=schedule.application or "",
+        vanished_at=convert_times.timestamp(schedule.vanished_at),
     )
     match schedule.timetable:
         case Once(at):

@@ -49,6 +49,7 @@ Heartbeats            -         -         yes     -
 Release               -         -         yes     -
 
 CreateSchedule        yes       yes       yes     -
+DeclareSchedules      yes       yes       yes     -
 GetSchedule           yes       yes       yes     yes
 ListSchedules         yes       yes       -       yes
 PreviewSchedule       yes       yes       -       yes

@@ -12,7 +12,7 @@ from pulse_server.domain.jobs import Job, JobFilter
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
 from pulse_server.service.run_policies import RunPolicies
-from pulse_server.service.schedules import Declarer, Schedules
+from pulse_server.service.schedules import MOST_DECLARED, Declarer, Schedules
 from pulse_server.transport.grpc import convert_jobs, convert_schedules, convert_times
 from pulse_server.transport.grpc.boundary import SERVICE
 from pulse_server.transport.grpc.callers import Callers
@@ -33,16 +33,30 @@ class ScheduleRpcs:
     async def create_schedule(
         self, request: pb.CreateScheduleRequest, context: Any
     ) -> pb.CreateScheduleResponse:
-        caller = self._callers.of(context)
         schedule = await self._schedules.create(
             convert_schedules.definition(request, self._max_attempts_of),
             replace_existing=request.replace,
-            # A role that may update any schedule may also replace it.
-            declarer=Declarer(caller.user or None, may_call(caller.role, f"/{SERVICE}/UpdateSchedule")),
+            declarer=self._declarer(context),
         )
         return pb.CreateScheduleResponse(
             schedule_id=schedule.id, schedule=convert_schedules.schedule_view(schedule, with_payload=True)
         )
+
+    async def declare_schedules(
+        self, request: pb.DeclareSchedulesRequest, context: Any
+    ) -> pb.DeclareSchedulesResponse:
+        limits.check_count("names", len(request.names), MOST_DECLARED)
+        vanished = await self._schedules.declare(
+            limits.check_application(request.application),
+            [limits.check_name(name) or "" for name in request.names],
+            self._declarer(context),
+        )
+        return pb.DeclareSchedulesResponse(vanished=vanished)
+
+    def _declarer(self, context: Any) -> Declarer:
+        caller = self._callers.of(context)
+        # A role that may update any schedule may also replace it.
+        return Declarer(caller.user or None, may_call(caller.role, f"/{SERVICE}/UpdateSchedule"))
 
     async def get_schedule(self, request: pb.GetScheduleRequest, _context: Any) -> pb.GetScheduleResponse:
         if request.name and not request.schedule_id:

@@ -126,6 +126,7 @@ def grpc_server(
                     "Heartbeats": work.heartbeats,
                     "Release": work.release,
                     "CreateSchedule": schedules.create_schedule,
+                    "DeclareSchedules": schedules.declare_schedules,
                     "GetSchedule": schedules.get_schedule,
                     "ListSchedules": schedules.list_schedules,
                     "ListScheduleJobs": schedules.list_schedule_jobs,

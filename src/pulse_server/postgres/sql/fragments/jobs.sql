@@ -28,7 +28,8 @@ CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
 -- name: schedule
 -- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
-    metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by
+    metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
+    application, vanished_at
 
 -- name: new_job_columns
 -- What an insert of jobs writes: {new_job}, then queued and status.
