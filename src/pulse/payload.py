@@ -1,18 +1,19 @@
 """Encodes arguments to bytes and back: JSON by msgspec, including pydantic models, and raw bytes.
 
-None is the empty payload, which means "no arguments". bytes are not changed. pydantic is never imported
-here: a value can only be a pydantic model if the application has imported it.
+None is the empty payload, which means "no arguments". bytes are not changed.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from pathlib import PurePath
+from typing import Any
 
 import msgspec
 
 from pulse.errors import InvalidArgument, InvalidHandler
+from pulse.non_finite import find_non_finite
+from pulse.pydantic_models import dump_json, is_pydantic_model, is_secret, validator_of
 
 
 class UndecodableArgs(Exception):
@@ -29,12 +30,21 @@ def encode(args: object) -> bytes:
     if isinstance(args, bytes):
         return args
     try:
-        return _encoder.encode(args)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        payload = _encoder.encode(args)
+    except InvalidArgument:
+        raise
+    except Exception as error:  # also of serializers of the application
         raise InvalidArgument(
             f"The arguments of type {type(args).__name__} cannot be written as JSON: {error}. "
             "Use dataclasses, msgspec Structs, pydantic models, dicts and plain values, or give bytes."
         ) from None
+    # An encoder writes null for NaN and infinity: most payloads have none, and are done here.
+    if b"null" in payload and (path := find_non_finite(args)) is not None:
+        raise InvalidArgument(
+            f"The arguments have NaN or infinity at `{path}`, which JSON cannot hold: it would be stored as "
+            "null. Use None or a string."
+        )
+    return payload
 
 
 def decode_json(payload: bytes) -> Any:
@@ -61,7 +71,7 @@ def decoder_for(annotation: Any) -> Decode:
         read = msgspec.json.Decoder(annotation, dec_hook=_from_plain).decode
     except (TypeError, NameError) as error:
         raise InvalidHandler(f"JSON cannot be read as {annotation!r}: {error}.") from None
-    if isinstance(info, msgspec.inspect.CustomType):
+    if isinstance(info, msgspec.inspect.CustomType) and not _is_path(annotation):
         raise InvalidHandler(
             f"JSON cannot be read as {annotation!r}: make it a dataclass, a msgspec.Struct, a pydantic model "
             "or a TypedDict, or take a dict."
@@ -80,27 +90,16 @@ def decoder_for(annotation: Any) -> Decode:
     return decode
 
 
-def is_pydantic_model(annotation: Any) -> TypeGuard[type[Any]]:
-    """True for a pydantic model class."""
-    pydantic = sys.modules.get("pydantic")
-    base = getattr(pydantic, "BaseModel", None)
-    return isinstance(base, type) and isinstance(annotation, type) and issubclass(annotation, base)
-
-
 def _pydantic_decode(model: type[Any]) -> Decode:
+    validate = validator_of(model)
+
     def decode(payload: bytes) -> Any:
         try:
-            return model.model_validate_json(payload or b"{}")
-        except ValueError as error:  # pydantic's ValidationError is one
-            raise UndecodableArgs(_sentence(_pydantic_text(error), payload)) from None
+            return validate(payload or b"{}")
+        except ValueError as error:
+            raise UndecodableArgs(_sentence(str(error), payload)) from None
 
     return decode
-
-
-def _pydantic_text(error: ValueError) -> str:
-    problems = error.errors() if hasattr(error, "errors") else ()
-    texts = [f"{problem['msg']} - at `{'.'.join(['$', *map(str, problem['loc'])])}`" for problem in problems]
-    return "; ".join(texts) or str(error)
 
 
 def _sentence(problem: str, payload: bytes) -> str:
@@ -109,22 +108,32 @@ def _sentence(problem: str, payload: bytes) -> str:
     return f"The job has no arguments, and its handler needs some: {problem}"
 
 
+def _is_path(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, PurePath)
+
+
 def _as_they_are(payload: bytes) -> bytes:
     return payload
 
 
 def _to_plain(value: Any) -> Any:
     if is_pydantic_model(type(value)):
-        return value.model_dump(mode="json")
+        return msgspec.Raw(dump_json(value))
+    if isinstance(value, PurePath):
+        return str(value)
+    if is_secret(value):
+        raise TypeError(f"{type(value).__name__} holds a secret; store a reference to it")
     raise TypeError(f"{type(value).__name__} is not a type that JSON supports")
 
 
 def _from_plain(wanted: type[Any], value: Any) -> Any:
     if is_pydantic_model(wanted):
-        try:
-            return wanted.model_validate(value)
-        except ValueError as error:
-            raise ValueError(_pydantic_text(error)) from None
+        # As JSON: a strict model reads a datetime from a text there, and not from a str.
+        return validator_of(wanted)(msgspec.json.encode(value))
+    if issubclass(wanted, PurePath):
+        if isinstance(value, str):
+            return wanted(value)
+        raise ValueError(f"Expected a path as `str`, got `{type(value).__name__}`")
     raise NotImplementedError(f"The arguments cannot be decoded: JSON cannot be read as {wanted.__name__}")
 
 
