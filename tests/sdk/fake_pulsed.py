@@ -22,16 +22,18 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1 import pulse_pb2_grpc
 from pulse.wire.failures import FROM_PULSED
 from tests.sdk.columns import all_jobs
+from tests.sdk.fake_policies import FakePolicies
 from tests.sdk.fake_schedules import FakeSchedules
 
 PATIENCE_SECONDS = 20.0
 
 
-class FakePulsed(FakeSchedules, pulse_pb2_grpc.PulseServiceServicer):
+class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceServicer):
     """Records the requests, and answers as the test asks."""
 
     def __init__(self, lease_seconds: float = 30.0, heartbeat_seconds: float = 10.0) -> None:
-        super().__init__()
+        FakeSchedules.__init__(self)
+        FakePolicies.__init__(self)
         self.lease_seconds = lease_seconds
         self.heartbeat_seconds = heartbeat_seconds
         self.changed = threading.Condition()

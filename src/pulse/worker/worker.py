@@ -23,6 +23,7 @@ from pulse.worker.intake import Intake
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
+from pulse.worker.policy_declaration import declare_policies
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.settings import WorkerSettings, make_worker_id
@@ -146,7 +147,7 @@ class Worker:
         intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
-        declaring = asyncio.create_task(self._declare(self._connection), name="pulse-declare")
+        declaring = asyncio.create_task(self._declare_all(), name="pulse-declare")
         declaring.add_done_callback(self._stop_if_failed)
         try:
             await self._stop_requested.wait()
@@ -165,6 +166,12 @@ class Worker:
         await draining
         if self._failure is not None:
             raise self._failure
+
+    async def _declare_all(self) -> None:
+        served = [self._registry.get(topic) for topic in self._topics]
+        handlers = [handler for handler in served if handler is not None]
+        await declare_policies(self._connection, self._worker_id, handlers)
+        await self._declare(self._connection)
 
     # ------------------------------------------------------------ stopping
 

@@ -1,0 +1,99 @@
+"""Declares the policies that the handlers of a worker have as options.
+
+The server applies them also when no worker is connected: after a lost lease, and to jobs of other programs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import grpc
+import grpc.aio
+
+from pulse import tuning
+from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailable
+from pulse.handlers.handler import Handler
+from pulse.handlers.options import Backoff, HandlerOptions
+from pulse.log_text import in_a_line
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.backoff import Backoff as Tries
+from pulse.wire.connection import Connection
+
+logger = logging.getLogger("pulse.worker")
+
+# Errors that a later try may not meet.
+_TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
+
+
+async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
+    """Declare them; retry until the server answers. Sends nothing if no handler has any.
+
+    Raises a PulseError if the server refuses them. A server of a version without policies is no error: the
+    worker applies what it can, and the server its defaults.
+    """
+    declared = [
+        pb.DeclaredPolicy(topic=handler.topic, run=run)
+        for handler in handlers
+        if (run := run_policy(handler.options)) is not None
+    ]
+    if not declared:
+        return
+    request = pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=declared)
+    answer = await _keep_trying(connection, request)
+    if answer is None:
+        logger.warning(
+            "pulsed at %s is of a version without policies of topics: upgrade it, so that retries and "
+            "time limits of handlers hold there too.",
+            connection.endpoint.address,
+        )
+        return
+    for replaced in answer.replaced:
+        logger.warning(
+            "The policy of %s that worker %s declared is replaced by that of worker %s: they differ. "
+            "The newest holds; run the same code in all workers of a topic.",
+            in_a_line(replaced.topic),
+            in_a_line(replaced.declared_by),
+            worker_id,
+        )
+
+
+def run_policy(options: HandlerOptions) -> pb.RunPolicy | None:
+    """Return what the server has to know of these options, or None if that is nothing."""
+    run = pb.RunPolicy(max_attempts=options.max_attempts)
+    if options.timeout is not None:
+        run.timeout.FromTimedelta(options.timeout)
+    if isinstance(retry := options.retry, Backoff):
+        run.backoff.factor, run.backoff.jitter = retry.factor, retry.jitter
+        run.backoff.first.FromTimedelta(retry.first)
+        run.backoff.longest.FromTimedelta(retry.longest)
+    return run if run.ByteSize() else None
+
+
+async def _keep_trying(
+    connection: Connection, request: pb.DeclareTopicPoliciesRequest
+) -> pb.DeclareTopicPoliciesResponse | None:
+    is_logged = False
+    async for _ in Tries(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+        answer = await _try(connection, request)
+        if not isinstance(answer, PulseError):
+            return answer
+        if not is_logged:
+            logger.warning("Policies are not declared yet, trying until they are: %s", answer.message)
+            is_logged = True
+    return None
+
+
+async def _try(
+    connection: Connection, request: pb.DeclareTopicPoliciesRequest
+) -> pb.DeclareTopicPoliciesResponse | PulseError | None:
+    """Declare once. Returns the answer, None if the server has no policies, or an error to retry."""
+    try:
+        return await connection.try_once(connection.stub.DeclareTopicPolicies, request)
+    except grpc.aio.AioRpcError as failed:
+        if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return None
+        error = connection.translate(failed)
+        if isinstance(error, _TEMPORARY):
+            return error
+        raise error from None

@@ -1,0 +1,85 @@
+"""A worker declares the policies that its handlers have as options."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+
+import pulse
+from pulse.v1 import pulse_pb2 as pb
+from tests.sdk.conftest import Running
+from tests.sdk.fake_pulsed import FakePulsed
+from tests.transport.pulse_server_under_test import ServerUnderTest
+
+BACKOFF = pulse.Backoff(first=timedelta(seconds=2), factor=3, longest=timedelta(hours=6), jitter=0.1)
+
+
+async def test_options_that_the_server_applies_are_declared_and_no_others(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    declared: list[pb.DeclareTopicPoliciesRequest] = []
+
+    def declare(request: pb.DeclareTopicPoliciesRequest, context: Any) -> pb.DeclareTopicPoliciesResponse:
+        declared.append(request)
+        return pb.DeclareTopicPoliciesResponse()
+
+    fake.on_declare = declare
+    p.register("all", lambda: None, retry=BACKOFF, max_attempts=8, timeout=timedelta(minutes=2))
+    p.register("local", lambda: None, retry=lambda a, e: timedelta(1), retry_on=OSError, priority=4)
+    p.register("plain", lambda: None)
+    async with running(p):
+        await fake.until_async(lambda: declared)
+    (request,) = declared
+    (policy,) = request.policies
+    assert (policy.topic, policy.run.max_attempts) == ("all", 8)
+    assert policy.run.timeout.ToTimedelta() == timedelta(minutes=2)
+    backoff = policy.run.backoff
+    assert (backoff.factor, backoff.jitter) == (3, 0.1)
+    assert (backoff.first.ToTimedelta(), backoff.longest.ToTimedelta()) == (BACKOFF.first, BACKOFF.longest)
+
+
+async def test_worker_without_policies_declares_nothing(
+    fake: FakePulsed, p: pulse.Pulse, running: Running
+) -> None:
+    calls: list[Any] = []
+    fake.on_declare = lambda request, context: calls.append(request) or pb.DeclareTopicPoliciesResponse()
+    p.register("plain", lambda: None, priority=3)
+    p.every("plain", timedelta(hours=1))
+    async with running(p):
+        await fake.until_async(lambda: fake.definitions)  # declared after the policies would have been
+    assert calls == []
+
+
+async def test_server_without_policies_is_no_error(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    def declare(request: Any, context: grpc.ServicerContext) -> Any:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    fake.on_declare = declare
+    p.register("work", lambda: None, max_attempts=3)
+    p.every("work", timedelta(hours=1))
+    async with running(p):
+        await fake.until_async(lambda: fake.definitions)
+        fake.deliver("j")
+        await fake.until_async(lambda: "j" in fake.results)
+    assert caplog.text.count("is of a version without policies of topics") == 1
+
+
+async def test_two_workers_that_differ_are_both_named(
+    server: ServerUnderTest, running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest declaration holds."""
+    for name, attempts in (("worker-old", 4), ("worker-new", 9)):
+        async with pulse.Pulse(server.address, worker_id=name) as p:
+            p.register("work", lambda: None, max_attempts=attempts, retry=BACKOFF)
+            p.every("work", timedelta(hours=1), name=name)  # declared after the policies
+            async with running(p):
+                while not [each async for each in p.schedules.iter() if each.name == name]:
+                    pass
+    (warning,) = [text for text in caplog.messages if "is replaced by that of" in text]
+    assert "worker worker-old" in warning
+    assert "worker worker-new" in warning
