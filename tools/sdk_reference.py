@@ -48,7 +48,7 @@ SECTIONS = (
         "keyword parameters, or nothing; and a `Context` if it asks for one. It succeeds when it returns. "
         "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
-            *("Job", "SyncJob", "JobOptions", "Backoff", "Context", "current"),
+            *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "current"),
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
         ),
     ),
@@ -94,13 +94,14 @@ SECTIONS = (
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {
-    *("Pulse", "Backoff", "JobItem", "Context", "Retry", "Snooze", "Discard"),
+    *("Pulse", "Router", "Backoff", "JobItem", "Context", "Retry", "Snooze", "Discard"),
     *("At", "After", "Every", "Cron"),
 }
 # The blocking twin of each class, whose parameters are the same.
 TWINS: dict[str, type] = {
     "SyncPulse": pulse.Pulse,
     "SyncJob": pulse.Job,
+    "SyncRouter": pulse.Router,
     "SyncSchedules": pulse.Schedules,
 }
 # The classes that a `Pulse` consists of, and what each is about.
@@ -201,12 +202,18 @@ def _twin(name: str, cls: Any) -> str:
     rows = []
     for member in sorted(members.values(), key=lambda member: order.index(member.name)):
         same = inspect.getattr_static(twin, member.name)
-        if not member.is_property and source.parameters_of(member.function) != source.parameters_of(same):
+        if not member.is_property and _of_twin(source.parameters_of(member.function)) != (
+            source.parameters_of(same)
+        ):
             raise LookupError(f"{name}.{member.name} takes other parameters than {twin.__name__}'s")
         about = prose(member.function.__doc__).split("\n\n")[0]
         called = member.name if member.is_property else f"{member.name}(…)"
         rows.append([code(called), code(source.returned_by(member.function)), about])
     return f"Parameters are those of `{twin.__name__}`.\n\n{table(['', 'gives', ''], rows)}\n"
+
+
+def _of_twin(parameters: list[str]) -> list[str]:
+    return [parameter.replace("SyncRouter", "Router") for parameter in parameters]
 
 
 def _ordered_parts(cls: type) -> list[type]:

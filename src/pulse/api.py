@@ -2,12 +2,14 @@
 
 from pulse.blocking.client import SyncPulse
 from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.router import SyncRouter
 from pulse.blocking.schedules import SyncSchedules
 from pulse.client.client import Pulse
 from pulse.client.enqueue_middleware import Enqueue
 from pulse.client.filters import JobFilter
 from pulse.client.items import JobItem
 from pulse.client.job_decorator import Job
+from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declaration
 from pulse.client.stored_schedules import Schedules
 from pulse.errors import (
@@ -109,6 +111,7 @@ __all__ = [
     "ResourceExhausted",
     "ResourceFailed",
     "Retry",
+    "Router",
     "RunPolicy",
     "ScheduleFire",
     "ScheduleInfo",
@@ -122,6 +125,7 @@ __all__ = [
     "Statistics",
     "SyncJob",
     "SyncPulse",
+    "SyncRouter",
     "SyncSchedules",
     "TimedOut",
     "TopicInfo",

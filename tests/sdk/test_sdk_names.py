@@ -11,7 +11,7 @@ from tests.sdk.scripts import run_script
 def test_public_names_are_these() -> None:
     assert set(pulse.__all__) == {
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
-        *("JobOptions", "JobItem", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
+        *("JobOptions", "JobItem", "Router", "SyncRouter", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
         *("JobCall", "CallNext", "Enqueue", "InvalidMiddleware", "INJECTED", "State", "ResourceFailed"),
         *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page", "JobFilter", "JobCount", "Batch"),
         *(

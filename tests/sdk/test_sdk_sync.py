@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,10 @@ def test_blocking_client_has_the_verbs_of_the_async_one() -> None:
             verb, awaited_verb = getattr(blocking, name), getattr(awaited, name)
             assert not inspect.iscoroutinefunction(verb)
             if callable(verb):
-                assert inspect.signature(verb).parameters == inspect.signature(awaited_verb).parameters, name
+                expected = str(inspect.signature(awaited_verb).replace(return_annotation="-"))
+                # Each kind of client includes the router of its kind.
+                expected = re.sub(r"'Router'", "'SyncRouter'", expected)
+                assert str(inspect.signature(verb).replace(return_annotation="-")) == expected, name
             assert verb.__doc__, name
 
 

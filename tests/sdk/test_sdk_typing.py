@@ -32,6 +32,14 @@ async def plain(ctx: pulse.Context, to: str, copies: int = 1) -> int: return cop
 @s.job("blocking")
 def blocking(to: str) -> str: return to
 
+@p.job("options", max_attempts=8, timeout=timedelta(minutes=2), retry=pulse.Backoff(factor=3))
+async def options(to: str, *, ctx: pulse.Context) -> None: ...
+
+router = pulse.Router()
+
+@router.job("routed", retry=lambda attempt, error: timedelta(seconds=attempt), discard_on=ValueError)
+async def routed(args: Email) -> None: ...
+
 async def right() -> None:
     handle: pulse.JobHandle = await document.enqueue(Email("a"))
     await document.options(priority=3, key="k").enqueue(Email("a"))
@@ -56,6 +64,11 @@ async def right() -> None:
     done: list[int] = list(s.cancel_matching(reason="r", topic="plain"))
     async for schedule in p.schedules.iter():
         pass
+    await options.enqueue("a")
+    await routed.enqueue(Email("a"))
+    await routed.enqueue_many([Email("a"), routed.with_options(Email("b"), priority=3)])
+    p.include(router)
+    s.include(pulse.SyncRouter())
 
 async def wrong() -> None:
     await document.enqueue("a")
@@ -73,6 +86,12 @@ async def wrong() -> None:
     s.prioritize_matching(topic="plain")
     s.schedules.update("nightly", specc=pulse.Cron("@hourly"))
     handle: pulse.JobHandle = s.enqueue_many("plain", [])
+    p.job("wrong", max_retries=3)
+    p.register("wrong", plain.function, timeout=5)
+    await routed.enqueue(5)
+    routed.with_options(Email("b"), prio=3)
+    s.include(router)
+    raise pulse.Snooze(5)
 """
 
 
@@ -109,6 +128,7 @@ def blocking(revealed: str) -> str:
         (r"typing\.AsyncGenerator\[(.*), None\]$", r"typing.Generator[\1, None, None]"),
         (r"typing\.AsyncIterator\[", "typing.Iterator["),
         (r"pulse\.client\.job_decorator\.Job", "pulse.blocking.job_decorator.SyncJob"),
+        (r"pulse\.client\.router\.Router", "pulse.blocking.router.SyncRouter"),
         (r"pulse\.client\.stored_schedules\.Schedules", "pulse.blocking.schedules.SyncSchedules"),
     ):
         revealed = re.sub(pattern, replacement, revealed)

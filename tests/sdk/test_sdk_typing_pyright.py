@@ -47,6 +47,7 @@ def blocking(revealed: str) -> str:
         (r"AsyncIterator\[", "Iterator["),
         (r"-> Job(Decorator$|\[)", r"-> SyncJob\1"),
         (r"^Schedules$", "SyncSchedules"),
+        (r"router: Router", "router: SyncRouter"),
     ):
         revealed = re.sub(pattern, replacement, revealed)
     return revealed

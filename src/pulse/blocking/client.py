@@ -15,6 +15,7 @@ from pulse import tuning
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import apply_changes, check_sync
 from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
+from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
@@ -103,6 +104,16 @@ class SyncPulse(SyncVerbs):
         if isinstance(function, SyncJob):
             function = function.function
         return SyncJob(self, self._async._registry.register(topic, function, names, options))
+
+    def include(self, router: SyncRouter, /) -> None:
+        """Add the handlers and schedules of a router. Adds none if a topic has a handler already."""
+        if not isinstance(router, SyncRouter):
+            raise InvalidHandler(
+                f"p.include of a SyncPulse takes a pulse.SyncRouter, but {router!r} was given: "
+                "the enqueue of its jobs has to block."
+            )
+        pulse = self._async
+        router._include_in(self, pulse._registry, pulse._declarations, pulse._caller)
 
     def middleware(self, function: M, /) -> M:
         """Run this function around every handler. For use as a decorator. See `Pulse.middleware`."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Self, Unpack, overload
 
 from pulse.blocking.verbs import SyncVerbs
-from pulse.client.job_decorator import A, C, P, R, Registered
+from pulse.client.job_decorator import A, C, P, R, Registered, WithContextByName
 from pulse.client.options import EnqueueOptions
 from pulse.handlers.context import Context
 from pulse.handlers.handler import Handler
@@ -47,6 +47,8 @@ class SyncJobDecorator:
     def __call__(
         self, function: Callable[Concatenate[Context, P], R], /
     ) -> SyncJob[P, Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(self, function: WithContextByName[R], /) -> SyncJob[..., ..., R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncJob[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> SyncJob[..., ..., Any]:

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
+from pulse.client.caller import Caller
 from pulse.client.handler_threads import blocks_in_handler_threads
 from pulse.client.items import JobItem
 from pulse.client.jobs import JobVerbs
@@ -64,7 +77,10 @@ class Job(Registered[P, C, R]):
     def __init__(self, client: JobVerbs, handler: Handler, options: EnqueueOptions | None = None) -> None:
         super().__init__(handler, options)
         self._client = client
-        self._caller = client._caller
+
+    @property
+    def _caller(self) -> Caller:
+        return self._client._caller
 
     @blocks_in_handler_threads
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
@@ -83,10 +99,33 @@ class Job(Registered[P, C, R]):
         return type(self)(self._client, self._handler, {**self._options, **options})
 
 
+class _ContextAlone(Protocol[R]):
+    def __call__(self, *, ctx: Context) -> R: ...
+
+
+class _ContextAfterOne(Protocol[R]):
+    def __call__(self, one: Any, /, *, ctx: Context) -> R: ...
+
+
+class _ContextAfterTwo(Protocol[R]):
+    def __call__(self, one: Any, two: Any, /, *, ctx: Context) -> R: ...
+
+
+class _ContextAfterThree(Protocol[R]):
+    def __call__(self, one: Any, two: Any, three: Any, /, *, ctx: Context) -> R: ...
+
+
+WithContextByName: TypeAlias = (
+    _ContextAlone[R] | _ContextAfterOne[R] | _ContextAfterTwo[R] | _ContextAfterThree[R]
+)
+"""Handlers with `*, ctx: Context`. A type checker cannot take a keyword out of a ParamSpec."""
+
+
 class JobDecorator:
     """What `p.job("topic")` returns. The types of `enqueue` leave out the context.
 
-    A type checker recognizes the context as the first parameter, or as the second after one document.
+    A type checker recognizes the context as the first parameter, or as the second after one document. With
+    `*, ctx: Context` it does not check the arguments of `enqueue`; the SDK does.
     """
 
     def __init__(self, register: Callable[[Callable[..., Any]], Job[..., ..., Any]]) -> None:
@@ -98,6 +137,8 @@ class JobDecorator:
     def __call__(
         self, function: Callable[Concatenate[Context, P], R], /
     ) -> Job[P, Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(self, function: WithContextByName[R], /) -> Job[..., ..., R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Job[..., ..., Any]:

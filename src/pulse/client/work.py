@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from pulse.client.caller import Caller
 from pulse.client.job_decorator import Job, JobDecorator
 from pulse.client.jobs import JobVerbs
+from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidHandler
 from pulse.handlers.options import HandlerOptions, JobOptions, make_options
@@ -55,6 +56,12 @@ class WorkVerbs(JobVerbs):
         if isinstance(function, Job):
             function = function.function
         return Job(self, self._registry.register(topic, function, names, options))
+
+    def include(self, router: Router, /) -> None:
+        """Add the handlers and schedules of a router. Adds none if a topic has a handler already."""
+        if not isinstance(router, Router):
+            raise InvalidHandler(f"p.include takes a pulse.Router, but {router!r} was given.")
+        router._include_in(self, self._registry, self._declarations, self._caller)
 
     @property
     def handled_topics(self) -> tuple[str, ...]:

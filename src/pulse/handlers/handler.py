@@ -168,3 +168,15 @@ def _called(function: Callable[..., Any]) -> Any:
 def qualified_name(function: Callable[..., Any]) -> str:
     """Return the name of the function for messages."""
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+def full_name(function: Callable[..., Any]) -> str:
+    """Return the name of the function with that of its module."""
+    name = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{name}" if name else repr(function)
+
+
+def place_of(function: Callable[..., Any]) -> tuple[str, int] | None:
+    """Return the file and the line of the function, if it is written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else None

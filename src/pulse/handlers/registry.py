@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
-from pulse.handlers.handler import Handler, qualified_name
+from pulse.handlers.handler import Handler, full_name, place_of
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.surroundings import Surroundings
+
+logger = logging.getLogger("pulse")
 
 
 class Registry:
@@ -33,18 +36,35 @@ class Registry:
         """Add a handler. Raises InvalidHandler if the topic has one, or the function cannot be one."""
         if not isinstance(topic, str) or not topic:
             raise InvalidArgument('A handler needs a topic: write @p.job("send-email").')
-        if self._is_serving:
-            raise InvalidHandler(f"The handler for {topic!r} comes too late: register it before run().")
-        known = self._handlers.get(topic)
-        if known is not None:
-            raise InvalidHandler(
-                f"{topic!r} has a handler already, {qualified_name(known.function)}. "
-                "One function serves a topic; choose another topic for the second."
-            )
+        self.check_free(topic, function)
         handler = Handler(topic, function, names, options)
         handler.retry_undecodable = self._retry_undecodable
         self._handlers[topic] = handler
         return handler
+
+    def check_free(self, topic: str, function: Callable[..., Any]) -> None:
+        """Raise InvalidHandler unless the function may become the handler of the topic.
+
+        A function takes the place of an earlier one that was defined under the same name in the same module:
+        that is what a notebook does when a cell runs again.
+        """
+        if self._is_serving:
+            raise InvalidHandler(f"The handler for {topic!r} comes too late: register it before run().")
+        known = self._handlers.get(topic)
+        if known is None:
+            return
+        name = full_name(known.function)
+        if name != full_name(function) or "<" in name:  # <lambda> and <locals> name more than one function
+            raise InvalidHandler(
+                f"{topic!r} has a handler already, {name}. "
+                "One function serves a topic; choose another topic for the second."
+            )
+        before, after = place_of(known.function), place_of(function)
+        if before is not None and after is not None and before[0] == after[0] and before[1] != after[1]:
+            logger.warning(
+                "The handler of %r at line %d of %s is replaced by another of the same name at line %d.",
+                *(topic, before[1], before[0], after[1]),
+            )
 
     def serve(self, is_serving: bool) -> None:
         """Set whether a worker runs. While one runs, no handler can be added."""

@@ -1,0 +1,195 @@
+"""Handlers and schedules that are collected without a client, in modules of their own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from pulse.client.job_decorator import Job, JobDecorator
+from pulse.client.schedule_declarations import Declaration, Declarations
+from pulse.client.schedule_definitions import make_definition
+from pulse.errors import InvalidHandler
+from pulse.handlers.handler import Handler
+from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.registry import Registry
+from pulse.models.schedules import CatchUp
+from pulse.models.specs import Cron, Every, Spec
+from pulse.models.timetables import check_timetable
+from pulse.v1 import pulse_pb2 as pb
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from pulse.client.caller import Caller
+    from pulse.client.jobs import JobVerbs
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    topic: str
+    function: Callable[..., Any]
+    names: Mapping[str, Any]
+    options: HandlerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """Where the handlers and schedules of a router go."""
+
+    registry: Registry
+    declarations: Declarations
+    caller: Caller
+
+
+class RoutedHandlers:
+    """What routers of both kinds collect."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, _Collected] = {}
+        self._schedules: list[tuple[pb.CreateScheduleRequest, bool]] = []
+        self._clients: list[_Client] = []
+        self._target = _Target()
+
+    def every(
+        self,
+        topic: str,
+        interval: timedelta,
+        args: object = None,
+        *,
+        name: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        catch_up: CatchUp = "one",
+    ) -> None:
+        """Declare that a job is enqueued on the topic at every interval. See `Pulse.every`."""
+        self._declare(topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up)
+
+    def cron(
+        self,
+        topic: str,
+        expression: str,
+        args: object = None,
+        *,
+        tz: str | ZoneInfo = "UTC",
+        name: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        metadata: Mapping[str, str] | None = None,
+        catch_up: CatchUp = "one",
+    ) -> None:
+        """Declare that a job is enqueued on the topic at the times of a cron expression."""
+        self._declare(topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up)
+
+    def _declare(
+        self,
+        topic: str,
+        args: object,
+        spec: Spec,
+        name: str | None,
+        priority: int | None,
+        max_attempts: int | None,
+        metadata: Mapping[str, str] | None,
+        catch_up: CatchUp,
+    ) -> None:
+        check_timetable(spec)
+        definition = make_definition(
+            topic,
+            args,
+            spec,
+            name=topic if name is None else name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            catch_up=catch_up,
+            replace=True,
+        )
+        self._schedules.append((definition, priority is not None))
+        for client in self._clients:
+            _declare_with(client, definition, priority is not None)
+
+    def _collect(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> Handler:
+        # A registry of its own checks topic, signature and duplicates here, where the handler is written.
+        registry = Registry()
+        known = self._handlers.get(topic)
+        if known is not None:
+            registry.register(topic, known.function, known.names, known.options)
+        handler = registry.register(topic, function, names, options)
+        self._handlers[topic] = _Collected(topic, function, names, options)
+        for client in self._clients:
+            client.registry.register(topic, function, names, options)
+        return handler
+
+    def _include_in(
+        self, client: object, registry: Registry, declarations: Declarations, caller: Caller
+    ) -> None:
+        """Add everything to a client, or nothing if a topic is taken. Its jobs go there from now on."""
+        new = [each for each in self._handlers.values() if not _is_there(registry, each)]
+        for each in new:
+            registry.check_free(each.topic, each.function)
+        for each in new:
+            registry.register(each.topic, each.function, each.names, each.options)
+        target = _Client(registry, declarations, caller)
+        for definition, has_priority in self._schedules:
+            _declare_with(target, definition, has_priority)
+        if all(known.registry is not registry for known in self._clients):
+            self._clients.append(target)
+        self._target.client = client
+
+
+class Router(RoutedHandlers):
+    """Collects handlers and schedules without a client. `p.include(router)` adds them to a `Pulse`.
+
+    A router may be included in several clients. `job.enqueue` uses the client that included it last.
+    """
+
+    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
+        """Collect the decorated function as the handler of a topic. See `Pulse.job`."""
+        if not isinstance(topic, str):
+            raise InvalidHandler('@router.job needs a topic: write @router.job("send-email").')
+        checked = make_options(options)
+        return JobDecorator(
+            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
+        )
+
+    def register(
+        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
+    ) -> Job[..., ..., Any]:
+        """Collect a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
+        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
+
+    def _register(
+        self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
+    ) -> Job[..., ..., Any]:
+        if isinstance(function, Job):
+            function = function.function
+        handler = self._collect(topic, function, names, options)
+        return Job(cast("JobVerbs", self._target), handler)
+
+
+class _Target:
+    """The client to which the jobs of a router go."""
+
+    client: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self.client is None:
+            raise InvalidHandler(
+                "This job belongs to a router that no client has included: call p.include(router) first."
+            )
+        return getattr(self.client, name)
+
+
+def _is_there(registry: Registry, collected: _Collected) -> bool:
+    known = registry.get(collected.topic)
+    return known is not None and known.function is collected.function
+
+
+def _declare_with(client: _Client, definition: pb.CreateScheduleRequest, has_priority: bool) -> None:
+    declaration = Declaration(client.caller, definition, client.registry, has_priority=has_priority)
+    client.declarations.add(declaration)
