@@ -12,6 +12,7 @@ import pulse
 ROOT = Path(__file__).parents[2]
 
 USAGE = """
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 import pulse
@@ -29,6 +30,20 @@ async def document(args: Email, ctx: pulse.Context) -> None: ...
 @p.job("plain")
 async def plain(ctx: pulse.Context, to: str, copies: int = 1) -> int: return copies
 
+@p.resource
+def mailer() -> Iterator[Email]: yield Email("a")
+
+@p.middleware
+async def around(call: pulse.JobCall, call_next: pulse.CallNext) -> None: await call_next()
+
+@p.enqueue_middleware
+async def stamped(enqueue: pulse.Enqueue, call_next: pulse.CallNext) -> None:
+    enqueue.metadata["tenant"] = "ada"
+    await call_next()
+
+@p.job("injected")
+async def injected(to: str, mailer: Email = pulse.INJECTED) -> None: ...
+
 @s.job("blocking")
 def blocking(to: str) -> str: return to
 
@@ -44,6 +59,9 @@ async def right() -> None:
     handle: pulse.JobHandle = await document.enqueue(Email("a"))
     await document.options(priority=3, key="k").enqueue(Email("a"))
     await plain.enqueue("a", copies=2)
+    await injected.enqueue("a")
+    await injected("a", mailer=Email("fake"))
+    email: Email = pulse.Context(state={Email: Email("fake")}).state[Email]
     number: int = await plain(pulse.Context(), "a")
     text: str = blocking("a")
     stored: pulse.JobHandle = blocking.enqueue("a")
