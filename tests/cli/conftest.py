@@ -32,6 +32,15 @@ async def flaky() -> None:
 @app.job("forever")
 async def forever() -> None:
     await asyncio.Event().wait()
+
+@app.job("later")
+async def later(ctx: pulse.Context) -> None:
+    if ctx.attempt == 1:
+        raise pulse.Snooze(timedelta(milliseconds=10), "the shop is closed")
+
+@app.job("endless", timeout=timedelta(milliseconds=50), max_attempts=1)
+async def endless() -> None:
+    await asyncio.Event().wait()
 """
 
 _numbers = itertools.count(1)

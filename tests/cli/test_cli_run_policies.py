@@ -1,7 +1,11 @@
 """`pulse topics policy`: how jobs run, who decides it, and how it is handed back."""
 
+import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.command_line import CommandLine
 
 
@@ -45,6 +49,26 @@ def test_policy_is_set_shown_and_handed_back(pulse: CommandLine, topic: str) -> 
     back = pulse("topics", "policy", topic, "--default", "-o", "json").json
     assert (set(back["operator"].values()), back["set_at"]) == ({None}, None)
     assert topic not in pulse("topics", "policy").out
+
+
+def test_operator_and_code_are_shown_side_by_side(pulse: CommandLine, address: str, topic: str) -> None:
+    run = pb.RunPolicy(max_attempts=8, timeout=Duration(seconds=90))
+    declared = [pb.DeclaredPolicy(topic=topic, run=run)]
+    with grpc.insecure_channel(address) as channel:
+        PulseServiceStub(channel).DeclareTopicPolicies(
+            pb.DeclareTopicPoliciesRequest(worker_id="mailer-1", policies=declared)
+        )
+    pulse("topics", "policy", topic, "--max-attempts", "40")
+    known = pulse("topics", "policy", topic, "-o", "json").json
+    assert (known["declared"]["max_attempts"], known["declared_by"]) == (8, "mailer-1")
+    assert (known["effective"]["max_attempts"], known["effective"]["timeout"]) == (40, "1m30s")
+    lines = pulse("topics", "policy", topic).out.splitlines()
+    assert [line.split() for line in lines if line.strip().startswith("Attempts")] == [
+        ["Attempts", "40", "40", "8", "25"]
+    ]
+    assert any("declared by mailer-1" in line for line in lines)
+    back = pulse("topics", "policy", topic, "--default", "-o", "json").json
+    assert back["effective"]["max_attempts"] == 8
 
 
 def test_policy_and_retention_are_listed_apart(pulse: CommandLine, topic: str) -> None:

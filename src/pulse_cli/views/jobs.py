@@ -27,6 +27,7 @@ _STYLES = {
     "CANCELED": QUIET,
 }
 
+_NO_REASON = Cell("")
 _TIMELINE = (Column(""), Column("", right=True), Column(""), Column(""))
 
 
@@ -140,7 +141,8 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
             took = f" after {format_duration(past.ended_at - past.started_at)}"
         worker = f" on {past.worker_id}" if past.worker_id else ""
         text = f"attempt {past.attempt} {past.outcome.replace('_', ' ')}{took}{worker}"
-        yield _event(past.ended_at, present, text, printable.summary(past.error))
+        style = QUIET if past.outcome == "snoozed" else "red"
+        yield _event(past.ended_at, present, text, Cell(printable.summary(past.error), style))
     if str(job.status) == "RUNNING":
         yield _event(job.started_at, present, f"attempt {job.attempts} started on {job.worker_id}")
     elif str(job.status) == "COMPLETED":
@@ -152,11 +154,11 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
 
 
-def _event(moment: datetime | None, present: datetime, text: str, error: str = "") -> Row:
+def _event(moment: datetime | None, present: datetime, text: str, reason: Cell = _NO_REASON) -> Row:
     when, relative = ("–", "") if moment is None else (local(moment), ago(moment, present))
     return [
         Cell(f"  {when}", QUIET),
         Cell(relative, QUIET),
         Cell(printable.one_line(text)),
-        Cell(error, "red"),
+        reason,
     ]

@@ -14,7 +14,7 @@ from pulse_ui.views import limits
 OUTCOMES = {
     "failed": ("✕", "Failed"),
     "discarded": ("✕", "Given up"),
-    "timed_out": ("⏱", "Timed out"),
+    "timed_out": ("✕", "Timed out"),
     "snoozed": ("◷", "Snoozed"),
     "lease_expired": ("⧖", "Lease expired"),
     "canceled": ("–", "Canceled"),

@@ -1,0 +1,66 @@
+"""`pulse jobs get`: snoozes, crashes, time limits, and until when a job may start."""
+
+from datetime import UTC, datetime, timedelta
+
+import pulse as sdk
+from pulse_cli.views.jobs import describe_job
+from tests.cli.command_line import CommandLine
+
+NOW = datetime.now(UTC)
+
+
+def described(**facts: object) -> str:
+    """The description of a job with these facts."""
+    optional = ("next_run_at", "started_at", "finished_at", "lease_until", "worker_id", "last_error")
+    fields = {
+        **dict.fromkeys((*optional, "idempotency_key", "schedule_id", "error_group")),
+        "id": "0199c0de-0000-7000-8000-000000000001",
+        "status": sdk.JobStatus.RETRYING,
+        "topic": "mail",
+        "priority": 0,
+        "attempts": 3,
+        "max_attempts": 27,
+        "submitted_at": NOW,
+        "metadata": {},
+        "payload": b"",
+        "history": (),
+        **facts,
+    }
+    lines = describe_job(sdk.JobInfo(**fields))  # type: ignore[arg-type]
+    return "\n".join("".join(cell.text for cell in line) for line in lines)
+
+
+def test_attempts_are_counted_with_what_became_of_them() -> None:
+    assert "Attempts   3 of 27\n" in described()
+    assert "Attempts   3 of 27, 2 snoozed\n" in described(snoozes=2)
+    assert "3 of 27, 2 snoozed, 1 crash\n" in described(snoozes=2, crashes=1)
+    assert "3 of 27, 3 crashes\n" in described(crashes=3)
+
+
+def test_job_that_waits_shows_until_when_it_may_start() -> None:
+    later = NOW + timedelta(hours=1)
+    assert "Start by" in described(start_by=later, status=sdk.JobStatus.PENDING)
+    assert "Start by" not in described(start_by=later, status=sdk.JobStatus.CANCELED)
+
+
+def test_outcomes_have_words() -> None:
+    for outcome, words in (("timed_out", "attempt 1 timed out"), ("snoozed", "attempt 1 snoozed")):
+        past = sdk.Attempt(1, "w1", NOW, NOW + timedelta(seconds=1), outcome, "why")
+        assert f"{words} after 1s on w1" in described(history=(past,))
+
+
+def test_snoozed_job_is_shown_with_its_snooze(working: CommandLine) -> None:
+    job = working("submit", "later", "--wait", "-o", "json").json
+    assert (job["status"], job["attempts"], job["max_attempts"], job["snoozes"]) == ("COMPLETED", 2, 26, 1)
+    assert [past["outcome"] for past in job["history"]] == ["snoozed"]
+    shown = working("jobs", "get", job["id"]).out
+    assert "2 of 26, 1 snoozed" in shown
+    assert "attempt 1 snoozed" in shown
+    assert "the shop is closed" in shown
+
+
+def test_attempt_that_ran_into_its_limit_is_shown_as_such(working: CommandLine) -> None:
+    job = working("submit", "endless", "--max-attempts", "1", "--wait", "-o", "json").json
+    assert (job["status"], job["crashes"]) == ("DEAD_LETTERED", 0)
+    assert [past["outcome"] for past in job["history"]] == ["timed_out"]
+    assert "attempt 1 timed out" in working("jobs", "get", job["id"]).out

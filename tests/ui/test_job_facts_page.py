@@ -1,0 +1,59 @@
+"""The page of a job that was snoozed, that timed out, or that may only start for some time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pulse
+from tests.eventually import eventually
+from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.ui.dashboards import DashboardUnderTest
+from tests.ui.visitors import Visitor
+
+
+@asynccontextmanager
+async def worker(server: ServerUnderTest) -> AsyncIterator[pulse.Pulse]:
+    async with pulse.Pulse(server.address) as p:
+
+        @p.job("later")
+        async def later(ctx: pulse.Context) -> None:
+            if ctx.attempt == 1:
+                raise pulse.Snooze(timedelta(milliseconds=10), "the shop is closed")
+
+        @p.job("endless", timeout=timedelta(milliseconds=50))
+        async def endless() -> None:
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(p.run(handle_signals=False))
+        yield p
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def finished(p: pulse.Pulse, topic: str) -> str:
+    """Enqueue a job that may fail once, and return its id when it has finished."""
+    job = await p.enqueue(topic, max_attempts=1)
+
+    async def look() -> bool:
+        return (await p.get_job(job.id)).status.is_finished
+
+    await eventually(look, "the job finishes")
+    return job.id
+
+
+async def test_page_shows_snoozes_and_time_limits(
+    server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    visitor = Visitor(dashboard.url)
+    async with worker(server) as p:
+        snoozed = (await visitor.get(f"/jobs/{await finished(p, 'later')}")).text
+        assert "2 of 2" in snoozed
+        assert "1 snoozed" in snoozed
+        assert ">Snoozed</span>" in snoozed
+        assert '<p class="error-line muted">the shop is closed</p>' in snoozed
+        late = (await visitor.get(f"/jobs/{await finished(p, 'endless')}")).text
+        assert ">Timed out</span>" in late
+        assert "its only attempt failed" in late
