@@ -119,6 +119,10 @@ CONFIRMS_IN_FLIGHT = 2
 LIMIT_GRACE_SECONDS = 5.0
 # A deadline that passed this long ago without its timer: a handler blocks the event loop.
 BLOCKED_LOOP_SECONDS = 0.5
+# The time for a child process to import the application.
+CHILD_START_SECONDS = 60.0
+# The time for an idle child process to end by itself, and for the end of one that died to be known.
+CHILD_EXIT_SECONDS = 2.0
 # The frames of a stuck handler that are logged and stored.
 STACK_FRAMES = 20
 

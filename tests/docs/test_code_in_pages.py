@@ -27,6 +27,7 @@ from tests.docs.pages import EVERY_PAGE, ROOT, WRITTEN_BY_HAND, Page
 RUN = {
     "README.md",
     "docs/tutorial.md",
+    "docs/how-to/cpu-bound-jobs-and-time-limits.md",
     "docs/how-to/idempotent-handlers.md",
     "docs/how-to/middleware-and-resources.md",
     "docs/how-to/test-your-jobs.md",

@@ -36,6 +36,10 @@ def test_idempotent_handlers_make_one_effect(tmp_path: Path, address: str) -> No
     follow("idempotent-handlers.md", tmp_path, PULSE_ADDR=address)
 
 
+def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> None:
+    follow("cpu-bound-jobs-and-time-limits.md", tmp_path, PULSE_ADDR=address)
+
+
 def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -> None:
     # Of all plugins that may be installed the page needs none.
     follow("test-your-jobs.md", tmp_path, DB_HOST=database_dsn, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")

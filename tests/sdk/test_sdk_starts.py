@@ -15,6 +15,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.executor import Executor
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.lost_slots import LostSlots
+from pulse.worker.processes import Processes
 from pulse.worker.threads import ThreadCall
 from pulse.worker.window import Window
 from tests.eventually import eventually
@@ -35,6 +36,7 @@ def executor_for(handler: Callable[..., Any], confirmed: list[HeldJob], reported
         send_heartbeat=lambda: None,
         report=reported.append,
         fatal=lambda error: None,
+        processes=Processes([], None),
         lost=LostSlots(1, None, window, announce=lambda: None, stop=lambda error: None),
     )
 

@@ -21,6 +21,7 @@ from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.wire.tls import ClientCertificate, File
 
@@ -78,6 +79,10 @@ class SyncPulse(SyncVerbs):
         return self._async.address
 
     # ------------------------------------------------------------ handlers
+
+    @property
+    def _registry(self) -> Registry:
+        return self._async._registry
 
     def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
         """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
@@ -162,7 +167,7 @@ class SyncPulse(SyncVerbs):
         loop = asyncio.get_running_loop()
         pulse = self._async
         connection = Connection(pulse._caller.endpoint)
-        worker = pulse._worker(connection, topics, concurrency)
+        worker = pulse._worker(connection, topics, concurrency, self)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
             # Checked after _stop_worker is set: an earlier close() raises here, a later one stops the worker.

@@ -87,14 +87,19 @@ class WorkVerbs(JobVerbs):
         application has no handlers of its own: uvicorn keeps its own and cancels this task.
         """
         connection = self._caller.session().connection
-        await self._worker(connection, topics, concurrency).run(handle_signals)
+        await self._worker(connection, topics, concurrency, self).run(handle_signals)
 
     def _worker(
-        self, connection: Connection, topics: Iterable[str] | None, concurrency: int | None
+        self, connection: Connection, topics: Iterable[str] | None, concurrency: int | None, client: object
     ) -> Worker:
         settings = self._worker_settings
         if concurrency is not None:
             settings = replace(settings, concurrency=concurrency)
         return Worker(
-            connection, self._registry, settings, topics, declare=self._declarations.declare_through
+            connection,
+            self._registry,
+            settings,
+            topics,
+            declare=self._declarations.declare_through,
+            client=client,
         )

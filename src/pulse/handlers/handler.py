@@ -27,6 +27,7 @@ class Handler:
         "is_async",
         "options",
         "retry_undecodable",
+        "runs_in_loop",
         "state",
         "topic",
     )
@@ -48,6 +49,8 @@ class Handler:
         self.retry_undecodable = False
         """Whether a job whose payload cannot be decoded is retried. By default it becomes a dead letter."""
         self.is_async = is_coroutine_function(function)
+        self.runs_in_loop = self.is_async and not options.process
+        """Whether it runs in the event loop of the worker. Other handlers run in a thread, or a process."""
         self._signature = read_signature(function, names)
         self._reads_anything = _reads_anything(self._signature)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)

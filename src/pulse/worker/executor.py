@@ -13,6 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.lost_slots import LostSlots
+from pulse.worker.processes import Processes
 from pulse.worker.runners import Runners
 from pulse.worker.window import Window
 
@@ -40,6 +41,7 @@ class Executor:
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
         lost: LostSlots,
+        processes: Processes,
     ) -> None:
         self.held: dict[str, HeldJob] = {}
         self.unstarted: set[HeldJob] = set()
@@ -56,6 +58,7 @@ class Executor:
             report=report,
             fatal=fatal,
             lost=lost,
+            processes=processes,
         )
         self.confirmed = self._runners.confirmed
         """Continue with jobs that were confirmed, or could not be."""
@@ -151,6 +154,10 @@ class Executor:
         """Cancel all running handlers, because the worker stops."""
         for job in self._runners.suspended():
             self._runners.limits.cancel(job)
+
+    def kill_running(self) -> bool:
+        """Kill the running handlers that are processes. Returns whether there were any."""
+        return sum(job.call.kill() for job in self._runners.suspended() if job.call is not None) > 0
 
     def not_begun(self) -> list[HeldJob]:
         """Return the jobs that have not started, including those that wait to be released."""

@@ -12,6 +12,7 @@ from pulse.error_text import clean
 from pulse.log_text import in_a_line
 from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, Snooze, Snoozed, TimedOut
 from pulse.payload import UndecodableArgs
+from pulse.worker.child_frames import RanInProcess
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.retries import judge
 from pulse.worker.signals import interrupts_main_thread
@@ -25,6 +26,8 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
     `sys.exit()` and other errors of the handler's own fail its job. A Ctrl-C that no signal handler took, and
     that interrupted this handler by chance, is passed to `fatal`: the worker drains.
     """
+    if isinstance(error, RanInProcess):
+        return _of_process(job, error)
     if job.limit is not None and job.limit.is_timed_out and not isinstance(error, Retry | Discard | Snooze):
         return _timed_out(job, error)
     if isinstance(error, asyncio.CancelledError):
@@ -34,7 +37,7 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
         if task is not None and task.cancelling():
             job.is_interrupted = True
             return None
-    elif isinstance(error, KeyboardInterrupt) and job.handler.is_async and interrupts_main_thread():
+    elif isinstance(error, KeyboardInterrupt) and job.handler.runs_in_loop and interrupts_main_thread():
         fatal(error)
     return _failed(job, error)
 
@@ -45,6 +48,15 @@ def given_up(job: HeldJob, stack: str) -> Outcome | None:
         return None
     sentence = f"{_over_limit(job)} It did not end when it was interrupted, and may still run."
     return Failed(clean(f"TimedOut: {sentence}\n\n{stack}"), timed_out=True)
+
+
+def _of_process(job: HeldJob, error: RanInProcess) -> Outcome | None:
+    outcome = error.outcome
+    if outcome is None:
+        job.is_interrupted = True
+    elif isinstance(outcome, Failed) and job.span is not None:
+        job.span.fail(error, outcome)
+    return outcome
 
 
 def _timed_out(job: HeldJob, error: BaseException) -> Outcome | None:

@@ -35,8 +35,18 @@ class Limits:
     def begin(self, job: HeldJob) -> None:
         """Watch a job that starts now and has a limit. Call it in its task."""
         seconds = _limit_of(job).total_seconds()
-        job.limit = Limit(seconds, lease_clock() + seconds, asyncio.current_task(self._loop))
+        due = lease_clock() + seconds
+        if job.handler.options.process:
+            due += tuning.CHILD_START_SECONDS
+        job.limit = Limit(seconds, due, asyncio.current_task(self._loop))
         self._watch(job, job.limit)
+
+    def restart(self, job: HeldJob) -> None:
+        """Count the time of a job from now on."""
+        limit = self._watched.get(job)
+        if limit is not None and not limit.is_interrupted:
+            limit.due = lease_clock() + limit.seconds
+            self._watch(job, limit)
 
     def end(self, job: HeldJob) -> None:
         """Forget a job whose handler has ended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -24,17 +25,14 @@ from pulse.tracing.optional import start_run
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_errors import given_up, outcome_of
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.late_starts import Late, in_time
 from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
+from pulse.worker.processes import ProcessCall, Processes
 from pulse.worker.stacks import stack_of_job
 from pulse.worker.steps import Steps, awaited, remaining_steps
 from pulse.worker.threads import HandlerThreads
 from pulse.worker.window import Window
-
-
-class _Late(Exception):
-    """The thread started when the claim was lost, or may have been."""
-
 
 # A job whose handler waits for something, its steps and contextvars, and its start.
 Suspended = tuple[HeldJob, Steps, contextvars.Context, float]
@@ -55,6 +53,7 @@ class Runners:
         report: Callable[[HeldJob], None],
         fatal: Callable[[BaseException], None],
         lost: LostSlots,
+        processes: Processes,
     ) -> None:
         """`send_heartbeat` extends the leases of jobs that have run for a moment: their attempts count."""
         self._concurrency = concurrency
@@ -69,6 +68,7 @@ class Runners:
         self._loop = asyncio.get_running_loop()
         self._threads = HandlerThreads(self._loop, concurrency)
         self._lost = lost
+        self._processes = processes
         self.limits = Limits(self._give_up)
         self._ready: deque[HeldJob] = deque()
         # The number of jobs that are being confirmed. Each has a slot: it starts with the answer.
@@ -106,6 +106,7 @@ class Runners:
             self._first_heartbeat.cancel()
         self.limits.close()
         self._threads.close()
+        self._processes.close()
 
     # ------------------------------------------------------------ runners
 
@@ -136,7 +137,7 @@ class Runners:
         outcome: Outcome | None = SUCCEEDED
         try:
             await remaining_steps(steps, own)
-        except _Late:
+        except Late:
             outcome = None
             self._put_back(job)
         except BaseException as error:
@@ -237,12 +238,14 @@ class Runners:
         job.span = start_run(job.assignment, self._worker_id)
         if handler.options.timeout is not None or job.assignment.HasField("timeout"):
             self.limits.begin(job)
-        arguments = handler.decode(job.assignment.payload)
-        if handler.is_async:
-            coroutine = handler.call(arguments, context)
+        if handler.runs_in_loop:
+            coroutine = handler.call(handler.decode(job.assignment.payload), context)
             if type(coroutine) is not CoroutineType:
                 coroutine = awaited(coroutine)
+        elif handler.options.process:
+            coroutine = self._run_in_process(job)
         else:
+            arguments = handler.decode(job.assignment.payload)
             coroutine = self._run_in_thread(job, handler.call, arguments)
         try:
             return coroutine, coroutine.send(None)
@@ -250,13 +253,22 @@ class Runners:
             return None
 
     async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> None:
-        job.call = started = self._threads.start(_call_in_time, job, call, arguments)
+        job.call = started = self._threads.start(in_time, job, call, arguments, job.context)
         try:
             result = await self._threads.result(started)
         finally:
             job.call = None
         if inspect.isawaitable(result):
             await result  # a plain function returned a coroutine: dropping it would look like success
+
+    async def _run_in_process(self, job: HeldJob) -> None:
+        # The limit does not include the time that the process takes to import the application.
+        loaded = functools.partial(self._loop.call_soon_threadsafe, self.limits.restart, job)
+        job.call = call = ProcessCall(self._processes, job, loaded)
+        try:
+            await self._threads.result(self._threads.start(in_time, job, call.run))
+        finally:
+            job.call = None
 
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
         if job.limit is not None:
@@ -277,10 +289,3 @@ class Runners:
     def _exit(self, error: BaseException) -> None:
         self._is_stopping = True
         self._fatal(error)
-
-
-def _call_in_time(job: HeldJob, call: Call, arguments: Any) -> Any:
-    # A thread may start long after the event loop checked: on a busy machine, or after a freeze.
-    if job.stop_reason or lease_clock() >= job.start_by:
-        raise _Late
-    return call(arguments, job.context)

@@ -23,7 +23,9 @@ from pulse.worker.intake import Intake
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
+from pulse.worker.origins import check_not_importing
 from pulse.worker.policy_declaration import declare_policies
+from pulse.worker.processes import Processes
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
 from pulse.worker.settings import WorkerSettings, make_worker_id
@@ -44,10 +46,11 @@ class Worker:
         topics: Iterable[str] | None = None,
         *,
         declare: Callable[[Connection], Coroutine[Any, Any, None]],
+        client: object,
     ) -> None:
         """Serve these topics, or all that have a handler. Raises InvalidHandler for one that has none.
 
-        `declare` runs next to the handlers. An error of it ends the run.
+        `declare` runs next to the handlers. An error of it ends the run. Child processes import `client`.
         """
         self._topics = registry.select(topics)
         self._connection = connection
@@ -59,6 +62,8 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
+        handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
+        self._processes = Processes([handler for handler in handlers if handler.options.process], client)
         lost = LostSlots(
             settings.concurrency,
             settings.lost_slots_exit,
@@ -78,6 +83,7 @@ class Worker:
             report=lambda job: self._reporter.add(job),
             fatal=self._stop_because,
             lost=lost,
+            processes=self._processes,
         )
         executor = self._executor
         self._confirmer = Confirmer(
@@ -132,12 +138,16 @@ class Worker:
             raise InvalidHandler('There is nothing to run: decorate a handler with @p.job("topic") first.')
         if self._registry.is_serving:
             raise InvalidHandler("run() is already running for these handlers.")
+        check_not_importing()
         self._registry.serve(True)
         add_job_to_log_records()
         try:
             with signals_handled(self.stop, handle_signals):
+                if self._processes.are_needed:
+                    await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
                 await self._lifespan.run(self._run)
         finally:
+            self._processes.close()
             self._registry.serve(False)
 
     async def _run(self) -> None:
@@ -225,6 +235,8 @@ class Worker:
             await self._unless_hurried(asyncio.wait(tasks), max(0.0, deadline - time.monotonic()))
         if tasks := self._executor.running_tasks():
             self._executor.cancel_running()
+            await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
+        if (tasks := self._executor.running_tasks()) and self._executor.kill_running():
             await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
         if stubborn := self._executor.running_tasks():
             logger.warning(

@@ -1,0 +1,104 @@
+"""The messages between a worker and a child process that runs handlers, and how they travel on a socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+from pulse.outcomes import Failed, Outcome, Snoozed, Succeeded
+
+_LENGTH = struct.Struct("!I")
+
+
+class Load(msgspec.Struct, tag=True):
+    """To the child: where the client is, and what else to import."""
+
+    module: str
+    path: str
+    attribute: str
+    imports: list[str]
+    log_level: int
+
+
+class Run(msgspec.Struct, tag=True):
+    """To the child: run an attempt. The assignment is a JobAssignment, as bytes."""
+
+    assignment: bytes
+
+
+class Stop(msgspec.Struct, tag=True):
+    """To the child: interrupt the attempt."""
+
+    limit_seconds: float
+    is_timed_out: bool
+
+
+class Loaded(msgspec.Struct, tag=True):
+    """From the child: the topics that have a handler there, or why there are none."""
+
+    topics: list[str]
+    problem: str = ""
+
+
+class Done(msgspec.Struct, tag=True):
+    """From the child: the outcome of the attempt. Neither is set for a success, or if it was interrupted."""
+
+    failed: Failed | None = None
+    snoozed: Snoozed | None = None
+    is_interrupted: bool = False
+
+    @classmethod
+    def of(cls, outcome: Outcome | None) -> Done:
+        match outcome:
+            case None:
+                return cls(is_interrupted=True)
+            case Failed():
+                return cls(failed=outcome)
+            case Snoozed():
+                return cls(snoozed=outcome)
+            case Succeeded():
+                return cls()
+
+
+class RanInProcess(Exception):
+    """The outcome that a child process reports. It has logged the error."""
+
+    def __init__(self, outcome: Failed | Snoozed | None) -> None:
+        """None stands for a handler that was interrupted."""
+        super().__init__(outcome.error if isinstance(outcome, Failed) else "")
+        self.outcome = outcome
+
+
+Message = Load | Run | Stop | Loaded | Done
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def send(to: socket.socket, message: Any) -> None:
+    """Send a message in one call."""
+    data = msgspec.msgpack.encode(message)
+    to.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive(stream: socket.socket) -> Message | None:
+    """Wait for the next message. Returns None at the end of the stream."""
+    head = _exactly(stream, _LENGTH.size)
+    if head is None:
+        return None
+    data = _exactly(stream, _LENGTH.unpack(head)[0])
+    return None if data is None else _decoder.decode(data)
+
+
+def _exactly(stream: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = stream.recv(min(size - len(parts), 1 << 20))
+        except OSError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,180 @@
+"""The child process that runs handlers with process=True: one attempt at a time, until its worker is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import math
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+from pulse import tuning
+from pulse.handlers.context import make_current, request_stop
+from pulse.handlers.log_records import add_job_to_log_records
+from pulse.handlers.registry import Registry
+from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
+from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.handler_errors import outcome_of
+from pulse.worker.held_jobs import HeldJob, Limit
+from pulse.worker.origins import Origin, load
+from pulse.worker.steps import awaited
+from pulse.worker.threads import raise_in_thread
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(fd: int, worker_pid: int) -> None:
+    """Serve the worker at the other end of this socket."""
+    _die_with(worker_pid)
+    worker = socket.socket(fileno=fd)
+    first = receive(worker)
+    if not isinstance(first, Load):
+        return
+    try:
+        client = load(Origin(first.module, first.path, first.attribute), first.imports)
+        child = _Child(worker, client._registry)
+        child.open()
+    except BaseException as error:
+        send(worker, Loaded([], f"{type(error).__name__}: {error}"))
+        return
+    add_job_to_log_records()
+    if not logging.getLogger().handlers:  # an application that logs has configured it when it was imported
+        logging.basicConfig(level=first.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    send(worker, Loaded(list(client._registry)))
+    child.serve()
+
+
+class _Child:
+    def __init__(self, worker: socket.socket, registry: Registry) -> None:
+        self._worker = worker
+        self._registry = registry
+        self._process = os.getpid()
+        self._thread_id = threading.get_ident()
+        self._attempts: queue.SimpleQueue[pb.JobAssignment | None] = queue.SimpleQueue()
+        self._runner = asyncio.Runner()
+        self._job: HeldJob | None = None
+        self._is_stopped = False
+        self._is_open = asyncio.Event()
+        self._may_close = asyncio.Event()
+
+    def open(self) -> None:
+        """Open the resources, and put the handlers into their middleware. Raises ResourceFailed."""
+        self._runner.run(self._open())
+
+    async def _open(self) -> None:
+        self._holding = asyncio.create_task(self._hold(), name="pulse-resources")
+        opened = asyncio.ensure_future(self._is_open.wait())
+        await asyncio.wait({self._holding, opened}, return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if self._holding.done():
+            await self._holding
+
+    async def _hold(self) -> None:
+        # In one task: what an async context manager has opened has to be closed by the same task.
+        handlers = [handler for topic in self._registry if (handler := self._registry.get(topic))]
+        own = [handler for handler in handlers if handler.options.process]
+        async with self._registry.surroundings.opened(own):
+            self._is_open.set()
+            await self._may_close.wait()
+
+    async def _close(self) -> None:
+        self._may_close.set()
+        await asyncio.wait({self._holding})
+
+    def serve(self) -> None:
+        """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
+        threading.Thread(target=self._read, name="pulse-child", daemon=True).start()
+        while not self._is_stopped and (assignment := self._attempts.get()) is not None:
+            done = Done.of(self._run(assignment))
+            self._job = None
+            sys.stdout.flush()
+            sys.stderr.flush()
+            self._send(done)
+        if not self._is_stopped:
+            self._runner.run(self._close())
+            self._runner.close()
+
+    def _send(self, done: Done) -> None:
+        while True:
+            try:
+                return send(self._worker, done)
+            except Cancelled:
+                continue  # it came up after the handler had ended
+            except OSError:
+                os._exit(1)  # the worker is gone
+
+    # ------------------------------------------------------------ one attempt
+
+    def _run(self, assignment: pb.JobAssignment) -> Outcome | None:
+        handler = self._registry.get(assignment.topic)
+        assert handler is not None, "the worker has compared the topics"
+        job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf)
+        job.has_begun = True
+        self._job = job
+        return contextvars.copy_context().run(self._run_in_context, job)
+
+    def _run_in_context(self, job: HeldJob) -> Outcome | None:
+        make_current(job.context)
+        error: BaseException
+        try:
+            result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
+            if inspect.isawaitable(result):
+                self._runner.run(self._until_done(job, result))
+            return SUCCEEDED
+        except asyncio.CancelledError as canceled:
+            error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
+        except BaseException as raised:
+            error = raised
+        finally:
+            if os.getpid() != self._process:
+                os._exit(0)  # the handler forked, and this is the child: the parent goes on
+        return outcome_of(job, error, lambda _: None)
+
+    async def _until_done(self, job: HeldJob, result: Any) -> None:
+        job.task = asyncio.current_task()
+        await awaited(result)
+
+    # ------------------------------------------------------------ in the reading thread
+
+    def _read(self) -> None:
+        while (message := receive(self._worker)) is not None:
+            if isinstance(message, Run):
+                self._attempts.put(pb.JobAssignment.FromString(message.assignment))
+            elif isinstance(message, Stop) and (job := self._job) is not None:
+                self._stop(job, message)
+        # The worker is gone, or needs this process no longer.
+        if self._job is not None:
+            os.killpg(0, signal.SIGKILL)
+        self._attempts.put(None)
+        threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    def _stop(self, job: HeldJob, message: Stop) -> None:
+        self._is_stopped = True
+        job.limit = Limit(message.limit_seconds, 0.0, None, message.is_timed_out, is_interrupted=True)
+        task = job.task
+        if task is None:
+            request_stop(job.context)
+            raise_in_thread(self._thread_id, TimedOut if message.is_timed_out else Cancelled)
+            return
+        loop = task.get_loop()
+        loop.call_soon_threadsafe(request_stop, job.context)
+        loop.call_soon_threadsafe(task.cancel)
+
+
+def _die_with(worker_pid: int) -> None:
+    """Have the kernel end this process with the worker. Elsewhere than on Linux the closed socket does it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != worker_pid:
+        os._exit(1)

@@ -1,0 +1,238 @@
+"""Child processes that run handlers with process=True. Each runs one attempt at a time, and can be killed.
+
+They are fresh interpreters, never forks: gRPC does not survive a fork. A child imports the application and
+finds the handler by its topic. ADR-0061
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from pulse import tuning
+from pulse.errors import InvalidHandler
+from pulse.handlers.handler import Handler
+from pulse.outcomes import Cancelled
+from pulse.worker.child_frames import Done, Load, Loaded, RanInProcess, Run, Stop, receive, send
+from pulse.worker.held_jobs import HeldJob
+from pulse.worker.origins import find_origin, modules_of
+
+_MAIN = (
+    "import sys; sys.path[:] = {path!r}; from pulse.worker.child_process import main; main({fd}, {worker})"
+)
+
+
+class ProcessDied(Exception):
+    """The process of an attempt ended before the handler had returned."""
+
+
+class Processes:
+    """Starts children when they are needed, and keeps those that are idle."""
+
+    def __init__(self, handlers: Iterable[Handler], client: object) -> None:
+        self._topics = {handler.topic for handler in handlers}
+        self._imports = modules_of(handler.function for handler in handlers)
+        self._client = client
+        self._idle: list[Child] = []
+        self._all: set[Child] = set()
+        # One thread that lasts: the kernel ends a child with the thread that started it.
+        self._starter = ThreadPoolExecutor(1, thread_name_prefix="pulse-processes")
+
+    @property
+    def are_needed(self) -> bool:
+        """True if a handler runs in a process."""
+        return bool(self._topics)
+
+    def check(self) -> None:
+        """Start the first child. Raises InvalidHandler if it has no handler for a topic."""
+        child = self.take()
+        missing = self._topics - child.topics()
+        if missing:
+            self.drop(child)
+            raise InvalidHandler(
+                f"The handlers with process=True for {', '.join(sorted(missing))} are not found in a fresh "
+                "process: register them where their module is imported, not in a function."
+            )
+        self.give_back(child)
+
+    def take(self) -> Child:
+        """Return an idle child, or start one. It may still import the application."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            child = self._starter.submit(self._start).result()
+            self._all.add(child)
+            return child
+
+    def give_back(self, child: Child) -> None:
+        """Keep a child for the next attempt."""
+        self._idle.append(child)
+
+    def drop(self, child: Child) -> None:
+        """Kill a child that is not used again."""
+        self._all.discard(child)
+        child.end()
+
+    def close(self) -> None:
+        """End all children: those that are idle by themselves, the others at once."""
+        for child in self._idle:
+            child.dismiss()
+        for child in self._idle:
+            child.wait()
+        for child in list(self._all):
+            self.drop(child)
+        self._idle.clear()
+        self._starter.shutdown(wait=False)
+
+    def _start(self) -> Child:
+        origin = find_origin(self._client)
+        if origin is None:
+            raise InvalidHandler(
+                "Handlers with process=True run in a fresh process, which has to find this Pulse again: make "
+                "it a global name of a module, or of a script that is started by its path."
+            )
+        level = logging.getLogger().getEffectiveLevel()
+        return Child(Load(origin.module, origin.path, origin.attribute, self._imports, level))
+
+
+class Child:
+    """A child process, and the socket to it. Its methods block; `stop` and `kill` are for other threads."""
+
+    def __init__(self, first: Load) -> None:
+        self._socket, theirs = socket.socketpair()
+        code = _MAIN.format(path=sys.path, fd=theirs.fileno(), worker=os.getpid())
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, "-c", code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                # A session of its own: Ctrl-C in a terminal is for the worker, and its group can be killed.
+                start_new_session=True,
+            )
+        self._topics: set[str] | None = None
+        self._sending = threading.Lock()
+        self._is_ended = False
+        send(self._socket, first)
+
+    def topics(self) -> set[str]:
+        """Return the topics that have a handler there. Raises InvalidHandler if it cannot import them."""
+        if self._topics is None:
+            loaded = receive(self._socket)
+            if not isinstance(loaded, Loaded):
+                raise ProcessDied(self._how_it_ended())
+            if loaded.problem:
+                self.end()
+                raise InvalidHandler(f"A process for handlers cannot import them: {loaded.problem}")
+            self._topics = set(loaded.topics)
+        return self._topics
+
+    def run(self, assignment: bytes) -> Done:
+        """Run an attempt. Raises ProcessDied."""
+        self._send(Run(assignment))
+        done = receive(self._socket)
+        if not isinstance(done, Done):
+            raise ProcessDied(self._how_it_ended())
+        return done
+
+    def stop(self, limit_seconds: float, is_timed_out: bool) -> None:
+        """Interrupt the attempt."""
+        self._send(Stop(limit_seconds, is_timed_out))
+
+    def kill(self) -> None:
+        """Kill the process and all that it started in its process group."""
+        if self._is_ended:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill the process, and wait for its end."""
+        self.kill()
+        self._is_ended = True
+        self._process.wait()
+        self._socket.close()
+
+    def dismiss(self) -> None:
+        """Have an idle process end by itself."""
+        self._socket.close()
+
+    def wait(self) -> None:
+        """Wait for the end of a process that was dismissed, for a moment."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(tuning.CHILD_EXIT_SECONDS)
+
+    def _send(self, message: Run | Stop) -> None:
+        # A worker that stops interrupts an attempt while a thread sends it.
+        with self._sending, contextlib.suppress(OSError):
+            send(self._socket, message)
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(tuning.CHILD_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "The process of this attempt closed its connection to the worker."
+        if code >= 0:
+            return f"The process of this attempt exited with code {code} before the handler had returned."
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = " Perhaps there was no memory left." if -code == signal.SIGKILL else ""
+        return f"The process of this attempt was killed by {name}.{hint}"
+
+
+class ProcessCall:
+    """An attempt that runs in a child process. A thread waits for it."""
+
+    thread_id = None
+
+    def __init__(self, processes: Processes, job: HeldJob, loaded: Callable[[], object]) -> None:
+        """`loaded` is called once the process has imported the application."""
+        self._processes = processes
+        self._loaded = loaded
+        self._job = job
+        self._child: Child | None = None
+        self._interrupted_by: type[Cancelled] | None = None
+        self._is_killed = False
+
+    def run(self) -> None:
+        """Run the attempt. Raises RanInProcess unless the handler returned, and ProcessDied."""
+        child = self._child = self._processes.take()
+        try:
+            if self._interrupted_by is not None:
+                raise self._interrupted_by
+            child.topics()
+            self._loaded()
+            done = child.run(self._job.assignment.SerializeToString())
+        except BaseException:
+            self._processes.drop(child)
+            if self._is_killed and self._interrupted_by is not None:
+                raise self._interrupted_by from None
+            raise
+        if self._interrupted_by is None:
+            self._processes.give_back(child)
+        else:
+            self._processes.drop(child)  # the error may come up after the attempt
+        if done.is_interrupted or done.failed is not None or done.snoozed is not None:
+            raise RanInProcess(done.failed or done.snoozed)
+
+    def interrupt(self, error: type[Cancelled]) -> None:
+        """Raise the error in the process."""
+        limit = self._job.limit
+        assert limit is not None
+        self._interrupted_by = error
+        if self._child is not None:
+            self._child.stop(limit.seconds, limit.is_timed_out)
+
+    def kill(self) -> bool:
+        """Kill the process."""
+        self._is_killed = True
+        if self._child is not None:
+            self._child.kill()
+        return True

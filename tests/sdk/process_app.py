@@ -1,0 +1,117 @@
+"""An application whose handlers run in processes of their own. Started by the tests as a script."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pulse
+
+p = pulse.Pulse(os.environ["ADDRESS"], concurrency=3, drain_timeout=timedelta(milliseconds=1))
+SHORT = timedelta(milliseconds=200)
+
+
+@p.resource
+async def opener() -> AsyncIterator[str]:
+    yield f"opened in {os.getpid()}"
+    print(f"closed in {os.getpid()}")
+
+
+@p.middleware
+async def around(call: pulse.JobCall, call_next: pulse.CallNext) -> None:
+    if call.context.topic in ("around", "around-async"):
+        file, text = call.arguments["file"], f"{os.getpid()} {call.context.state['opener']}"
+        Path(file).write_text(text)  # noqa: ASYNC240 — a sync handler has no event loop for a thread
+    await call_next()
+
+
+@p.job("around", process=True)
+def in_middleware(file: str) -> None: ...
+
+
+@p.job("around-async", process=True)
+async def in_middleware_async(file: str) -> None: ...
+
+
+@p.job("facts", process=True)
+def facts(ctx: pulse.Context, number: int, file: str) -> None:
+    facts = [number, ctx.attempt, ctx.metadata.get("who"), pulse.current() is ctx, os.getpid(), os.getppid()]
+    Path(file).write_text(" ".join(map(str, facts)))
+    print("printed by the handler")
+
+
+@p.job("async", process=True)
+async def handle_async(file: str) -> None:
+    await asyncio.sleep(0)
+    await asyncio.to_thread(Path(file).write_text, str(os.getpid()))
+
+
+@p.job("fail", process=True)
+def fail(kind: str) -> None:
+    match kind:
+        case "value":
+            raise ValueError("a bad value")
+        case "discard":
+            raise pulse.Discard("of no use")
+        case "retry":
+            raise pulse.Retry(timedelta(seconds=7))
+        case "snooze":
+            raise pulse.Snooze(timedelta(seconds=9))
+        case "exit":
+            sys.exit(3)
+        case "gone":
+            os._exit(4)
+        case "segfault":
+            ctypes.string_at(0)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "fork":
+            if os.fork():
+                raise ValueError("the parent")
+
+
+@p.job("hang", process=True, timeout=SHORT)
+def hang(kind: str, file: str = "") -> None:
+    if kind == "python":
+        while True:
+            pass
+    if kind == "c":
+        ctypes.CDLL(None).sleep(3600)
+    if kind == "stubborn":
+        while True:
+            try:
+                time.sleep(0.01)
+            except BaseException:
+                continue
+    if kind == "with child":
+        child = os.fork()
+        if child == 0:
+            time.sleep(3600)
+        Path(file).write_text(str(child))
+        ctypes.CDLL(None).sleep(3600)
+
+
+@p.job("hang-async", process=True, timeout=SHORT)
+async def hang_async() -> None:
+    await asyncio.Event().wait()
+
+
+@p.job("wait", process=True)
+def wait(file: str) -> None:
+    Path(file).write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    from pulse import tuning
+
+    tuning.LIMIT_GRACE_SECONDS = 0.3
+    asyncio.run(p.run())
