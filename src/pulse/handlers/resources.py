@@ -81,7 +81,7 @@ class Resource:
                 f"The resource {self.name} has to be a function that yields it, or a context manager: "
                 "open it, `yield` it, and close it after the `yield`."
             )
-        self._factory = factory
+        self.factory = factory
         self.provides: Any = _provided(factory, names, self.name)
         """The type by which it is injected; None for a resource that has none."""
         self._needs = _parameters(factory, names, self.name)
@@ -89,11 +89,11 @@ class Resource:
     def manager(self, state: State) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]:
         """Return the context manager that opens it. Its parameters are resources that were opened before."""
         given = {parameter: state[kind] for parameter, kind in self._needs.items()}
-        if inspect.isasyncgenfunction(self._factory):
-            return asynccontextmanager(self._factory)(**given)
-        if inspect.isgeneratorfunction(self._factory):
-            return contextmanager(self._factory)(**given)
-        made = self._factory(**given)
+        if inspect.isasyncgenfunction(self.factory):
+            return asynccontextmanager(self.factory)(**given)
+        if inspect.isgeneratorfunction(self.factory):
+            return contextmanager(self.factory)(**given)
+        made = self.factory(**given)
         if not isinstance(made, AbstractContextManager | AbstractAsyncContextManager):
             raise InvalidArgument(f"{made!r} is not a context manager; `yield` the resource instead.")
         return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from pulse.errors import InvalidHandler
-from pulse.handlers.handler import Handler
+from pulse.handlers.handler import Handler, full_name, qualified_name
 from pulse.handlers.middleware import Middleware, check_middleware, surrounded
 from pulse.handlers.resources import NO_STATE, Opened, Resource, State
 
@@ -18,6 +19,7 @@ class Surroundings:
     def __init__(self) -> None:
         self._middleware: list[Middleware] = []
         self._resources: list[Resource] = []
+        self._openings = 0
 
     @property
     def has_resources(self) -> bool:
@@ -26,12 +28,21 @@ class Surroundings:
     def add_middleware(self, middleware: Middleware) -> None:
         """Add middleware inside of what was added before. Raises InvalidMiddleware."""
         check_middleware(middleware)
+        self._check_early(f"The middleware {qualified_name(middleware)}")
+        for at, known in enumerate(self._middleware):
+            if is_redefined(known, middleware):
+                self._middleware[at] = middleware
+                return
         self._middleware.append(middleware)
 
     def add_resource(self, factory: Any, names: Mapping[str, Any]) -> None:
         """Add a resource. Raises InvalidArgument if it cannot be one, or its name or type is taken."""
         resource = Resource(factory, names)
-        for other in self._resources:
+        self._check_early(f"The resource {resource.name}")
+        for at, other in enumerate(self._resources):
+            if is_redefined(other.factory, factory):
+                self._resources[at] = resource
+                return
             if other.name == resource.name or (
                 other.provides is not None and other.provides == resource.provides
             ):
@@ -41,6 +52,10 @@ class Surroundings:
                 )
         self._resources.append(resource)
 
+    def _check_early(self, what: str) -> None:
+        if self._openings:
+            raise InvalidHandler(f"{what} comes too late: register it before run().")
+
     @asynccontextmanager
     async def opened(self, handlers: Collection[Handler]) -> AsyncIterator[None]:
         """Open the resources and put the handlers into these surroundings, for as long as the block runs.
@@ -48,11 +63,13 @@ class Surroundings:
         Raises ResourceFailed if a resource cannot be opened or closed, and InvalidHandler for a handler that
         takes one that there is not. Once for each process: a child opens its own.
         """
-        resources = Opened(self._resources)
+        resources = Opened(list(self._resources))
+        self._openings += 1
         try:
             self._surround(handlers, await resources.open())
             yield
         finally:
+            self._openings -= 1
             for handler in handlers:
                 handler.state, handler.call = NO_STATE, handler.call_with({})
             await resources.close()
@@ -69,3 +86,13 @@ class Surroundings:
                 given[parameter.name] = state[parameter.annotation]
             handler.state = state
             handler.call = surrounded(handler, handler.call_with(given), self._middleware)
+
+
+def is_redefined(known: object, function: object) -> bool:
+    """True if both are functions of one name and module: a cell of a notebook ran again."""
+    if not (inspect.isroutine(known) and inspect.isroutine(function)):
+        return False
+    name = full_name(known)
+    return (
+        name == full_name(function) and "<" not in name
+    )  # <lambda> and <locals> name more than one function
