@@ -26,6 +26,7 @@ from tests.docs.pages import EVERY_PAGE, ROOT, WRITTEN_BY_HAND, Page
 # Their Python is run: test_readme_code, test_tutorial and test_how_to see to it.
 RUN = {
     "README.md",
+    "docs/handlers.md",
     "docs/tutorial.md",
     "docs/how-to/cpu-bound-jobs-and-time-limits.md",
     "docs/how-to/idempotent-handlers.md",

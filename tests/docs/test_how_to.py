@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,19 +15,21 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from tests.cli.serving import serving
 from tests.docs.pages import ROOT, Page
-from tests.docs.reader import Reader
+from tests.docs.reader import Reader, await_fact
 from tests.transport.streaming_worker import wire_duration
 
 HOW_TO = ROOT / "docs" / "how-to"
 
 
-def follow(page: str, directory: Path, **variables: str) -> None:
-    """Do all that the page asks for, in an empty directory."""
+def follow(page: str, directory: Path, until: Callable[[], None] | None = None, **variables: str) -> None:
+    """Do all that the page asks for, in an empty directory. `until` waits for what its worker does."""
     reader = Reader(directory, directory, **variables)
     try:
-        for block in Page(HOW_TO / page).blocks:
+        for block in Page((HOW_TO / page).resolve()).blocks:
             if block.language != "sql":
                 reader.follow(block)
+        if until is not None:
+            until()
     finally:
         reader.close()
 
@@ -47,6 +49,27 @@ def test_tests_of_the_page_about_tests_pass(tmp_path: Path, database_dsn: str) -
 
 def test_middleware_and_resources_surround_the_handlers(tmp_path: Path, address: str) -> None:
     follow("middleware-and-resources.md", tmp_path, PULSE_ADDR=address, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+
+
+def test_handlers_of_the_page_about_handlers_run(tmp_path: Path, address: str) -> None:
+    expected = [
+        *[("render", "COMPLETED", 5, 8)] * 2,
+        ("render", "COMPLETED", 5, 9),  # snoozed once
+        ("render", "DEAD_LETTERED", 9, 8),
+        *[("send-mail", "COMPLETED", 0, 25)] * 3,
+    ]
+    with pulse.SyncPulse(address) as p:
+
+        def jobs() -> list[tuple[str, str, int, int]]:
+            found = [job for topic in ("render", "send-mail") for job in p.iter_jobs(topic=topic)]
+            return sorted((job.topic, job.status.name, job.priority, job.max_attempts) for job in found)
+
+        follow(
+            "../handlers.md",
+            tmp_path,
+            until=lambda: await_fact(lambda: jobs() == expected, lambda: f"the jobs are {jobs()}"),
+            PULSE_ADDR=address,
+        )
 
 
 # ---------------------------------------------------------------- a stuck job
