@@ -17,8 +17,6 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.overview import Sparing
-from pulse_server.domain.policies import Kept
-from pulse_server.domain.status import JobStatus
 from pulse_server.doors import access_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
@@ -51,6 +49,7 @@ from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
 from pulse_server.service.servers import Servers
+from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.statistics import Statistics
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
@@ -137,13 +136,14 @@ class App:
             failed=self.watchdog.wait_again,
         )
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
+        self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
         self.scheduler = Scheduler(schedules, publisher, interval=SCHEDULE_INTERVAL)
         self.retention = Retention(
             with_failpoints(PostgresRetentionRepo(self._database), port_failpoints.RETENTION),
             PostgresCompletedDayRepo(self._database),
             publisher,
-            _kept(settings),
+            settings.retention.by_status,
         )
         overview = PostgresOverviewRepo(self._database)
         self.statistics = Statistics(overview, metrics, interval=STATISTICS_INTERVAL)
@@ -257,6 +257,7 @@ class App:
             self.lease_sweep.loop,
             self.spared_workers.loop,
             self.promoter.loop,
+            self.start_limits.loop,
             self.scheduler.loop,
             self.gate.loop,
             self.run_policies.loop,
@@ -278,14 +279,6 @@ def _name() -> str:
 def _silence(settings: Settings) -> timedelta:
     """How long a server is silent before it counts as cut off: shorter than any lease has left by then."""
     return (settings.lease_ttl - settings.heartbeat_interval) * 3 / 4
-
-
-def _kept(settings: Settings) -> dict[JobStatus, Kept]:
-    return {
-        JobStatus.COMPLETED: settings.retention.completed,
-        JobStatus.CANCELED: settings.retention.canceled,
-        JobStatus.DEAD_LETTERED: settings.retention.dead_lettered,
-    }
 
 
 @asynccontextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pulse_server.domain.jobs import Job, Promotion, Turn
-from pulse_server.domain.status import WAITING
+from pulse_server.domain.status import WAITING, JobStatus
 from tests.fakes.job_table import JobTable
 
 
@@ -36,3 +38,18 @@ class InMemoryPromotions(JobTable):
         promoted = [job.topic for job in due]
         last = promoted if len(due) == limit else topics if len(topics) == topics_looked_at else [""]
         return Turn(frozenset(promoted), last[-1])
+
+    async def cancel_unstarted(self, limit: int) -> list[Job]:
+        self._answer("cancel_unstarted")
+        late = [job for job in self._free() if job.status in WAITING and not self._may_start(job)]
+        late.sort(key=lambda job: job.start_by or self.clock.now())
+        return [
+            self._finish(
+                replace(
+                    job,
+                    last_error=f"not started by {job.start_by:%Y-%m-%d %H:%M:%S} UTC, as start_within asks",
+                ),
+                JobStatus.CANCELED,
+            )
+            for job in late[:limit]
+        ]

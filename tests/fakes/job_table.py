@@ -46,6 +46,9 @@ class JobTable:
         policy = self._policy(job)
         return policy.run.over(policy.declared).over(self.run)
 
+    def _may_start(self, job: Job) -> bool:
+        return job.start_by is None or job.attempts > 0 or job.start_by > self.clock.now()
+
     def _answer(self, name: str) -> None:
         self.calls.append(name)
         if self.is_away:

@@ -80,7 +80,9 @@ class InMemoryWork(InMemoryPromotions):
     ) -> list[ClaimedJob]:
         self._answer("claim_batch")
         ready = [
-            job for job in self._free() if job.ready and job.topic in topics and self._is_at(job, levels)
+            job
+            for job in self._free()
+            if job.ready and job.topic in topics and self._is_at(job, levels) and self._may_start(job)
         ]
         ready.sort(key=lambda job: (-job.priority, job.submitted_at, job.id))
         sizes = accumulate((len(job.payload) for job in ready), initial=0)

@@ -28,6 +28,7 @@ def new_row(job: NewJob, now: datetime) -> Job:
         idempotency_key=job.idempotency_key,
         schedule_id=job.schedule_id,
         metadata=dict(job.metadata or {}),
+        start_by=None if job.start_within is None else starts + job.start_within,
     )
 
 

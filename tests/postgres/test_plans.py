@@ -99,7 +99,7 @@ CASES = {
         ["jobs_claim", "jobs_claim"],
         1,
     ),
-    "insert one": Case("insert_one", LONE, [], 0),
+    "insert one": Case("insert_one", [*LONE, "NULL"], [], 0),
     "hand over one": Case("hand_over_one", [*LONE_WITH_WORKER, *NO_LEVELS], ["jobs_claim", "jobs_claim"], 1),
     "hand over one by levels": Case(
         "hand_over_one", [*LONE_WITH_WORKER, "'{topic-0,topic-0}'", *LEVELS], ["jobs_claim", "jobs_claim"], 1
@@ -120,16 +120,32 @@ CASES = {
             NONE_GIVEN,
             f"array_fill(false, ARRAY[{BATCH}])",
             f"array_fill('3201d5cec167'::text, ARRAY[{BATCH}])",
+            *[f"array_fill(false, ARRAY[{BATCH}])"] * 2,
+            "NULL",
         ],
         ["jobs_pkey"],
         BATCH,
     ),
     "extend": Case("extend_leases", [*CLAIMS, "'30 s'"], ["jobs_pkey"], BATCH),
+    "extend in limits": Case(
+        "extend_bounded_leases", [*CLAIMS, "'30 s'", "'{\"topic-0\": 60}'"], ["jobs_pkey"], BATCH
+    ),
+    "snooze": Case(
+        "snooze_jobs",
+        [
+            *CLAIMS,
+            f"array_fill('1 h'::interval, ARRAY[{BATCH}])",
+            f"array_fill('later'::text, ARRAY[{BATCH}])",
+            *("1000", "'too often'", "'3201d5cec167'"),
+        ],
+        ["jobs_pkey"],
+        BATCH,
+    ),
     "release": Case("release_jobs", [*CLAIMS, "NULL"], ["jobs_pkey"], BATCH),
     # Every job of two lease checks is looked at; of those that expired a batch is locked, then written.
     "reap": Case(
         "reap_expired",
-        [str(BATCH), "clock_timestamp()", "''", "20"],
+        [str(BATCH), "clock_timestamp()", "''", "20", "'{\"max_crashes\": 5}'", "'30 s'", "''"],
         ["jobs_pkey", "jobs_pkey", "jobs_pkey"],
         RUNNING + 2 * BATCH,
     ),
@@ -143,6 +159,7 @@ CASES = {
         ["jobs_due_in_turn", "jobs_due_in_turn", "jobs_due_in_turn", "jobs_pkey"],
         2 * BATCH + TOPICS,
     ),
+    "cancel unstarted": Case("cancel_unstarted", [str(BATCH)], ["jobs_pkey", "jobs_start_by"], 0),
     "cancel": Case(
         "cancel_jobs",
         [CLAIMS[0], "''", "'{PENDING,RUNNING,RETRYING}'"],
@@ -186,7 +203,7 @@ CASES = {
     ),
 }
 # A row per topic; the ids together; the sum of what was promoted; where the walk stopped.
-ANSWERS = {"complete": TOPICS, "ready topics": TOPICS} | dict.fromkeys(
+ANSWERS = {"complete": TOPICS, "ready topics": TOPICS, "cancel unstarted": 0} | dict.fromkeys(
     [name for name in CASES if name.startswith("hand over")]
     + ["insert one", "promote", "promote in turn", "delete expired", "settle", "restore"],
     1,

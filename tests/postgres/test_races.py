@@ -80,7 +80,7 @@ async def test_beat_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "", 10)
+    await run(rival, "reap_expired", 10, None, "", 10, "{}", LEASE, "")
 
     beating = await blocked(connection, postgres.repo.extend_leases([claim], LEASE))
     await rival.execute("COMMIT")
@@ -94,7 +94,7 @@ async def test_report_that_waited_for_the_reap_is_lost(
 ) -> None:
     claim = await postgres.start()
     await postgres.time.lapse_leases(claim.job_id)
-    await run(rival, "reap_expired", 10, None, "", 10)
+    await run(rival, "reap_expired", 10, None, "", 10, "{}", LEASE, "")
 
     reporting = await blocked(connection, postgres.repo.complete_jobs([claim]))
     await rival.execute("COMMIT")
@@ -148,7 +148,7 @@ async def test_cancel_that_waited_for_a_failure_keeps_its_history(
 ) -> None:
     claim = await postgres.start()
     columns = claim_columns([claim])
-    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""])
+    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""], [False], [False], None)
 
     canceling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
     await rival.execute("COMMIT")

@@ -28,6 +28,8 @@ class NewJob(NamedTuple):
     run_at: datetime | None = None
     delay: timedelta | None = None
     schedule_id: str | None = None
+    start_within: timedelta | None = None
+    """Canceled if it has not started so long after it was due."""
 
     @property
     def starts_at_once(self) -> bool:

@@ -79,7 +79,7 @@ class Declaration:
 
 
 def check_backoff(backoff: Backoff, field: str) -> Backoff:
-    _check_positive(backoff.first, f"{field}.first")
+    check_positive(backoff.first, f"{field}.first")
     limits.check_delay(backoff.longest, f"{field}.longest")
     if backoff.longest < backoff.first:
         raise InvalidArgument(f"{field}.longest", "is shorter than first: make it at least as long.")
@@ -91,7 +91,7 @@ def check_backoff(backoff: Backoff, field: str) -> Backoff:
 
 
 def check_timeout(timeout: timedelta, field: str) -> timedelta:
-    return _check_positive(timeout, field)
+    return check_positive(timeout, field)
 
 
 def check_max_crashes(max_crashes: int, field: str) -> int:
@@ -108,7 +108,7 @@ def check_entry(name: str, field: str) -> str:
     return name
 
 
-def _check_positive(span: timedelta, field: str) -> timedelta:
+def check_positive(span: timedelta, field: str) -> timedelta:
     if span <= timedelta(0):
         raise InvalidArgument(field, "is missing or not above zero: give a duration such as 2 s.")
     return limits.check_delay(span, field)

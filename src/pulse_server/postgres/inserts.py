@@ -127,7 +127,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
     """The parameters of insert_jobs: the jobs as parallel arrays, and since when completed ones matter."""
     if isinstance(jobs, UniformJobs):
         return _uniform_columns(jobs)
-    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules = (
+    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules, within = (
         zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
     )
     return (
@@ -142,6 +142,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
         _if_any(run_at),
         _if_any(delays),
         finished_since(ids),
+        _if_any(within),
     )
 
 
@@ -159,6 +160,7 @@ def _uniform_columns(jobs: UniformJobs) -> tuple[object, ...]:
         [template.run_at] * count if template.run_at is not None else (),
         [template.delay] * count if template.delay is not None else (),
         finished_since(ids),
+        [template.start_within] * count if template.start_within is not None else (),
     )
 
 
@@ -170,7 +172,7 @@ def _handover_columns(
 ) -> tuple[object, ...]:
     """The jobs as insert_columns has them, the taker of each, the lease, and where others may wait."""
     return (
-        *insert_columns(jobs),
+        *insert_columns(jobs)[:-1],  # those with a start_within are not handed over
         [taker and taker.worker_id for taker in takers],
         [taker and taker.confirms for taker in takers],
         lease,
@@ -192,6 +194,7 @@ def _lone_columns(job: NewJob) -> tuple[object, ...]:
         job.run_at,
         job.delay,
         finished_since([job.id]),
+        job.start_within,
     )
 
 
@@ -200,7 +203,7 @@ def _lone_handover_columns(
 ) -> tuple[object, ...]:
     """The parameters of hand_over_one, likewise."""
     return (
-        *_lone_columns(job),
+        *_lone_columns(job)[:-1],
         taker and taker.worker_id,
         taker and taker.confirms,
         lease,

@@ -174,6 +174,10 @@ class PostgresJobRepo:
         )
         return Turn(frozenset(row["topic"] for row in topics), last["last_topic"], _levels(topics))
 
+    async def cancel_unstarted(self, limit: int) -> list[Job]:
+        rows = await self._fetch(self._database.hot, "cancel_unstarted", limit)
+        return [job_from_row(row) for row in rows]
+
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:

@@ -152,6 +152,10 @@ class JobRepo(Protocol):
         """Do the same for a few jobs of each topic, in the order of topics, those after one of them."""
         ...
 
+    async def cancel_unstarted(self, limit: int) -> list[Job]:
+        """Cancel jobs that have not started by their start_by. Returns them without payloads."""
+        ...
+
     async def cancel_jobs(
         self, job_ids: Collection[str], reason: str, statuses: Collection[JobStatus] = LIVE
     ) -> list[Cancellation]:

@@ -9,7 +9,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import NewJob, Submitted
-from pulse_server.domain.uniform_jobs import UniformJobs
+from pulse_server.domain.uniform_jobs import UniformJobs, kinds
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.service.group_commit import GroupCommit
 
@@ -35,7 +35,9 @@ class Submissions:
     async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         self._publisher.batch_sent("submit", len(jobs))
         sent_at = lease_clock()
-        answers: Sequence[Submitted | PulseError] | None = await self._hub.hand_over(jobs)
+        answers: Sequence[Submitted | PulseError] | None = None
+        if all(job.start_within is None for job in kinds(jobs)):  # a hand-over stores none
+            answers = await self._hub.hand_over(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)
         self._publisher.submitted(jobs, answers, lease_clock() - sent_at)

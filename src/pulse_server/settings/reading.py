@@ -10,7 +10,9 @@ from typing import Any
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, User, read_users_file
+from pulse_server.domain.policies import Kept
 from pulse_server.domain.run_policies import RUN_ENTRIES, RunPolicy
+from pulse_server.domain.status import JobStatus
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -42,6 +44,14 @@ class Retention:
     completed: timedelta | None = tuning.RETENTION_COMPLETED
     canceled: timedelta | None = tuning.RETENTION_CANCELED
     dead_lettered: timedelta | None = tuning.RETENTION_DEAD_LETTERED
+
+    @property
+    def by_status(self) -> dict[JobStatus, Kept]:
+        return {
+            JobStatus.COMPLETED: self.completed,
+            JobStatus.CANCELED: self.canceled,
+            JobStatus.DEAD_LETTERED: self.dead_lettered,
+        }
 
 
 # How jobs run whose topic has no policy.

@@ -11,6 +11,7 @@ from pulse_server.domain.error_groups import WITHOUT_GROUP
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
+from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
@@ -36,6 +37,10 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
         limits.check_run_at(moment(request.run_at, "run_at")) if start == "run_at" else None,
         # A delay of zero is no delay: the job is ready at once.
         (limits.check_delay(duration(request.delay, "delay")) or None) if start == "delay" else None,
+        None,
+        check_positive(duration(request.start_within, "start_within"), "start_within")
+        if request.HasField("start_within")
+        else None,
     )
 
 

@@ -11,7 +11,11 @@ job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job
 
 -- name: is_claimable
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
-job.queued AND job.locked_by IS NULL
+job.queued AND job.locked_by IS NULL AND {may_start}
+
+-- name: may_start
+-- A job with a start_by starts for the first time before that, or never. The clock's time: a claim may have waited.
+(job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
 
 -- name: completed_job
 -- {job} of a row of completed_jobs.
@@ -40,18 +44,22 @@ id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_
 new.id, new.topic, new.payload, new.priority, new.max_attempts, new.idempotency_key, new.metadata::jsonb,
     new.schedule_id,
     clock_timestamp(),
-    COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
+    {new_job_is_due_at}
+
+-- name: new_job_is_due_at
+COALESCE(new.run_at, clock_timestamp() + COALESCE(new.delay, interval '0'))
 
 -- name: new_job_is_due
 COALESCE(new.run_at <= clock_timestamp(), new.delay IS NULL)
 
 -- name: insert_of_new
 -- The beginning of an insert. A subselect that makes `new` follows.
-INSERT INTO pulse.jobs ({new_job_columns})
+INSERT INTO pulse.jobs ({new_job_columns}, start_by)
     SELECT
         {new_job},
         {new_job_is_due},
-        'PENDING'
+        'PENDING',
+        {new_job_is_due_at} + new.start_within
 
 -- name: insert_of_new_jobs
 -- What all jobs of a batch have in common comes as an array of one: the others have a null there, and take the first.
@@ -61,11 +69,12 @@ INSERT INTO pulse.jobs ({new_job_columns})
             given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
             COALESCE(given.priority, ($4::int[])[1]) AS priority,
             COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
-            given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay
+            given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within
         FROM unnest(
             $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
-            $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[]
-        ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay)
+            $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[]
+        ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+                    start_within)
     ) AS new
 
 -- name: lone_job

@@ -40,7 +40,7 @@ candidate AS MATERIALIZED (
         SELECT {claimable}
         FROM pulse.jobs AS job
         -- Still claimable, in a form that keeps the planner from walking the claim index for it.
-        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL
+        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL AND {may_start}
         FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT $2

@@ -23,7 +23,7 @@
 -- name: insert_jobs
 -- From nothing to PENDING, ready at once unless it starts later. A row whose id or (topic, key) exists is left out, or
 -- taken back if the job that has it is completed; the caller looks it up and returns what is there.
---   $11 no completed job with one of the ids finished before this moment; NULL: unknown
+--   $11 no completed job with one of the ids finished before this moment; NULL: unknown   $12 start_within
 WITH inserted AS (
     {insert_of_new_jobs}
     ON CONFLICT DO NOTHING
@@ -33,11 +33,11 @@ SELECT {inserted_at_last}
 FROM inserted;
 
 -- name: insert_one
--- insert_jobs for one job, with a value in place of each array in $1-$10. Arrays of one and aggregates over one row are a
+-- insert_jobs for one job, with a value in place of each array in $1-$10 and $12. Arrays of one and aggregates over one row are a
 -- ninth of the time that a lone submit takes. No row: the job was left out.
 WITH inserted AS (
     {insert_of_new}
-    FROM (SELECT {lone_job}) AS new
+    FROM (SELECT {lone_job}, $12::interval AS start_within) AS new
     ON CONFLICT DO NOTHING
     RETURNING id, idempotency_key
 )

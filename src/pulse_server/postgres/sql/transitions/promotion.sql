@@ -1,4 +1,5 @@
--- Waiting jobs become ready once their time has come; the status stays. jobs.sql has the rules for all transitions.
+-- Waiting jobs become ready once their time has come; the status stays. Those that must not start any more are canceled.
+-- jobs.sql has the rules for all transitions.
 
 -- name: promote_due
 -- PENDING or RETRYING becomes ready once next_run_at has come. Returns the topics that have new ready jobs, and in a
@@ -76,3 +77,26 @@ SELECT NULL, 0, 0, 0, CASE
     WHEN (SELECT count(*) FROM looked_at) >= $4 THEN (SELECT max(looked_at.topic) FROM looked_at)
     ELSE ''
 END;
+
+-- name: cancel_unstarted
+-- From PENDING or RETRYING to CANCELED, if start_by has passed and the job was never started. No claim takes it from then
+-- on, so that this may come late.
+WITH late AS MATERIALIZED (
+    SELECT job.id
+    FROM pulse.jobs AS job
+    WHERE job.start_by <= now() AND COALESCE(job.finished_at, 'infinity') = 'infinity'
+      AND job.locked_by IS NULL AND job.attempts = 0
+    ORDER BY job.start_by
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE pulse.jobs AS job
+SET status = 'CANCELED',
+    ended_as = 'CANCELED',
+    queued = false,
+    finished_at = clock_timestamp(),
+    last_error = format(
+        'not started by %s UTC, as start_within asks', to_char(job.start_by AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS'))
+FROM late
+WHERE job.id = late.id
+RETURNING {job};

@@ -1,0 +1,32 @@
+"""Cancels jobs that have not started within the time that they were submitted with."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.jobs import Cancellation
+from pulse_server.loops import Loop
+from pulse_server.repos.jobs import JobRepo
+
+CANCEL_BATCH = 1000
+# No claim takes such a job, so that this only decides how soon it is shown as canceled.
+START_LIMIT_INTERVAL = timedelta(seconds=2)
+NOT_STARTED = "not started in time, as start_within asks"
+
+
+class StartLimits:
+    def __init__(
+        self, repo: JobRepo, publisher: Publisher, *, interval: timedelta = START_LIMIT_INTERVAL
+    ) -> None:
+        self._repo = repo
+        self._publisher = publisher
+        self.loop = Loop("start limits", self.tick, interval)
+
+    async def tick(self) -> None:
+        while True:
+            canceled = await self._repo.cancel_unstarted(CANCEL_BATCH)
+            if canceled:
+                self._publisher.canceled([Cancellation(job, None) for job in canceled], NOT_STARTED)
+            if len(canceled) < CANCEL_BATCH:
+                return
