@@ -67,6 +67,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "find_schedule": ("'schedule-77'",),
     "fire_now": (ONE_ID, "gen_random_uuid()", "NULL"),
     "has_fired": (ONE_ID, ONE_ID),
+    "declare_schedules": ("'shop'", array(lambda number: f"schedule-{number}"), "NULL", "1000"),
     "scheduler_status": (),
     "read_gate": (),
 }
@@ -164,6 +165,20 @@ def test_single_schedule_is_found_by_its_key(
 
     assert plan.indexes_of("schedules") == [index], plan
     assert plan.rows_touched("schedules") == 1, plan
+
+
+@under_any_statistics
+def test_declaration_of_an_application_reads_its_own_schedules_alone(
+    explained: Explained, statistics: str
+) -> None:
+    plan = explained[statistics, "declare_schedules"]
+
+    assert set(plan.indexes_of("schedules")) <= {
+        "schedules_name",
+        "schedules_application",
+        "schedules_pkey",
+    }, plan
+    assert plan.rows_touched("schedules") <= 5 * BATCH, plan
 
 
 @under_any_statistics

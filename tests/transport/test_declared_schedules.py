@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -117,6 +118,18 @@ async def test_mark_does_not_disturb_a_change_of_the_definition(server: ServerUn
     change = pb.UpdateScheduleRequest(schedule_id=one.schedule_id, priority=3)
     changed = (await server.stub.UpdateSchedule(change)).schedule
     assert (changed.declared_by, changed.HasField("vanished_at"), changed.priority) == ("shop", True, 3)
+
+
+async def test_workers_that_start_together_do_not_lock_each_other_out(server: ServerUnderTest) -> None:
+    names = [f"schedule {number}" for number in range(20)]
+    await create(server.stub, *names)
+    orders = [names[start:] + names[:start] for start in range(20)]
+    requests = [
+        pb.DeclareSchedulesRequest(application=f"app {place % 2}", names=order)
+        for place, order in enumerate(orders)
+    ]
+    await asyncio.gather(*(server.stub.DeclareSchedules(request) for request in requests))
+    assert len({application for application, _ in (await listed(server.stub)).values()}) == 1
 
 
 @pytest.mark.parametrize(

@@ -64,22 +64,26 @@ RETURNING *;
 -- name: declare_schedules
 -- The names in $2 are all that the application $1 declares. They become its own, others that it declared before are
 -- marked, and returned. With a user in $3, only among the schedules of that user or of none. Rows are locked in order:
--- two workers that start together must not lock each other out.
-WITH mine AS MATERIALIZED (
-    SELECT id, name = ANY ($2::text[]) AS is_declared
-    FROM pulse.schedules
-    WHERE (name = ANY ($2::text[]) OR application = $1)
+-- two workers that start together must not lock each other out. Ids come from two indexes and go into an array: with OR,
+-- or a join, the planner walks all schedules.
+WITH concerned AS MATERIALIZED (
+    SELECT id FROM pulse.schedules WHERE name = ANY ($2::text[])
+    UNION ALL
+    SELECT id FROM pulse.schedules WHERE application = $1
+),
+locked AS MATERIALIZED (
+    SELECT id FROM pulse.schedules
+    WHERE id = ANY (ARRAY(SELECT id FROM concerned))
         AND ($3::text IS NULL OR declared_by IS NULL OR declared_by = $3)
-        AND (application IS DISTINCT FROM $1 OR (vanished_at IS NULL) <> COALESCE(name = ANY ($2::text[]), false))
+        AND (application IS DISTINCT FROM $1 OR (vanished_at IS NULL) <> (name = ANY ($2::text[])))
     ORDER BY id
     FOR NO KEY UPDATE
 ),
 marked AS (
-    UPDATE pulse.schedules AS schedule
+    UPDATE pulse.schedules
     SET application = $1,
-        vanished_at = CASE WHEN mine.is_declared THEN NULL ELSE clock_timestamp() END
-    FROM mine
-    WHERE schedule.id = mine.id
+        vanished_at = CASE WHEN name = ANY ($2::text[]) THEN NULL ELSE clock_timestamp() END
+    WHERE id = ANY (ARRAY(SELECT id FROM locked))
 )
 SELECT name FROM pulse.schedules
 WHERE application = $1 AND name <> ALL ($2::text[])
