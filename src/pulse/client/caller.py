@@ -14,6 +14,7 @@ from pulse.client.session import Session, open_session
 from pulse.durations import check_duration
 from pulse.errors import ClientClosed
 from pulse.wire.endpoint import Endpoint
+from pulse.wire.outage import Outage
 
 if TYPE_CHECKING:
     from pulse.v1.pulse_pb2_grpc import PulseServiceAsyncStub
@@ -26,9 +27,14 @@ Method: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[Request, Response]"
 class Caller:
     """Calls pulsed for one client. Nothing connects before the first call."""
 
-    def __init__(self, endpoint: Endpoint, timeout: timedelta) -> None:
+    def __init__(
+        self, endpoint: Endpoint, timeout: timedelta, outage_timeout: timedelta | None = None
+    ) -> None:
         self.endpoint = endpoint
         self._timeout_seconds = seconds_of("timeout", timeout)
+        self._outage = (
+            None if outage_timeout is None else Outage(endpoint, seconds_of("outage_timeout", outage_timeout))
+        )
         self._session: Session | None = None
         self._is_closed = False
 
@@ -41,11 +47,22 @@ class Caller:
         repeatable: bool = True,
     ) -> Response:
         """Call, and retry until the timeout. Raises a PulseError."""
-        timeout_seconds = self.seconds(timeout)
         connection = self.session().connection
-        return await connection.call(
-            method(connection.stub), request, timeout_seconds=timeout_seconds, repeatable=repeatable
+        return await self.within(
+            timeout,
+            lambda seconds: connection.call(
+                method(connection.stub), request, timeout_seconds=seconds, repeatable=repeatable
+            ),
         )
+
+    def within(
+        self, timeout: timedelta | None, call: Callable[[float], Coroutine[Any, Any, Response]]
+    ) -> Coroutine[Any, Any, Response]:
+        """Return the call with its timeout in seconds, or with what an outage leaves of it."""
+        timeout_seconds = self.seconds(timeout)
+        if self._outage is None:
+            return call(timeout_seconds)
+        return self._outage.bounded(timeout_seconds, self.session().connection, call)
 
     def seconds(self, timeout: timedelta | None) -> float:
         """Return the timeout of a call. The default is that of the client."""

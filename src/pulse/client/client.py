@@ -58,6 +58,7 @@ class Pulse(
         worker_id: str | None = None,
         application: str | None = None,
         timeout: timedelta = timedelta(seconds=tuning.DEFAULT_TIMEOUT_SECONDS),
+        outage_timeout: timedelta | None = None,
         drain_timeout: timedelta = timedelta(seconds=tuning.DEFAULT_DRAIN_SECONDS),
         retry_undecodable: bool = False,
         lost_slots_exit: int | None = None,
@@ -74,6 +75,10 @@ class Pulse(
         `application` is the name under which `every` and `cron` declare schedules. It defaults to
         PULSE_APPLICATION, then to the module that creates the client.
 
+        The default of `timeout` outlasts a restart of pulsed. For a web application that is too long: with
+        `outage_timeout` a call fails after that time while there is no connection, and right after a failure
+        calls fail at once, except for one a second that tries again.
+
         `tls=True` trusts the certificate authorities of this machine; `ca` is the PEM file of another one.
         `cert` is the client's own certificate: the files (certificate, key), or one file with both. The
         server's certificate has to name the host of the address, or `server_name`. Each of the three
@@ -81,7 +86,7 @@ class Pulse(
         PULSE_TLS_CLIENT_KEY and PULSE_TLS_SERVER_NAME.
         """
         endpoint = make_endpoint(address, user, password, tls=tls, ca=ca, cert=cert, server_name=server_name)
-        self._caller = Caller(endpoint, timeout)
+        self._caller = Caller(endpoint, timeout, outage_timeout)
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )

@@ -84,7 +84,7 @@ class JobVerbs:
         )
         if self._enqueue_middleware:
             return await self._enqueue_surrounded(submission, timeout)
-        sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
+        sending = self._submit(submission, timeout)
         return await in_enqueue_span(submission.request, 1, sending)
 
     @blocks_in_handler_threads
@@ -108,7 +108,7 @@ class JobVerbs:
         """
         if not isinstance(items, Iterable):
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
-        handler, seconds = self._handler_of(topic), self._caller.seconds(timeout)
+        handler = self._handler_of(topic)
         options = handler.options if handler is not None else NO_OPTIONS
         shared: dict[str, Any] = {
             "priority": options.priority if priority is None else priority,
@@ -135,7 +135,7 @@ class JobVerbs:
         bulk = Bulk(template, together)
 
         def send() -> Coroutine[Any, Any, list[JobHandle]]:
-            sending = self._submit_all(bulk, lone, seconds)
+            sending = self._caller.within(timeout, lambda seconds: self._submit_all(bulk, lone, seconds))
             return in_enqueue_span(template.request, len(encoded), sending)
 
         if not self._enqueue_middleware:
@@ -147,8 +147,7 @@ class JobVerbs:
         request = submission.request
 
         def send() -> Coroutine[Any, Any, JobHandle]:
-            sending = self._caller.session().submitter.submit(submission, self._caller.seconds(timeout))
-            return in_enqueue_span(request, 1, sending)
+            return in_enqueue_span(request, 1, self._submit(submission, timeout))
 
         return await surround(self._enqueue_middleware, [request], [request.payload], send)
 
@@ -227,6 +226,10 @@ class JobVerbs:
 
     def _handler_of(self, topic: object) -> Handler | None:
         return self._registry.get(topic) if isinstance(topic, str) else None
+
+    def _submit(self, submission: Submission, timeout: timedelta | None) -> Coroutine[Any, Any, JobHandle]:
+        submitter = self._caller.session().submitter
+        return self._caller.within(timeout, lambda seconds: submitter.submit(submission, seconds))
 
     async def _submit_all(
         self, bulk: Bulk, lone: Mapping[int, Submission], timeout_seconds: float

@@ -18,7 +18,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
-from pulse.wire.failures import is_refused_for_now, is_retryable, no_answer
+from pulse.wire.failures import is_refused_for_now, is_retryable
 from pulse.wire.lines import Line
 
 
@@ -135,7 +135,7 @@ class Submitter:
         self._expiry, self._next_expiry = None, math.inf
         for waiting in self._waiting:
             if waiting.deadline <= now:
-                waiting.settle(waiting.last_error or no_answer(self._connection.endpoint))
+                waiting.settle(waiting.last_error or self._connection.out_of_time())
         if later := [waiting.deadline for waiting in self._waiting if waiting.deadline > now]:
             self._expire_at(min(later))
 

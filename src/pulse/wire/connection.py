@@ -46,6 +46,11 @@ class Connection:
         """True once `close` was called: calls in flight end because of it."""
         return self._is_closed
 
+    @property
+    def is_ready(self) -> bool:
+        """True while there is a connection to pulsed."""
+        return not self._is_closed and self._channel.get_state() is grpc.ChannelConnectivity.READY
+
     async def call(
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
@@ -118,7 +123,7 @@ class Connection:
 
         Without a connection the call was never sent: the server is not overloaded, it cannot be reached.
         """
-        if not self._is_closed and self._channel.get_state() is grpc.ChannelConnectivity.READY:
+        if self.is_ready:
             return no_answer(self.endpoint)
         return unreachable(self.endpoint)
 

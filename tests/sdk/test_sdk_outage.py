@@ -1,0 +1,121 @@
+"""`outage_timeout`: a client that must not wait for a pulsed that is down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+import pulse
+from pulse.wire import outage
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
+
+# Were one of these waited for, the tests would not end.
+FOREVER = timedelta(hours=1)
+SOON = timedelta(milliseconds=200)
+SOME_ID = "0196fd00-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+async def p(fake: FakePulsed) -> AsyncIterator[pulse.Pulse]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with pulse.Pulse(fake.address, timeout=FOREVER, outage_timeout=SOON) as client:
+            yield client
+
+
+async def test_call_without_a_connection_fails_after_the_outage_timeout(
+    fake: FakePulsed, p: pulse.Pulse
+) -> None:
+    fake.stop()
+    with pytest.raises(pulse.Unavailable, match="No pulsed answers at"):
+        await p.enqueue("topic")
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "enqueue_many", "get_job"])
+async def test_calls_right_after_a_failure_are_not_sent(
+    fake: FakePulsed, p: pulse.Pulse, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "REST_SECONDS", 3600.0)
+    fake.stop()
+    with pytest.raises(pulse.Unavailable):
+        await p.enqueue("topic")
+    fake.start()  # and it has answered nothing yet
+    arguments = {"enqueue": ("topic",), "enqueue_many": ("topic", [{}])}.get(verb, (SOME_ID,))
+    with pytest.raises(pulse.Unavailable, match="so this call was not sent"):
+        await getattr(p, verb)(*arguments)
+    assert not fake.stored
+
+
+async def test_calls_succeed_again_once_pulsed_is_back(
+    fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "REST_SECONDS", 0.0)
+    await p.enqueue("topic")
+    fake.stop()
+    with pytest.raises(pulse.Unavailable):
+        await p.enqueue("topic")
+    fake.start()
+    while True:
+        try:
+            job = await p.enqueue("topic")
+        except pulse.Unavailable:
+            continue  # gRPC has not reconnected yet
+        break
+    assert job.id in fake.stored
+    assert (await p.enqueue("topic")).id in fake.stored
+
+
+async def test_one_call_at_a_time_tries_whether_pulsed_is_back(
+    fake: FakePulsed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "REST_SECONDS", 0.0)
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        pulse.Pulse(fake.address, timeout=FOREVER, outage_timeout=FOREVER) as p,
+    ):
+        fake.submit_may_answer.clear()
+        with pytest.raises(pulse.DeadlineExceeded):
+            await p.enqueue("topic", timeout=SOON)
+        first = asyncio.create_task(p.enqueue("topic"))
+        await asyncio.sleep(0)
+        with pytest.raises(pulse.Unavailable, match="so this call was not sent"):
+            await p.enqueue("topic")
+        fake.submit_may_answer.set()
+        assert (await first).id in fake.stored
+
+
+async def test_refusal_of_pulsed_is_no_outage(
+    fake: FakePulsed, p: pulse.Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "REST_SECONDS", 3600.0)
+    with pytest.raises(pulse.PulseError) as raised:
+        await p.get_job(SOME_ID)
+    assert not isinstance(raised.value, pulse.Unavailable)
+    assert (await p.enqueue("topic")).id in fake.stored
+
+
+async def test_call_that_has_a_connection_keeps_its_timeout(fake: FakePulsed, p: pulse.Pulse) -> None:
+    await p.enqueue("topic")
+    fake.submit_may_answer.clear()
+    slow = asyncio.create_task(p.enqueue("topic"))
+    await asyncio.wait({slow}, timeout=3 * SOON.total_seconds())
+    assert not slow.done()
+    fake.submit_may_answer.set()
+    assert (await slow).id in fake.stored
+
+
+def test_blocking_client_has_the_setting(fake: FakePulsed) -> None:
+    fake.stop()
+    with (
+        pulse.SyncPulse(fake.address, timeout=FOREVER, outage_timeout=SOON) as p,
+        pytest.raises(pulse.Unavailable),
+    ):
+        p.enqueue("topic")
+
+
+@pytest.mark.parametrize("value", [timedelta(0), 5])
+def test_setting_has_to_be_a_positive_timedelta(value: timedelta) -> None:
+    with pytest.raises(pulse.InvalidArgument, match="outage_timeout has to be"):
+        pulse.Pulse(outage_timeout=value)
