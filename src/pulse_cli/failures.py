@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -22,19 +23,23 @@ OK, FAILED, USAGE, NOT_FOUND, UNAUTHENTICATED, UNAVAILABLE, INTERRUPTED = 0, 1, 
 
 
 class Failure(Exception):
-    """Ends a command with an exit code and a sentence on standard error; none if it was already printed."""
+    """Ends a command with an exit code and a sentence on standard error; none if it was already printed.
 
-    def __init__(self, sentence: str = "", code: int = FAILED) -> None:
+    `details` are printed below the sentence, a line each.
+    """
+
+    def __init__(self, sentence: str = "", code: int = FAILED, details: Sequence[str] = ()) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.code = code
+        self.details = details
 
 
 class Misuse(Failure):
     """The command line, a value or the configuration cannot be used."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence, USAGE)
+    def __init__(self, sentence: str, details: Sequence[str] = ()) -> None:
+        super().__init__(sentence, USAGE, details)
 
 
 def failure_of(error: pulse.PulseError) -> Failure:

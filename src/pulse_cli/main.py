@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
         code = pulse.main(args=list(arguments), prog_name="pulse", standalone_mode=False)
         return code if isinstance(code, int) else failures.OK
     except failures.Failure as failure:
-        return _end(failure.sentence, failure.code)
+        return _end(failure.sentence, failure.code, failure.details)
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # click before 8.2 does not have it
             click.echo(error.format_message(), err=True)
@@ -68,11 +68,13 @@ def _described(error: Exception) -> tuple[str, int]:
     return f"unexpected error ({kind}: {error}). Set PULSE_DEBUG=1 for the traceback.", failures.FAILED
 
 
-def _end(sentence: str, code: int) -> int:
+def _end(sentence: str, code: int, details: Sequence[str] = ()) -> int:
     import click
 
     from pulse_text.printable import one_line
 
     if sentence:
         click.echo(f"pulse: {one_line(sentence)}", err=True)
+        for line in details:
+            click.echo(f"  {one_line(line)}", err=True)
     return code

@@ -19,11 +19,13 @@ from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
+from pulse.client.processes import RunOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
 from pulse.handlers.options import HandlerOptions, JobOptions, make_options
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.wire.tls import ClientCertificate, File
+from pulse.worker.settings import WorkerSettings
 
 
 class SyncPulse(SyncVerbs):
@@ -152,24 +154,39 @@ class SyncPulse(SyncVerbs):
         *,
         topics: Iterable[str] | None = None,
         concurrency: int | None = None,
+        drain_timeout: timedelta | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
         handle_signals: bool = True,
     ) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or `close()`. Drain, then return.
 
         Blocks this thread. See `Pulse.run` for the parameters, declared schedules and draining.
         """
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop()
-            raise ClientClosed("SyncPulse.run() would block the running event loop. Use pulse.Pulse.")
-        asyncio.run(self._run(topics, concurrency, handle_signals))
+        _refuse_event_loop("run")
+        settings = self._async._run_settings(concurrency, drain_timeout, max_jobs, max_memory)
+        asyncio.run(self._run(topics, settings, handle_signals))
 
-    async def _run(self, topics: Iterable[str] | None, concurrency: int | None, handle_signals: bool) -> None:
+    def run_processes(
+        self, processes: int, *, handle_signals: bool = True, **options: Unpack[RunOptions]
+    ) -> None:
+        """Run the handlers in several processes until SIGTERM or SIGINT. Drain, then return.
+
+        Blocks this thread. See `Pulse.run_processes`.
+        """
+        _refuse_event_loop("run_processes")
+        self._async._check_options(options)
+        asyncio.run(run_in_processes(self, processes, options, handle_signals))
+
+    async def _run(
+        self, topics: Iterable[str] | None, settings: WorkerSettings, handle_signals: bool
+    ) -> None:
         # In the caller's thread, with a loop and a connection of its own: only the main thread receives
         # signals, and a handler that blocks on p.enqueue(…) waits for the other loop, not for this one.
         loop = asyncio.get_running_loop()
         pulse = self._async
         connection = Connection(pulse._caller.endpoint)
-        worker = pulse._worker(connection, topics, concurrency, self)
+        worker = pulse._worker(connection, topics, settings, self)
         self._stop_worker = functools.partial(loop.call_soon_threadsafe, worker.stop)
         try:
             # Checked after _stop_worker is set: an earlier close() raises here, a later one stops the worker.
@@ -198,3 +215,9 @@ class SyncPulse(SyncVerbs):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
+
+
+def _refuse_event_loop(verb: str) -> None:
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise ClientClosed(f"SyncPulse.{verb}() would block the running event loop. Use pulse.Pulse.")

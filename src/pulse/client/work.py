@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Unpack
 
-from pulse.client.caller import Caller
+from pulse.client.caller import Caller, seconds_of
 from pulse.client.job_decorator import Job, JobDecorator
 from pulse.client.jobs import JobVerbs
+from pulse.client.processes import RunOptions, run_in_processes
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidHandler
@@ -73,12 +75,19 @@ class WorkVerbs(JobVerbs):
         *,
         topics: Iterable[str] | None = None,
         concurrency: int | None = None,
+        drain_timeout: timedelta | None = None,
+        max_jobs: int | None = None,
+        max_memory: int | None = None,
         handle_signals: bool = True,
     ) -> None:
         """Take jobs and run their handlers until SIGTERM, SIGINT or a cancellation. Drain, then return.
 
-        `topics` selects some of the topics that have a handler. `concurrency` overrides that of the client.
-        A worker of several topics runs the highest priority over all of them first.
+        `topics` selects some of the topics that have a handler. `concurrency` and `drain_timeout` override
+        those of the client. A worker of several topics runs the highest priority over all of them first.
+
+        With `max_jobs` the run drains and returns after about that many jobs (at random between 90% and
+        100% of it), with `max_memory` once the process takes more bytes of memory: for handlers that leak.
+        What supervises the process starts it again.
 
         Schedules declared with `every` and `cron` are created meanwhile. If the server refuses one, the run
         ends with its error. Draining takes no more jobs, releases jobs that have not started, and gives
@@ -87,14 +96,59 @@ class WorkVerbs(JobVerbs):
         application has no handlers of its own: uvicorn keeps its own and cancels this task.
         """
         connection = self._caller.session().connection
-        await self._worker(connection, topics, concurrency, self).run(handle_signals)
+        settings = self._run_settings(concurrency, drain_timeout, max_jobs, max_memory)
+        await self._worker(connection, topics, settings, self).run(handle_signals)
 
-    def _worker(
-        self, connection: Connection, topics: Iterable[str] | None, concurrency: int | None, client: object
-    ) -> Worker:
-        settings = self._worker_settings
+    async def run_processes(
+        self,
+        processes: int,
+        *,
+        handle_signals: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        """Run the handlers in several processes until SIGTERM, SIGINT or a cancellation. Drain, then return.
+
+        Each process is a fresh interpreter that imports the program and calls `run` with these options, so
+        the client has to be a global of a module, and the call behind `if __name__ == "__main__":`. One that
+        dies is started again, at once or after a wait of up to 30 s. One that reaches `max_jobs` or
+        `max_memory` is replaced: its successor connects first, then it drains. SIGHUP replaces them all,
+        one at a time. If this process is killed, the others drain and end.
+
+        Raises PulseError if the first process ends before it is connected; its own error is printed.
+        """
+        self._check_options(options)
+        await run_in_processes(self, processes, options, handle_signals)
+
+    def _check_options(self, options: RunOptions) -> None:
+        """Raise InvalidArgument for options that `run` would refuse in every process."""
+        topics = options.get("topics")
+        if topics is not None and not isinstance(topics, str):
+            options["topics"] = topics = list(topics)  # it may be a generator
+        self._registry.select(topics)
+        self._run_settings(
+            options.get("concurrency"),
+            options.get("drain_timeout"),
+            options.get("max_jobs"),
+            options.get("max_memory"),
+        )
+
+    def _run_settings(
+        self,
+        concurrency: int | None,
+        drain_timeout: timedelta | None,
+        max_jobs: int | None,
+        max_memory: int | None,
+    ) -> WorkerSettings:
+        settings = replace(self._worker_settings, max_jobs=max_jobs, max_memory=max_memory)
         if concurrency is not None:
             settings = replace(settings, concurrency=concurrency)
+        if drain_timeout is not None:
+            settings = replace(settings, drain_seconds=seconds_of("drain_timeout", drain_timeout))
+        return settings
+
+    def _worker(
+        self, connection: Connection, topics: Iterable[str] | None, settings: WorkerSettings, client: object
+    ) -> Worker:
         return Worker(
             connection,
             self._registry,

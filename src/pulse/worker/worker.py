@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from pulse import failpoints, tuning
-from pulse.errors import InvalidHandler, PulseError
+from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
-from pulse.v1 import pulse_pb2 as pb
+from pulse.supervision import lifeline
 from pulse.wire.connection import Connection
 from pulse.worker.clock import ServerClock
 from pulse.worker.confirmer import Confirmer
@@ -20,16 +20,19 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
+from pulse.worker.last_releases import release_or_warn
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.origins import check_not_importing
 from pulse.worker.policy_declaration import declare_policies
 from pulse.worker.processes import Processes
+from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
 from pulse.worker.reporter import Reporter
-from pulse.worker.settings import WorkerSettings, make_worker_id
+from pulse.worker.settings import WorkerSettings, worker_id_here
 from pulse.worker.signals import signals_handled
+from pulse.worker.waiting import wait_unless
 from pulse.worker.window import Window
 
 logger = logging.getLogger("pulse.worker")
@@ -57,7 +60,9 @@ class Worker:
         self._registry = registry
         self._settings = settings
         self._declare = declare
-        self._worker_id = settings.worker_id or make_worker_id()
+        self._lifeline = lifeline.of_this_process()
+        self._worker_id = worker_id_here(settings.worker_id, self._lifeline.number)
+        self._recycling = Recycling(settings.max_jobs, settings.max_memory, self._due)
         terms = LeaseTerms()
         window = Window(settings.concurrency)
         clock = ServerClock()
@@ -97,7 +102,9 @@ class Worker:
             answered=executor.confirmed,
             later=executor.wait,
         )
-        self._reporter = Reporter(connection, self._worker_id, window, executor.settled)
+        self._reporter = Reporter(
+            connection, self._worker_id, window, self._recycling.counting(executor.settled)
+        )
         self._releases = Releases(
             self._worker_id,
             window,
@@ -125,24 +132,29 @@ class Worker:
             window,
             clock,
             executor,
-            welcomed=self._heartbeats.wake,
+            welcomed=self._welcomed,
         )
         self._stop_requested = asyncio.Event()
         self._hurry_requested = asyncio.Event()
+        # Apart from other reasons to stop: a supervisor's request may come before the signal that caused it.
+        self._was_signaled = False
         self._failure: BaseException | None = None
         self._lifespan = Lifespan(registry, self._topics, self._stop_requested, self._hurry_requested)
 
     async def run(self, handle_signals: bool) -> None:
         """Run until a signal, a cancellation, or a refusal by the server. Drain, then return."""
         if not len(self._registry):
-            raise InvalidHandler('There is nothing to run: decorate a handler with @p.job("topic") first.')
+            raise InvalidHandler('There is nothing to run: import a module that has a @p.job("topic") first.')
         if self._registry.is_serving:
             raise InvalidHandler("run() is already running for these handlers.")
         check_not_importing()
         self._registry.serve(True)
         add_job_to_log_records()
         try:
-            with signals_handled(self.stop, handle_signals):
+            with (
+                signals_handled(self.stop, handle_signals),
+                self._lifeline.attached(self, self._settings.drain_seconds),
+            ):
                 if self._processes.are_needed:
                     await asyncio.get_running_loop().run_in_executor(None, self._processes.check)
                 await self._lifespan.run(self._run)
@@ -154,6 +166,7 @@ class Worker:
         canceled: asyncio.CancelledError | None = None
         self._loop_watch.start()
         self._heartbeats.start()
+        self._recycling.start()
         intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
@@ -164,6 +177,7 @@ class Worker:
         except asyncio.CancelledError as error:
             canceled = error
         declaring.cancel()
+        self._recycling.close()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
             try:
@@ -187,9 +201,29 @@ class Worker:
 
     def stop(self) -> None:
         """Drain and return from run(). The second call does not wait for handlers."""
-        if self._stop_requested.is_set():
+        if self._was_signaled:
             self._hurry_requested.set()
+        self._was_signaled = True
         self._stop_requested.set()
+
+    def drain(self) -> None:
+        """Drain and return from run(). Further calls change nothing."""
+        self._stop_requested.set()
+
+    def hurry(self) -> None:
+        """Drain without waiting for handlers."""
+        self._hurry_requested.set()
+        self._stop_requested.set()
+
+    def _welcomed(self) -> None:
+        self._heartbeats.wake()
+        self._lifeline.connected()
+
+    def _due(self, reason: str) -> None:
+        """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""
+        if not self._lifeline.due(reason):
+            logger.info("Worker %s drains and ends: %s.", self._worker_id, reason)
+            self.drain()
 
     def _stop_if_failed(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -232,7 +266,8 @@ class Worker:
             logger.info(
                 "Stopping: %d handlers have %.0f s to finish.", len(tasks), self._settings.drain_seconds
             )
-            await self._unless_hurried(asyncio.wait(tasks), max(0.0, deadline - time.monotonic()))
+            wait_seconds = max(0.0, deadline - time.monotonic())
+            await wait_unless(self._hurry_requested, asyncio.wait(tasks), wait_seconds)
         if tasks := self._executor.running_tasks():
             self._executor.cancel_running()
             await asyncio.wait(tasks, timeout=tuning.CANCEL_GRACE_SECONDS)
@@ -246,53 +281,19 @@ class Worker:
     async def _flush_reports(self) -> None:
         # After a lease, a server that can be reached may have assigned the jobs to other workers.
         flushed = asyncio.ensure_future(self._reporter.flushed())
-        await self._unless_hurried(asyncio.wait({flushed}), self._terms.lease_seconds)
+        await wait_unless(self._hurry_requested, asyncio.wait({flushed}), self._terms.lease_seconds)
         await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
         flushed.cancel()
-
-    async def _unless_hurried(self, work: Coroutine[Any, Any, Any], timeout_seconds: float) -> None:
-        """Wait for the work to end, for the timeout, or for a second signal."""
-        waited = asyncio.ensure_future(work)
-        hurried = asyncio.ensure_future(self._hurry_requested.wait())
-        await asyncio.wait({waited, hurried}, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        waited.cancel()
-        hurried.cancel()
 
     @failpoints.before("worker.releasing")
     async def _release(self, jobs: list[HeldJob]) -> None:
         for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
             some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]
-            await self._release_or_warn(some)
+            await release_or_warn(self._connection, self._worker_id, some, self._release_seconds)
             for job in some:
                 job.stop_reason = "it was released"
             self._executor.settled(some)
 
-    async def _release_or_warn(self, jobs: list[HeldJob]) -> None:
-        """Release the jobs, those whose rows are locked again and again for as long as there is time."""
-        began = time.monotonic()
-        while True:
-            request = pb.ReleaseRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
-            try:
-                response = await self._connection.call(
-                    self._connection.stub.Release, request, timeout_seconds=self._release_seconds()
-                )
-            except PulseError as error:
-                return _warn_unreleased(jobs, error.message)
-            locked = {claim.job_id for claim in response.locked}
-            jobs = [job for job in jobs if job.job_id in locked]
-            if not jobs:
-                return None
-            if time.monotonic() >= began + self._release_seconds():
-                return _warn_unreleased(jobs, "another session of the database has locked their rows.")
-            await asyncio.sleep(tuning.RELEASE_AGAIN_SECONDS)
-
     def _release_seconds(self) -> float:
-        return (
-            tuning.CANCEL_GRACE_SECONDS if self._hurry_requested.is_set() else tuning.RELEASE_TIMEOUT_SECONDS
-        )
-
-
-def _warn_unreleased(jobs: list[HeldJob], reason: str) -> None:
-    logger.warning(
-        "%d jobs could not be released, they run again once their leases end: %s", len(jobs), reason
-    )
+        is_hurried = self._hurry_requested.is_set()
+        return tuning.CANCEL_GRACE_SECONDS if is_hurried else tuning.RELEASE_TIMEOUT_SECONDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -10,8 +11,11 @@ import click
 from pulse_cli.commands.declaring import Command
 from pulse_cli.connection.connecting import environment_of, settings_here, with_password
 from pulse_cli.connection.settings import Origin, is_same_address
-from pulse_cli.failures import Failure
+from pulse_cli.failures import Failure, Misuse
+from pulse_cli.inputs.sizes import size
+from pulse_cli.inputs.times import duration_from
 from pulse_cli.views.terminal import hint
+from pulse_cli.work.options import WorkerOptions
 
 
 @click.command(
@@ -20,7 +24,10 @@ from pulse_cli.views.terminal import hint
     examples="""
         pulse worker tasks:app
         pulse worker shop.tasks:app --concurrency 50
+        pulse worker shop.app:p --include shop.tasks,shop.mail
+        pulse worker shop.app:p --include 'shop.*.tasks'
         pulse worker tasks:app --topics send-email,send-sms
+        pulse worker tasks:app --processes 4 --max-jobs 10000 --max-memory 512M
         pulse worker tasks:app --reload
     """,
 )
@@ -33,37 +40,93 @@ from pulse_cli.views.terminal import hint
 )
 @click.option("--topics", multiple=True, metavar="TOPIC,...", help="Serve only these topics; repeatable.")
 @click.option(
+    "--include",
+    multiple=True,
+    metavar="MODULE,...",
+    help="Also import these modules, which have handlers; * stands for one part of a name. Repeatable.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 1_000),
+    metavar="N",
+    help="Run this many processes, and start those again that die. SIGHUP replaces them one by one.",
+)
+@click.option(
+    "--drain-timeout",
+    type=duration_from(timedelta(milliseconds=1)),
+    metavar="DURATION",
+    help="How long handlers may take to finish when the worker stops; the default is the application's.",
+)
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a process after about N jobs (90% to 100% of it). Without --processes, drain and exit.",
+)
+@click.option(
+    "--max-memory",
+    type=size,
+    metavar="SIZE",
+    help="The same once a process takes more memory than this, such as 512M.",
+)
+@click.option(
     "--reload", is_flag=True, help="Restart when a .py file below this directory changes; for development."
 )
-def worker(target: str, concurrency: int | None, topics: tuple[str, ...], reload: bool) -> None:
+def worker(
+    target: str,
+    concurrency: int | None,
+    topics: tuple[str, ...],
+    include: tuple[str, ...],
+    processes: int | None,
+    drain_timeout: timedelta | None,
+    max_jobs: int | None,
+    max_memory: int | None,
+    reload: bool,
+) -> None:
     """Run the handlers of an application: the Pulse object APP in MODULE.
 
     An application that calls Pulse() without an address uses the connection of this command: the
     options, the environment, then the saved context. Ctrl-C or SIGTERM drains: running handlers
-    finish, and jobs that were not started are released.
+    finish, and jobs that were not started are released. A second one does not wait for handlers.
     """
+    from pulse.supervision import lifeline
+
+    held = lifeline.hold()
     settings = with_password(settings_here())
     os.environ.update(environment_of(settings))
-    wanted = [name.strip() for group in topics for name in group.split(",") if name.strip()]
-    if reload:
-        _reload(target, concurrency, wanted)
+    options = WorkerOptions(
+        target, _names(topics), _names(include), concurrency, drain_timeout, max_jobs, max_memory
+    )
+    if reload or processes is not None:
+        _end(_run_elsewhere(options, processes, reload))
         return
     from pulse_cli.work.loading import load_app
     from pulse_cli.work.running import run_app
 
-    app = load_app(target)
+    app = load_app(target, options.include)
     address = settings.values["address"]
     if address.origin is Origin.FLAG and not is_same_address(app.address, address.value):
         hint(f"pulse: warning: {target} sets its own address, {app.address}, so --addr has no effect.")
-    run_app(app, target, concurrency, wanted)
+    run_app(app, options, held.number if held is not None else 0)
 
 
-def _reload(target: str, concurrency: int | None, topics: list[str]) -> None:
+def _run_elsewhere(options: WorkerOptions, processes: int | None, reload: bool) -> int:
+    """Run the worker in processes of its own. Returns the exit code."""
+    if not reload:
+        from pulse_cli.work.supervising import run_supervised
+
+        return run_supervised(options, processes or 1)
+    if processes is not None or options.max_jobs is not None or options.max_memory is not None:
+        raise Misuse("--reload is for development: leave out --processes, --max-jobs and --max-memory.")
     from pulse_cli.work.reloading import run_reloading
 
-    arguments = ["worker", target]
-    arguments += [] if concurrency is None else ["--concurrency", str(concurrency)]
-    arguments += ["--topics", ",".join(topics)] if topics else []
-    code = run_reloading(arguments, Path.cwd())
+    return run_reloading(options.arguments(), Path.cwd())
+
+
+def _names(groups: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for group in groups for name in group.split(",") if name.strip())
+
+
+def _end(code: int) -> None:
     if code:
         raise Failure("", abs(code))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pulse_cli.failures import Misuse
+from pulse_cli.work.importing import import_included, import_module, not_imported_beside
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
@@ -18,15 +16,44 @@ if TYPE_CHECKING:
 _EXPECTED = "Write it as package.module:app, where app is the Pulse object"
 
 
-def load_app(target: str) -> Pulse | SyncPulse:
-    """Import the module and return its client. The current directory is searched first."""
+# Enough to see the one that was meant.
+_MODULES_NAMED = 5
+
+
+def load_app(target: str, include: Sequence[str] = ()) -> Pulse | SyncPulse:
+    """Import the module and those to include, and return the client. It has handlers, or this is Misuse."""
+    app = _find_app(target)
+    included = import_included(include)
+    if not app.handled_topics:
+        raise Misuse(_nothing_to_run(target, included))
+    return app
+
+
+def _nothing_to_run(target: str, included: Sequence[str]) -> str:
+    name = target.partition(":")[0]
+    others = not_imported_beside(name)
+    if included:
+        found = f"Importing {', '.join(included)} registered none"
+    elif others:
+        more = ", …" if others[_MODULES_NAMED:] else ""
+        found = f"Not imported: {', '.join(others[:_MODULES_NAMED])}{more}"
+    else:
+        found = "No other module was imported"
+    example = others[0] if others else f"{name.partition('.')[0]}.tasks"
+    return (
+        f"There is nothing to run: {target} has no handlers. A handler exists once its module was imported. "
+        f"{found}. Name the modules with handlers, such as --include {example}, or import them in {name}."
+    )
+
+
+def _find_app(target: str) -> Pulse | SyncPulse:
     import pulse
 
     name, colon, path = target.partition(":")
     if not name or (colon and not path) or name.endswith(".py"):
         what = f"{target!r} is not an application. {_EXPECTED}"
         raise Misuse(f"{what}: {Path(name).stem}:app" if name.endswith(".py") else f"{what}.")
-    module = _import(name)
+    module = import_module(name)
     if not colon:
         return _only_app(module)
     found: object = module
@@ -38,29 +65,6 @@ def load_app(target: str) -> Pulse | SyncPulse:
     if not isinstance(found, pulse.Pulse | pulse.SyncPulse):
         raise Misuse(f"{target!r} is a {type(found).__name__}, not a Pulse object. {_EXPECTED}.")
     return found
-
-
-def _import(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise Misuse(
-                f"There is no module {name!r} here or on the path. Run this in the application's directory."
-            ) from None
-        raise Misuse(_sentence(name, error)) from None
-    except Exception as error:
-        raise Misuse(_sentence(name, error)) from None
-
-
-def _sentence(name: str, error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
-    where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-    return f"{name!r} cannot be imported{where}: {type(error).__name__}: {error}"
 
 
 def _only_app(module: ModuleType) -> Pulse | SyncPulse:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 import click
 
+from pulse.supervision.stop_signals import stop_signals
+from pulse.supervision.worker_process import Command, WorkerProcess
 from pulse_cli import tuning
 
 _IGNORED = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "build", "dist"})
@@ -22,26 +23,7 @@ Snapshot = Mapping[str, int]
 
 def run_reloading(arguments: Sequence[str], directory: Path) -> int:
     """Run `pulse` with these arguments until SIGINT or SIGTERM. Returns the exit code of the last run."""
-    signals = _Signals()
-    process = _start(arguments)
-    seen = snapshot(directory)
-    ended_by_itself = False
-    while not signals.to_stop:
-        time.sleep(tuning.RELOAD_POLL_SECONDS)
-        current = snapshot(directory)
-        if current != seen:
-            click.echo(f"Reloading: {', '.join(sorted(changed(seen, current)))} changed.", err=True)
-            seen = current
-            _stop(process)
-            process = _start(arguments)
-            ended_by_itself = False
-        elif not ended_by_itself and process.poll() is not None:
-            ended_by_itself = True
-            click.echo("The worker has exited. It starts again when a file changes.", err=True)
-    # A terminal sends Ctrl-C to the worker too, and a second one would end its drain: pass on SIGTERM only.
-    if signals.by is signal.SIGTERM and process.poll() is None:
-        process.terminate()
-    return process.wait()
+    return asyncio.run(_Reloader(Command([sys.executable, "-m", "pulse_cli", *arguments]), directory).run())
 
 
 def snapshot(directory: Path) -> Snapshot:
@@ -66,36 +48,55 @@ def _sources(directory: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files if name.endswith(".py"))
 
 
-class _Signals:
-    """Records SIGINT and SIGTERM."""
+class _Reloader:
+    """Runs a worker process, and another when a file has changed."""
 
-    def __init__(self) -> None:
-        self.by: signal.Signals | None = None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._remember)
+    def __init__(self, command: Command, directory: Path) -> None:
+        self._command = command
+        self._directory = directory
+        self._process: WorkerProcess | None = None
+        self._stop = asyncio.Event()
 
-    @property
-    def to_stop(self) -> bool:
-        return self.by is not None
+    async def run(self) -> int:
+        with stop_signals(self._stop_or_hurry, replace_all=lambda: None):
+            process = self._process = await WorkerProcess.start(self._command)
+            seen = snapshot(self._directory)
+            has_reported = False
+            while not await self._stops_within(tuning.RELOAD_POLL_SECONDS):
+                current = snapshot(self._directory)
+                if current != seen:
+                    click.echo(f"Reloading: {', '.join(sorted(changed(seen, current)))} changed.", err=True)
+                    seen = current
+                    await _end(process)
+                    process = self._process = await WorkerProcess.start(self._command)
+                    has_reported = False
+                elif process.ended.is_set() and not has_reported:
+                    has_reported = True
+                    click.echo("The worker has exited. It starts again when a file changes.", err=True)
+            process.stop()
+            await process.ended.wait()
+            # A worker that was still importing its application ends by SIGTERM.
+            return 0 if process.exit_code == -signal.SIGTERM else process.exit_code
 
-    def _remember(self, number: int, _: FrameType | None) -> None:
-        self.by = signal.Signals(number)
+    def _stop_or_hurry(self) -> None:
+        if self._stop.is_set() and self._process is not None:
+            self._process.hurry()
+        self._stop.set()
+
+    async def _stops_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+        return self._stop.is_set()
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "pulse_cli", *arguments])
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
+async def _end(process: WorkerProcess) -> None:
     """Stop the worker: let it drain, then make it release its jobs, then kill it."""
-    for seconds in (tuning.RELOAD_GRACE_SECONDS, tuning.RELOAD_HURRY_SECONDS):
-        if process.poll() is not None:
+    for ask, seconds in (
+        (process.stop, tuning.RELOAD_GRACE_SECONDS),
+        (process.hurry, tuning.RELOAD_HURRY_SECONDS),
+        (process.kill, tuning.RELOAD_HURRY_SECONDS),
+    ):
+        ask()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.ended.wait(), seconds)
             return
-        process.terminate()
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            continue
-    if process.poll() is None:
-        process.kill()
-    process.wait()

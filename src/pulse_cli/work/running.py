@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from pulse_cli.failures import Misuse
 from pulse_cli.work.logging_setup import configure_logging
+from pulse_cli.work.options import RunOptions, WorkerOptions
 
 if TYPE_CHECKING:
     from pulse import Pulse, SyncPulse
 
 
-def run_app(app: Pulse | SyncPulse, name: str, concurrency: int | None, topics: Sequence[str]) -> None:
-    """Run handlers until SIGTERM or SIGINT; drain, then return."""
+def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> None:
+    """Run handlers until SIGTERM or SIGINT; drain, then return. `number` is of one process of several."""
     import pulse
 
-    served = topics or app.handled_topics
+    served = options.topics or app.handled_topics
     if unknown := [topic for topic in served if topic not in app.handled_topics]:
         known = ", ".join(app.handled_topics) or "none"
         raise Misuse(f"The application has no handler for {', '.join(unknown)}; it has: {known}.")
-    configure_logging()
-    click.echo(
-        f"Running {name} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.", err=True
-    )
+    configure_logging(several=bool(number))
+    if number < 2:  # once is enough
+        click.echo(
+            f"Running {options.target} against {app.address}: {', '.join(served)}. Ctrl-C drains and stops.",
+            err=True,
+        )
     if isinstance(app, pulse.Pulse):
-        asyncio.run(_run(app, topics or None, concurrency))
+        asyncio.run(_run(app, options.run_options()))
     else:
-        app.run(topics=topics or None, concurrency=concurrency)
+        app.run(**options.run_options())
 
 
-async def _run(app: Pulse, topics: Sequence[str] | None, concurrency: int | None) -> None:
+async def _run(app: Pulse, options: RunOptions) -> None:
     async with app:
-        await app.run(topics=topics, concurrency=concurrency)
+        await app.run(**options)

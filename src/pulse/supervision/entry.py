@@ -1,0 +1,44 @@
+"""The start of a process of `run_processes`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from datetime import timedelta
+from typing import NoReturn
+
+from pulse.errors import PulseError
+from pulse.supervision import lifeline
+from pulse.supervision.application import VARIABLE, Application, load_application
+from pulse.supervision.worker_process import Command
+
+# The path comes first: pulse itself may be found on the path of the program alone.
+_START = f"""
+import json, os, sys
+sys.path[:] = json.loads(os.environ["{VARIABLE}"])["path"]
+from pulse.supervision.entry import main
+main()
+"""
+
+
+def command_for(application: Application) -> Command:
+    """Return how a process that runs this application is started."""
+    return Command([sys.executable, "-c", _START], application.environment(), stdin=subprocess.DEVNULL)
+
+
+def main() -> NoReturn:
+    """Run the application's handlers until the supervisor or a signal stops them."""
+    lifeline.hold()
+    client, options = load_application()
+    if "drain_seconds" in options:
+        options["drain_timeout"] = timedelta(seconds=options.pop("drain_seconds"))
+    try:
+        if inspect.iscoroutinefunction(client.run):
+            asyncio.run(client.run(**options))
+        else:
+            client.run(**options)
+    except PulseError as error:
+        sys.exit(f"pulse: {error.message}")
+    sys.exit(0)

@@ -1,0 +1,156 @@
+"""The lifeline of a worker process: a socket to its supervisor.
+
+The supervisor sends `stop` and `hurry`; a closed socket means that it is gone. The process sends what the
+supervisor waits for: `running`, `connected`, `due`. Requests are levels, not counts: a signal that reaches
+the whole process group and the supervisor's own request together mean one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+DESCRIPTOR_VARIABLE = "PULSE_LIFELINE"
+NUMBER_VARIABLE = "PULSE_PROCESS"
+
+# What a stop takes beyond the drain: cancellations, releases, and reports for as long as a lease.
+STOP_GRACE_SECONDS = 60.0
+# The same after a second signal.
+HURRY_GRACE_SECONDS = 15.0
+
+
+class Stoppable(Protocol):
+    """A worker, as far as a lifeline needs it."""
+
+    def drain(self) -> None:
+        """Take no more jobs, let handlers finish, and return. Idempotent."""
+
+    def hurry(self) -> None:
+        """Drain without waiting for handlers. Idempotent."""
+
+
+class Lifeline:
+    """The worker process's end. A thread reads it, so that a blocked event loop does not hide a death."""
+
+    def __init__(self, connection: socket.socket, number: int) -> None:
+        self.number = number
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._workers: dict[Stoppable, asyncio.AbstractEventLoop] = {}
+        self._drain_seconds = 0.0
+        self.has_run = False
+        """True once a worker has run in this process."""
+        threading.Thread(target=self._listen, name="pulse-lifeline", daemon=True).start()
+
+    @contextlib.contextmanager
+    def attached(self, worker: Stoppable, drain_seconds: float) -> Iterator[None]:
+        """Stop the worker when the supervisor asks for it, for the length of a block."""
+        with self._lock:
+            self.has_run = True
+            self._drain_seconds = max(self._drain_seconds, drain_seconds)
+            self._workers[worker] = asyncio.get_running_loop()
+        self._send(f"running {drain_seconds}")
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._workers[worker]
+
+    def connected(self) -> None:
+        """Report that a worker has connected to pulsed."""
+        self._send("connected")
+
+    def due(self, reason: str) -> bool:
+        """Ask to be replaced. The supervisor answers with `stop` when it is this process's turn.
+
+        Returns False if it replaces none: the only process of a reloader has no number.
+        """
+        if self.number:
+            self._send(f"due {reason}")
+        return bool(self.number)
+
+    def _send(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # the supervisor is gone; the reading thread sees that
+            self._connection.sendall(line.encode() + b"\n")
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError), self._connection.makefile("rb") as requests:
+            for request in requests:
+                self._request(hurry=request.strip() == b"hurry")
+        self._request(hurry=False)
+        time.sleep(self._drain_seconds + STOP_GRACE_SECONDS)
+        # A handler that never returns must not outlive the supervisor.
+        os._exit(1)
+
+    def _request(self, *, hurry: bool) -> None:
+        with self._lock:
+            if not self.has_run:
+                # Nothing runs yet: the application is being imported.
+                os.kill(os.getpid(), signal.SIGTERM)
+            for worker, loop in self._workers.items():
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    loop.call_soon_threadsafe(worker.hurry if hurry else worker.drain)
+
+
+class Unsupervised:
+    """The same for a process that no supervisor started."""
+
+    number = 0
+
+    def attached(self, worker: Stoppable, drain_seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Do nothing for the length of a block."""
+        return contextlib.nullcontext()
+
+    def connected(self) -> None:
+        """Report to no supervisor."""
+
+    def due(self, reason: str) -> bool:
+        """Return False: this process is not replaced."""
+        return False
+
+
+_held: Lifeline | None = None
+
+
+def hold() -> Lifeline | None:
+    """Take the lifeline that the supervisor passed to this process, if there is one.
+
+    Call it before the application is imported: from then on the death of the supervisor ends the process.
+    """
+    global _held
+    descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
+    if descriptor.isdecimal() and _held is None:
+        # Programs that handlers start must not keep the socket open.
+        os.set_inheritable(int(descriptor), False)
+        number = int(os.environ.get(NUMBER_VARIABLE) or 0)
+        _held = Lifeline(socket.socket(fileno=int(descriptor)), number)
+        if number:
+            _name_process(number)
+        # With a SIGHUP the supervisor replaces its processes; a whole group may receive it.
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGHUP, lambda *_: None)
+    return _held
+
+
+def held() -> Lifeline | None:
+    """Return the lifeline of this process, if a supervisor started it."""
+    return _held
+
+
+def of_this_process() -> Lifeline | Unsupervised:
+    """Return the lifeline of this process, or what stands for none."""
+    return _held or Unsupervised()
+
+
+def _name_process(number: int) -> None:
+    """Put the number on every log record, as `processName`."""
+    import multiprocessing
+
+    multiprocessing.current_process().name = f"worker-{number}"

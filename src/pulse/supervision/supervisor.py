@@ -1,0 +1,199 @@
+"""Runs a number of worker processes, and replaces those that die or are due."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine
+from random import uniform
+from typing import Any
+
+from pulse.supervision.stop_signals import stop_signals
+from pulse.supervision.worker_process import Command, WorkerProcess, describe_end
+
+logger = logging.getLogger("pulse.supervisor")
+
+# Waits between two starts of a process that dies young. It is started for as long as the supervisor runs, as
+# systemd does with Restart=always: an outage of an hour must not leave a machine without workers.
+RESTART_FIRST_SECONDS = 0.2
+RESTART_LONGEST_SECONDS = 30.0
+# A process that lived this long is started again at once.
+STABLE_SECONDS = 60.0
+# Processes are replaced one at a time. A drain that takes longer does not keep the next one waiting.
+TURN_SECONDS = 60.0
+
+
+class Supervisor:
+    """Keeps worker processes running until it is stopped. Runs once."""
+
+    def __init__(self, command: Command, processes: int) -> None:
+        self._command = command
+        self._processes = processes
+        self._alive: set[WorkerProcess] = set()
+        self._stop = asyncio.Event()
+        self._is_hurried = False
+        self._is_clean = True
+        self._turn = asyncio.Lock()
+        self._forgetting: set[asyncio.Task[None]] = set()
+
+    async def run(self, handle_signals: bool = True) -> int:
+        """Run until a signal or a cancellation, drain, and return the exit code.
+
+        The first process starts alone: an application that cannot be imported or is refused by pulsed is
+        reported once, and its exit code is returned. From then on processes that end are started again.
+        A cancellation drains, and is raised then.
+        """
+        with stop_signals(self.stop, self.replace_all) if handle_signals else contextlib.nullcontext():
+            work = asyncio.create_task(self._run())
+            canceled: asyncio.CancelledError | None = None
+            while not work.done():
+                try:
+                    await asyncio.wait({work})
+                except asyncio.CancelledError as error:
+                    canceled = error
+                    self.stop()
+            if canceled is not None:
+                raise canceled
+            return work.result()
+
+    def stop(self) -> None:
+        """Drain all processes and return from run(). The second call does not wait for handlers."""
+        if self._stop.is_set() and not self._is_hurried:
+            self._is_hurried = True
+            logger.warning("Stopping without waiting for handlers.")
+        elif not self._stop.is_set():
+            self._stop.set()
+            logger.info("Stopping %d processes.", len(self._alive))
+        for process in self._alive:
+            self._ask_to_stop(process)
+
+    def replace_all(self) -> None:
+        """Replace every process, one at a time."""
+        logger.info("Replacing all processes, one at a time.")
+        for process in self._alive:
+            process.replace_because("SIGHUP")
+
+    async def _run(self) -> int:
+        first = await self._start(1)
+        await self._first_of(first.connected.wait(), first.ended.wait())
+        if not self._stop.is_set() and not first.connected.is_set():
+            logger.error("%s %s before it was connected.", first, describe_end(first))
+            return first.exit_code if first.exit_code >= 0 else 1
+        slots = [asyncio.create_task(self._keep(1, first))]
+        if not self._stop.is_set():
+            slots += [asyncio.create_task(self._keep(number)) for number in range(2, self._processes + 1)]
+        await asyncio.gather(*slots)
+        while self._forgetting:
+            await asyncio.wait(self._forgetting)
+        logger.info("All processes have stopped.")
+        return 0 if self._is_clean else 1
+
+    async def _keep(self, number: int, process: WorkerProcess | None = None) -> None:
+        """Keep one process running under this number until the supervisor stops."""
+        starts = _Starts()
+        process = process or await self._start(number)
+        while True:
+            await self._first_of(process.ended.wait(), process.due.wait())
+            if self._stop.is_set():
+                return
+            if not process.ended.is_set():
+                process = await self._replace(process, starts)
+                continue
+            wait_seconds = starts.wait_seconds(process)
+            logger.error(
+                "%s %s. It starts again in %.1f s (start %d in a row, at most %.0f s apart).",
+                process,
+                describe_end(process),
+                wait_seconds,
+                starts.in_a_row,
+                RESTART_LONGEST_SECONDS,
+            )
+            if await self._stopped_within(wait_seconds):
+                return
+            process = await self._start(number)
+
+    async def _replace(self, old: WorkerProcess, starts: _Starts) -> WorkerProcess:
+        """Start a successor, and drain the old process once the successor is connected.
+
+        Code that cannot be imported after a deployment leaves the old process at work. Returns the process
+        that now has the number.
+        """
+        async with self._turn:
+            if self._stop.is_set() or old.ended.is_set():
+                return old
+            logger.info("%s is replaced: %s.", old, old.due_reason)
+            new = await self._start(old.number)
+            await self._first_of(new.connected.wait(), new.ended.wait(), old.ended.wait())
+            if self._stop.is_set() or old.ended.is_set():
+                return new
+            if new.connected.is_set():
+                old.stop()
+                await self._first_of(old.ended.wait(), asyncio.sleep(TURN_SECONDS))
+                return new
+        wait_seconds = starts.wait_seconds(new)
+        logger.error(
+            "%s, which was to replace pid %d, %s. The old process works on; the next try is in %.1f s.",
+            new,
+            old.pid,
+            describe_end(new),
+            wait_seconds,
+        )
+        await self._stopped_within(wait_seconds)
+        return old
+
+    async def _start(self, number: int) -> WorkerProcess:
+        process = await WorkerProcess.start(self._command, number)
+        self._alive.add(process)
+        forgetting = asyncio.create_task(self._forget(process))
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
+        logger.info("%s has started.", process)
+        if self._stop.is_set():
+            self._ask_to_stop(process)
+        return process
+
+    async def _forget(self, process: WorkerProcess) -> None:
+        await process.ended.wait()
+        self._alive.discard(process)
+        if process.due.is_set() or self._stop.is_set():
+            # A process that was still importing its application ends by SIGTERM.
+            log = logger.info if process.exit_code in (0, -signal.SIGTERM) else logger.error
+            log("%s %s.", process, describe_end(process))
+            self._is_clean = self._is_clean and not (self._stop.is_set() and process.was_killed)
+
+    def _ask_to_stop(self, process: WorkerProcess) -> None:
+        if self._is_hurried:
+            process.hurry()
+        else:
+            process.stop()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        await self._first_of(asyncio.sleep(seconds))
+        return self._stop.is_set()
+
+    async def _first_of(self, *waits: Coroutine[Any, Any, Any]) -> None:
+        """Wait until one of these is done, or the supervisor stops."""
+        tasks = [asyncio.ensure_future(wait) for wait in (*waits, self._stop.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+class _Starts:
+    """Counts the starts of one number whose process died young."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+
+    def wait_seconds(self, process: WorkerProcess) -> float:
+        """Return how long to wait before the next start."""
+        if process.age_seconds >= STABLE_SECONDS:
+            self.in_a_row = 0
+            return 0.0
+        self.in_a_row += 1
+        ceiling = min(RESTART_LONGEST_SECONDS, RESTART_FIRST_SECONDS * 2 ** min(self.in_a_row - 1, 16))
+        return uniform(ceiling / 2, ceiling)

@@ -1,0 +1,149 @@
+"""A worker process as its supervisor sees it: its start, what it reports, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pulse.supervision.lifeline import (
+    DESCRIPTOR_VARIABLE,
+    HURRY_GRACE_SECONDS,
+    NUMBER_VARIABLE,
+    STOP_GRACE_SECONDS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How a worker process is started: a fresh interpreter, never a fork of one that uses gRPC."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stdin: int | None = None
+
+
+class WorkerProcess:
+    """A process that was started, and its lifeline."""
+
+    def __init__(
+        self, number: int, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter
+    ) -> None:
+        self.number = number
+        self.pid = process.pid
+        self.connected = asyncio.Event()
+        self.due = asyncio.Event()
+        self.due_reason = ""
+        self.ended = asyncio.Event()
+        self.was_killed = False
+        self._started_at = time.monotonic()
+        self._process = process
+        self._writer = writer
+        self._drain_seconds = 0.0
+        self._kill_at: asyncio.TimerHandle | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def start(cls, command: Command, number: int = 0) -> WorkerProcess:
+        """Start the process. It inherits standard output and error."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            variables = {DESCRIPTOR_VARIABLE: str(theirs.fileno())}
+            if number:
+                variables[NUMBER_VARIABLE] = str(number)
+            process = await asyncio.create_subprocess_exec(
+                *command.arguments,
+                stdin=command.stdin,
+                env={**os.environ, **command.environment, **variables},
+                pass_fds=(theirs.fileno(),),
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        started = cls(number, process, writer)
+        started._tasks = [
+            asyncio.create_task(started._listen(reader)),
+            asyncio.create_task(started._wait()),
+        ]
+        return started
+
+    @property
+    def age_seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self._started_at
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code, negative for a signal. Only after `ended`."""
+        return self._process.returncode or 0
+
+    def replace_because(self, reason: str) -> None:
+        """Mark the process as due to be replaced."""
+        self.due_reason = self.due_reason or reason
+        self.due.set()
+
+    def stop(self) -> None:
+        """Ask the process to drain and exit. It is killed if it does not. Idempotent."""
+        if self._kill_at is None:
+            self._send(b"stop\n", self._drain_seconds + STOP_GRACE_SECONDS)
+
+    def hurry(self) -> None:
+        """Ask the process to release its jobs and exit. It is killed if it does not."""
+        self._send(b"hurry\n", HURRY_GRACE_SECONDS)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if not self.ended.is_set():
+            self.was_killed = True
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def _send(self, request: bytes, seconds: float) -> None:
+        if self.ended.is_set():
+            return
+        # A transport that is closing only drops what is written.
+        self._writer.write(request)
+        if self._kill_at is not None:
+            self._kill_at.cancel()
+        self._kill_at = asyncio.get_running_loop().call_later(seconds, self.kill)
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError):
+            while line := await reader.readline():
+                word, _, rest = line.decode().strip().partition(" ")
+                match word:
+                    case "running":
+                        self._drain_seconds = float(rest)
+                    case "connected":
+                        self.connected.set()
+                    case "due":
+                        self.replace_because(rest)
+
+    async def _wait(self) -> None:
+        await self._process.wait()
+        if self._kill_at is not None:
+            self._kill_at.cancel()
+        self._writer.close()
+        self.ended.set()
+
+    def __str__(self) -> str:
+        return f"Process {self.number} (pid {self.pid})"
+
+
+def describe_end(process: WorkerProcess) -> str:
+    """Return how a process ended, as the end of a sentence."""
+    code = process.exit_code
+    if process.was_killed:
+        return "did not stop in time and was killed"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    if -code == signal.SIGKILL:
+        return "was killed by SIGKILL, by the kernel for want of memory or by hand"
+    return f"was killed by {name}"

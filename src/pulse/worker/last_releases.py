@@ -1,0 +1,44 @@
+"""Releases jobs when the worker stops. What cannot be released runs again once its lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from pulse import tuning
+from pulse.errors import PulseError
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.connection import Connection
+from pulse.worker.held_jobs import HeldJob
+
+logger = logging.getLogger("pulse.worker")
+
+
+async def release_or_warn(
+    connection: Connection, worker_id: str, jobs: list[HeldJob], timeout_seconds: Callable[[], float]
+) -> None:
+    """Release the jobs, those whose rows are locked again and again for as long as there is time."""
+    began = time.monotonic()
+    while True:
+        request = pb.ReleaseRequest(worker_id=worker_id, claims=[job.claim() for job in jobs])
+        try:
+            response = await connection.call(
+                connection.stub.Release, request, timeout_seconds=timeout_seconds()
+            )
+        except PulseError as error:
+            return _warn_unreleased(jobs, error.message)
+        locked = {claim.job_id for claim in response.locked}
+        jobs = [job for job in jobs if job.job_id in locked]
+        if not jobs:
+            return None
+        if time.monotonic() >= began + timeout_seconds():
+            return _warn_unreleased(jobs, "another session of the database has locked their rows.")
+        await asyncio.sleep(tuning.RELEASE_AGAIN_SECONDS)
+
+
+def _warn_unreleased(jobs: list[HeldJob], reason: str) -> None:
+    logger.warning(
+        "%d jobs could not be released, they run again once their leases end: %s", len(jobs), reason
+    )

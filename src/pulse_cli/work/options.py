@@ -1,0 +1,61 @@
+"""The options of `pulse worker` that concern one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+
+from pulse_text.durations import format_exact
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `run()` of a client."""
+
+    topics: list[str] | None
+    concurrency: int | None
+    drain_timeout: timedelta | None
+    max_jobs: int | None
+    max_memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """What a worker process runs, and its limits. None means the application's own."""
+
+    target: str
+    topics: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    concurrency: int | None = None
+    drain_timeout: timedelta | None = None
+    max_jobs: int | None = None
+    max_memory: int | None = None
+
+    def run_options(self) -> RunOptions:
+        """Return the options for `run()`."""
+        return {
+            "topics": list(self.topics) or None,
+            "concurrency": self.concurrency,
+            "drain_timeout": self.drain_timeout,
+            "max_jobs": self.max_jobs,
+            "max_memory": self.max_memory,
+        }
+
+    def arguments(self) -> list[str]:
+        """Return the command line of another `pulse` that runs one process with these options."""
+        return ["worker", self.target, *self._flags()]
+
+    def _flags(self) -> Iterator[str]:
+        if self.topics:
+            yield from ("--topics", ",".join(self.topics))
+        if self.include:
+            yield from ("--include", ",".join(self.include))
+        if self.concurrency is not None:
+            yield from ("--concurrency", str(self.concurrency))
+        if self.drain_timeout is not None:
+            yield from ("--drain-timeout", format_exact(self.drain_timeout))
+        if self.max_jobs is not None:
+            yield from ("--max-jobs", str(self.max_jobs))
+        if self.max_memory is not None:
+            yield from ("--max-memory", f"{self.max_memory // 1024}K")
