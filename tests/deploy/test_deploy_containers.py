@@ -9,9 +9,12 @@ import pytest
 import pulse_ui.settings
 from deploy.locked_requirements import entries
 from pulse import tuning as sdk_tuning
+from pulse.supervision.lifeline import STOP_GRACE_SECONDS
+from pulse_cli.program import pulse as program
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
 from pulse_ui.tuning import STOP_GRACE
+from tests.cli.reading import nothing_runs
 from tests.deploy.deployment_files import (
     DEPLOY,
     KUBERNETES,
@@ -209,7 +212,20 @@ def test_kubelet_waits_longer_than_a_server_drains() -> None:
 
 def test_kubelet_waits_longer_than_a_worker_drains() -> None:
     worker = manifest("Deployment", "mailer")
-    assert pod(worker)["terminationGracePeriodSeconds"] > sdk_tuning.DEFAULT_DRAIN_SECONDS
+    longest = sdk_tuning.DEFAULT_DRAIN_SECONDS + STOP_GRACE_SECONDS
+    assert pod(worker)["terminationGracePeriodSeconds"] > longest
+
+
+def test_processes_of_a_worker_and_a_successor_fit_into_its_memory() -> None:
+    (container,) = pod(manifest("Deployment", "mailer"))["containers"]
+    name, *arguments = container["command"]
+    assert name == "pulse"
+    with nothing_runs() as ran:
+        program.main(arguments, "pulse", standalone_mode=False)
+    assert ran == ["pulse worker"]
+    processes = int(arguments[arguments.index("--processes") + 1])
+    each = int(arguments[arguments.index("--max-memory") + 1].removesuffix("M"))
+    assert (processes + 1) * each <= int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
 
 
 def test_rollout_keeps_every_server_until_a_new_one_is_ready() -> None:

@@ -1,14 +1,19 @@
 """The systemd units: what they start, and how they stop it."""
 
+import shlex
 from configparser import RawConfigParser
 from pathlib import Path
 
 import pytest
 
+from pulse.supervision.lifeline import STOP_GRACE_SECONDS
+from pulse.tuning import DEFAULT_DRAIN_SECONDS
+from pulse_cli.program import pulse as program
 from pulse_server.settings import Settings
 from pulse_server.supervisor.supervising import longest_drain
 from pulse_ui.tuning import STOP_GRACE
-from tests.deploy.deployment_files import DEPLOY
+from tests.cli.reading import nothing_runs
+from tests.deploy.deployment_files import DEPLOY, assignments
 
 SYSTEMD = DEPLOY / "systemd"
 UNITS = sorted(SYSTEMD.glob("*.service"))
@@ -55,10 +60,27 @@ def test_systemd_waits_longer_than_a_dashboard_takes_to_stop() -> None:
     assert int(waits) > STOP_GRACE.total_seconds()
 
 
+def test_systemd_waits_longer_than_workers_drain() -> None:
+    unit = directives(SYSTEMD / "pulse-worker@.service")
+    assert int(unit["TimeoutStopSec"][0]) > DEFAULT_DRAIN_SECONDS + STOP_GRACE_SECONDS
+    assert unit["KillMode"] == ["mixed"]
+    assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+
+
+def test_options_of_the_example_are_those_of_the_command() -> None:
+    options = shlex.split(assignments(SYSTEMD / "worker.env.example")["WORKER_OPTIONS"])
+    with nothing_runs() as ran:
+        program.main(["worker", *options], "pulse", standalone_mode=False)
+    assert ran == ["pulse worker"]
+    (start,) = directives(SYSTEMD / "pulse-worker@.service")["ExecStart"]
+    assert start.endswith("exec /opt/%i/bin/pulse worker $$WORKER_OPTIONS'")
+
+
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_units_run_as_an_ordinary_user_without_privileges(path: Path) -> None:
     unit = directives(path)
-    assert unit["User"] == ["pulse"]
+    # Workers run code of their own; it must not reach the memory or the files of the server.
+    assert unit["User"] == (["pulse-worker"] if "worker" in path.name else ["pulse"])
     assert unit["CapabilityBoundingSet"] == [""]
     for name in ("NoNewPrivileges", "PrivateTmp", "ProtectHome"):
         assert unit[name] == ["yes"]

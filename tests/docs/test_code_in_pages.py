@@ -12,6 +12,7 @@ import click
 import pytest
 
 from pulse import failpoints
+from pulse.supervision import lifeline
 from pulse_cli.connection.settings import FIELDS
 from pulse_cli.program import pulse as program
 from pulse_server.settings import OPTIONS
@@ -31,7 +32,9 @@ RUN = {
     "docs/how-to/cpu-bound-jobs-and-time-limits.md",
     "docs/how-to/idempotent-handlers.md",
     "docs/how-to/middleware-and-resources.md",
+    "docs/how-to/run-workers.md",
     "docs/how-to/test-your-jobs.md",
+    "docs/how-to/web-applications.md",
 }
 
 
@@ -140,7 +143,7 @@ def test_settings_in_the_pages_exist() -> None:
     known = {option.variable for option in OPTIONS} | {option.variable for option in DASHBOARD_OPTIONS}
     known |= {field.variable for field in FIELDS.values() if field.variable}
     known |= {failpoints.VARIABLE, failpoints.SEED_VARIABLE}
-    known |= {"PULSE_APPLICATION"}  # the SDK's alone
+    known |= {"PULSE_APPLICATION", lifeline.NUMBER_VARIABLE}  # the SDK's alone
     # Tracebacks of the command line, and a slip that shows what pulsed says to one.
     known |= {"PULSE_DEBUG", "PULSE_LEASE_TLL"}
     for page in EVERY_PAGE:

@@ -16,7 +16,7 @@ from typing import Any
 from pulse.errors import InvalidArgument
 from pulse.supervision import lifeline
 
-VARIABLE = "PULSE_APPLICATION"
+VARIABLE = "PULSE_PROCESS_APPLICATION"
 # The program's own module, run again, has this name: what is behind `if __name__ == "__main__"` does not run.
 _NAME_OF_MAIN = "__pulse_worker__"
 
