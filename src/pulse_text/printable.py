@@ -38,6 +38,13 @@ def summary(error: str) -> str:
     return one_line(found[-1] if found[0].startswith("Traceback ") else found[0])
 
 
+def cause_first(error: str) -> str:
+    """Return the summary with the cause that it names in front. For dead letters, which are grouped by it."""
+    line = summary(error)
+    outer, named, cause = line.rpartition(" [cause: ")
+    return f"{cause[:-1]} (from {outer})" if named and cause.endswith("]") else line
+
+
 def has_more(error: str) -> bool:
     """True if the error has more lines than its summary."""
     return len(error.strip().splitlines()) > 1

@@ -14,6 +14,19 @@ def test_topic_without_dead_letters_says_so(own: CommandLine, topic: str) -> Non
     assert own("dead-letters", "--topic", topic, "-o", "json").json == []
 
 
+def test_group_shows_its_cause_first_and_a_job_the_whole_chain(
+    own: CommandLine, own_database: str, topic: str
+) -> None:
+    error = "RenderFailed: page 3 [cause: OSError: gone]\n\n  File 'a'\n\nCaused by OSError: gone\n  File 'b'"
+    bury(own_database, topic, 1, error)
+    command = ["dead-letters", "--topic", topic]
+    (group,) = until(own, command, lambda found: len(found) == 1)
+    assert "OSError: gone (from RenderFailed: page 3)" in own(*command).out
+    shown = own("jobs", "get", group["sample"]["id"]).out
+    assert "RenderFailed: page 3 [cause: OSError: gone]" in shown
+    assert "Caused by OSError: gone" in shown
+
+
 def test_groups_are_listed_and_retried_by_their_id(own: CommandLine, own_database: str, topic: str) -> None:
     bury(own_database, topic, 3, "KeyError: 'a'\n\n  File 'x'")
     sql(own_database, "UPDATE pulse.jobs SET error_group = $2 WHERE topic = $1", topic, GROUP)

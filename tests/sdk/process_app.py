@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -45,6 +46,11 @@ def facts(ctx: pulse.Context, number: int, file: str) -> None:
     facts = [number, ctx.attempt, ctx.metadata.get("who"), pulse.current() is ctx, os.getpid(), os.getppid()]
     Path(file).write_text(" ".join(map(str, facts)))
     print("printed by the handler")
+
+
+@p.job("logs", process=True)
+def logs() -> None:
+    logging.getLogger("shop").warning("logged by the handler")
 
 
 @p.job("async", process=True)

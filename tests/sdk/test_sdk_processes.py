@@ -74,6 +74,11 @@ def test_handler_has_its_context_in_a_process_that_is_used_again(app: Applicatio
     assert app.output.read_text().count("printed by the handler") == 2
 
 
+def test_lines_that_a_handler_logs_in_a_process_end_with_its_job(app: Application) -> None:
+    assert app.run("logs1", "logs", {}, attempt=2).success
+    await_fact(lambda: "shop: logged by the handler [logs logs1, attempt 2]\n" in app.output.read_text())
+
+
 def test_async_handler_runs_in_a_process(app: Application, tmp_path: Path) -> None:
     assert app.run("async", "async", {"file": str(tmp_path / "pid")}).success
     assert int((tmp_path / "pid").read_text()) != app.process.pid

@@ -32,3 +32,10 @@ def test_every_character_that_moves_reorders_or_hides_text_is_escaped() -> None:
     for character in [*controls, *directions, *"\u200b\u2028\u2029\u2060\ufeff"]:
         assert printable.one_line(character).startswith("\\")
     assert printable.one_line("é 日本語 👩‍👩‍👧") == "é 日本語 👩‍👩‍👧"
+
+
+def test_cause_stands_in_front_where_there_is_one() -> None:
+    chain = "RenderFailed: page 3 [cause: OSError: [Errno 5] gone]\n\nCaused by OSError: [Errno 5] gone"
+    assert printable.cause_first(chain) == "OSError: [Errno 5] gone (from RenderFailed: page 3)"
+    assert printable.cause_first("OSError: gone\nmore") == "OSError: gone"
+    assert printable.cause_first("it says [cause: x] and goes on") == "it says [cause: x] and goes on"

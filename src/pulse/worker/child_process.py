@@ -47,7 +47,7 @@ def main(fd: int, worker_pid: int) -> None:
         return
     add_job_to_log_records()
     if not logging.getLogger().handlers:  # an application that logs has configured it when it was imported
-        logging.basicConfig(level=first.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=first.log_level, handlers=[_log_handler()])
     send(worker, Loaded(list(client._registry)))
     child.serve()
 
@@ -168,6 +168,13 @@ class _Child:
         loop = task.get_loop()
         loop.call_soon_threadsafe(request_stop, job.context)
         loop.call_soon_threadsafe(task.cancel)
+
+
+def _log_handler() -> logging.Handler:
+    handler = logging.StreamHandler()
+    line = "%(asctime)s %(levelname)s %(name)s: %(message)s%(pulse_job)s"
+    handler.setFormatter(logging.Formatter(line, defaults={"pulse_job": ""}))
+    return handler
 
 
 def _die_with(worker_pid: int) -> None:

@@ -11,6 +11,7 @@ from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import NO_OPTIONS, Backoff, RetryDelay
+from pulse.log_text import in_a_line
 from pulse.outcomes import Discard, Failed, Retry, failure
 from pulse.payload import UndecodableArgs
 
@@ -58,7 +59,7 @@ def _delay(retry: RetryDelay, topic: str, attempt: int, error: BaseException) ->
         logger.error(
             "The retry function of %r failed, so the server's backoff applies: %s",
             topic,
-            problem,
+            in_a_line(str(problem)),
             exc_info=None if isinstance(problem, InvalidArgument) else problem,
         )
         return None

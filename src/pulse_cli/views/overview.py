@@ -204,7 +204,7 @@ def dead_letter_view() -> View[pulse.DeadLetterGroup]:
             Cell(_relative(group.first_at, present), QUIET),
             Cell(_relative(group.last_at, present)),
             Cell(group.error_group),
-            Cell(printable.summary(group.sample.last_error or "")),
+            Cell(printable.cause_first(group.sample.last_error or "")),
         ]
 
     return View(_DEAD_LETTER_COLUMNS, row, dead_letter_shape, _DEAD_LETTER_FIELDS)

@@ -93,7 +93,7 @@ def _group_view(group: pulse.DeadLetterGroup) -> GroupView:
         error_group=group.error_group,
         is_mixed=group.error_group == limits.WITHOUT_GROUP,
         count=group.count,
-        summary=printable.summary(error) or "No error message",
+        summary=printable.cause_first(error) or "No error message",
         error=error,
         has_more=printable.has_more(error),
         first_at=group.first_at,
