@@ -73,7 +73,8 @@ def _microseconds(expression: str) -> str:
 
 def _columns(*names: str) -> str:
     return ", ".join(
-        _microseconds(name) if name == "at" or name.endswith(("_at", "_until")) else name for name in names
+        _microseconds(name) if name == "at" or name.endswith(("_at", "_until", "start_by")) else name
+        for name in names
     )
 
 

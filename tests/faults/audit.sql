@@ -29,6 +29,9 @@ CREATE TABLE audit.job_changes (
     old_ready        boolean,
     old_delivered    boolean,
     old_finished_by  text,
+    old_snoozes      integer,
+    old_crashes      integer,
+    old_start_by     timestamptz,
     -- Null where there is no row any more.
     new_status       text,
     new_attempts     integer,
@@ -37,7 +40,10 @@ CREATE TABLE audit.job_changes (
     new_lease_until  timestamptz,
     new_ready        boolean,
     new_delivered    boolean,
-    new_finished_by  text
+    new_finished_by  text,
+    new_snoozes      integer,
+    new_crashes      integer,
+    new_start_by     timestamptz
 );
 
 -- A caller's key: the idempotency key, else the field "key" at the beginning of a JSON payload. Made for any bytes.
@@ -60,28 +66,33 @@ BEGIN
         END IF;
         INSERT INTO audit.job_changes (
             id, topic, key, schedule_id, new_status, new_attempts, new_max_attempts, new_locked_by,
-            new_lease_until, new_ready, new_delivered, new_finished_by)
+            new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by)
         VALUES (
             NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.status, NEW.attempts, NEW.max_attempts,
-            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by);
+            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
+            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by);
     ELSIF TG_OP = 'UPDATE' THEN
         INSERT INTO audit.job_changes (
             id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,
-            old_ready, old_delivered, old_finished_by, new_status, new_attempts, new_max_attempts,
-            new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by)
+            old_ready, old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, new_status,
+            new_attempts, new_max_attempts, new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by,
+            new_snoozes, new_crashes, new_start_by)
         VALUES (
             NEW.id, NEW.topic,
             CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
             OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
-            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by, NEW.status, NEW.attempts, NEW.max_attempts,
-            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by);
+            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, NEW.status, NEW.attempts, NEW.max_attempts,
+            NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
+            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by);
     ELSE
         INSERT INTO audit.job_changes (
             id, topic, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until, old_ready,
-            old_delivered, old_finished_by)
+            old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by)
         VALUES (
             OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
-            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by);
+            OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by);
     END IF;
     RETURN NULL;
 END
@@ -95,20 +106,25 @@ CREATE FUNCTION audit.completed_job_changed() RETURNS trigger LANGUAGE plpgsql A
 BEGIN
     IF TG_OP = 'DELETE' THEN
         INSERT INTO audit.job_changes (
-            id, topic, old_status, old_attempts, old_max_attempts, old_ready, old_delivered, old_finished_by)
+            id, topic, old_status, old_attempts, old_max_attempts, old_ready, old_delivered, old_finished_by,
+            old_snoozes, old_crashes)
         VALUES (
-            OLD.id, OLD.topic, 'COMPLETED', OLD.attempts, OLD.max_attempts, false, OLD.delivered, OLD.finished_by);
+            OLD.id, OLD.topic, 'COMPLETED', OLD.attempts, OLD.max_attempts, false, OLD.delivered, OLD.finished_by,
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0));
         RETURN NULL;
     END IF;
     UPDATE audit.job_changes AS change
     SET new_status = 'COMPLETED', new_attempts = NEW.attempts, new_max_attempts = NEW.max_attempts,
-        new_ready = false, new_delivered = NEW.delivered, new_finished_by = NEW.finished_by
+        new_ready = false, new_delivered = NEW.delivered, new_finished_by = NEW.finished_by,
+        new_snoozes = COALESCE(NEW.snoozes, 0), new_crashes = COALESCE(NEW.crashes, 0)
     WHERE change.id = NEW.id AND change.txid = txid_current() AND change.new_status IS NULL;
     IF NOT FOUND THEN
         INSERT INTO audit.job_changes (
-            id, topic, new_status, new_attempts, new_max_attempts, new_ready, new_delivered, new_finished_by)
+            id, topic, new_status, new_attempts, new_max_attempts, new_ready, new_delivered, new_finished_by,
+            new_snoozes, new_crashes)
         VALUES (
-            NEW.id, NEW.topic, 'COMPLETED', NEW.attempts, NEW.max_attempts, false, NEW.delivered, NEW.finished_by);
+            NEW.id, NEW.topic, 'COMPLETED', NEW.attempts, NEW.max_attempts, false, NEW.delivered, NEW.finished_by,
+            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0));
     END IF;
     RETURN NULL;
 END

@@ -19,6 +19,9 @@ class JobState(NamedTuple):
     ready: bool
     delivered: bool
     finished_by: str | None
+    snoozes: int = 0
+    crashes: int = 0
+    start_by: int | None = None
 
 
 class JobChange(NamedTuple):
@@ -77,9 +80,11 @@ CLAIM = "claim"
 BEAT = "beat"
 COMPLETE = "complete"
 FAIL = "fail"
+SNOOZE = "snooze"
 RELEASE = "release"
 REAP = "reap"
 CANCEL = "cancel"
+EXPIRE = "cancel unstarted"
 REDRIVE = "redrive"
 PROMOTE = "promote"
 TOUCH = "touch"  # no rule looks at it: another priority, another time
@@ -100,6 +105,16 @@ _BY_ARROW = {
 }
 
 
+def is_late(state: JobState, at: int) -> bool:
+    """Whether the job may not start any more: it never has, and its time to start is over."""
+    return (
+        state.start_by is not None
+        and state.start_by <= at
+        and state.attempts == 0
+        and state.locked_by is None
+    )
+
+
 def verb_of(change: JobChange) -> str:
     """Return the verb that the change shows; ILLEGAL for an arrow that does not exist."""
     old, new = change.old, change.new
@@ -114,5 +129,11 @@ def verb_of(change: JobChange) -> str:
     if old.status == "RUNNING" and new.status in ("RETRYING", "DEAD_LETTERED"):
         if change.outcome is None:
             return RELEASE if new.status == "RETRYING" else ILLEGAL
-        return REAP if change.outcome == "lease_expired" else FAIL
+        if change.outcome == "snoozed":
+            return SNOOZE
+        # The server ends an attempt for its time limit, if its worker does not report it.
+        is_reap = change.outcome == "lease_expired" or new.crashes > old.crashes
+        return REAP if is_reap else FAIL
+    if new.status == "CANCELED" and is_late(old, change.at):
+        return EXPIRE
     return _BY_ARROW.get((old.status, new.status), ILLEGAL)

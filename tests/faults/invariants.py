@@ -8,6 +8,7 @@ from itertools import chain
 
 from tests.faults.evidence import Evidence
 from tests.faults.rules.attempts import check_attempts
+from tests.faults.rules.crashes import check_crashes
 from tests.faults.rules.ends import check_ends
 from tests.faults.rules.executions import check_completed_ran, check_none_started_after_completion
 from tests.faults.rules.keeping import check_finished_stay, check_healthy_keep
@@ -15,6 +16,8 @@ from tests.faults.rules.leases import check_leases
 from tests.faults.rules.occurrences import check_occurrences
 from tests.faults.rules.pauses import check_pauses
 from tests.faults.rules.reaping import check_reaps
+from tests.faults.rules.snoozes import check_snoozes
+from tests.faults.rules.start_limits import check_start_limits
 from tests.faults.rules.submits import check_submits
 from tests.faults.rules.transitions import check_transitions
 from tests.faults.violations import Violation
@@ -46,4 +49,7 @@ INVARIANTS = (
     Invariant(
         "I10", "what finished does not run again, also when all servers were away", check_finished_stay
     ),
+    Invariant("I11", "a snooze costs no attempt, and no attempt number is used again", check_snoozes),
+    Invariant("I12", "no attempt starts after start_by", check_start_limits),
+    Invariant("I13", "no job is lost more than max_crashes times before it is a dead letter", check_crashes),
 )

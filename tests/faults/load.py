@@ -82,6 +82,7 @@ class Producer:
             "delay": order.delay,
             "max_attempts": order.max_attempts,
             "timeout": order.timeout,
+            "start_within": order.start_within,
         }
         if order.is_bulk:
             return await door.enqueue_many(order.topic, order.errands, **options)

@@ -40,6 +40,9 @@ class Operator:
     async def delete(self, job_id: str) -> bool:
         return await self._do("delete", lambda p: p.delete(job_id), job_id=job_id)
 
+    async def set_policy(self, topic: str, **entries: Any) -> bool:
+        return await self._do("policy", lambda p: p.set_topic_policy(topic, **entries), topic=topic)
+
     # ------------------------------------------------------------ all jobs of a topic, batch by batch
 
     async def cancel_all(self, topic: str) -> bool:

@@ -12,9 +12,11 @@ from tests.faults.worker_program import AT_THE_PACE, Errand
 
 # The outcomes of handlers, out of a hundred.
 _EXPECTATIONS = {
-    "complete": 66,
+    "complete": 60,
     "fail_once": 6,
     "retry_once": 6,
+    "snooze_once": 4,
+    "snooze_twice": 2,
     "flaky": 6,
     "block": 1,
     "discard": 5,
@@ -33,6 +35,8 @@ _LONG_SHARE, _LONG_SECONDS = 0.02, (1.0, 4.0)
 _BALLAST = {0: 600, 100: 250, 1_000: 100, 20_000: 40, 200_000: 8, 1_000_000: 1}
 _MANY_SHARE = 0.15
 _DELAYED_SHARE, _DELAY_SECONDS = 0.08, (0.05, 3.0)
+# Shorter than an outage, and longer than most waits.
+_START_SHARE, _START_SECONDS = 0.06, (0.2, 4.0)
 _PRIORITY_SHARE, _PRIORITIES = 0.25, range(-5, 6)
 _KEY_SHARE = 0.12
 _BULK_SHARE, _BULK_SIZES = 0.12, range(2, 16)
@@ -52,6 +56,7 @@ class Order:
     max_attempts: int
     delay: timedelta | None
     timeout: timedelta
+    start_within: timedelta | None = None
 
 
 def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
@@ -71,6 +76,7 @@ def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
         timeout=_some_seconds(random, _IMPATIENT_SECONDS)
         if random.random() < _IMPATIENT_SHARE
         else timedelta(seconds=_PATIENT_SECONDS),
+        start_within=_some_seconds(random, _START_SECONDS) if random.random() < _START_SHARE else None,
     )
 
 

@@ -27,7 +27,7 @@ def test_attempt_past_the_limit_is_noticed(run: MadeUpRun) -> None:
     job = MadeUpJob(run, max_attempts=1).submit().claim("worker-1").beat().start()
     run.freeze("worker-1")
     run.wait(2 * LEASE)
-    job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True)
+    job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True, crashes=1)
     job.run("worker-2")
     assert broken(run) == {("I3", attempts.WITHIN_LIMIT), ("I3", attempts.DIES_AT_THE_LIMIT)}
 

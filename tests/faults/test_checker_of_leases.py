@@ -25,7 +25,7 @@ def job(run: MadeUpRun) -> MadeUpJob:
 def test_lease_that_is_given_while_another_is_valid_is_noticed(run: MadeUpRun, job: MadeUpJob) -> None:
     job.submit().claim("worker-1").beat().start()
     run.freeze("worker-1")
-    job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True)
+    job.become("lease_expired", status="RETRYING", locked_by=None, lease_until=None, ready=True, crashes=1)
     job.run("worker-2")
     assert broken(run) == {("I2", leases.NOT_BEFORE_IT_EXPIRED), ("I2", leases.ONE_LEASE)}
 

@@ -34,7 +34,12 @@ def die(run: MadeUpRun, job: MadeUpJob) -> None:
     """Reap like an old server: the attempt counts, whether or not it was confirmed."""
     run.wait(2 * LEASE)
     job.become(
-        "lease_expired", status="DEAD_LETTERED", finished_by="worker-1", locked_by=None, lease_until=None
+        "lease_expired",
+        status="DEAD_LETTERED",
+        finished_by="worker-1",
+        locked_by=None,
+        lease_until=None,
+        crashes=int(job.now.delivered),
     )
 
 

@@ -62,6 +62,10 @@ def failure(errand: Errand, ctx: pulse.Context) -> Exception | None:
             return RuntimeError("the first attempt fails")
         case "retry_once" if is_first:
             return pulse.Retry(_RETRY_SOON, "not yet")
+        case "snooze_once" if is_first:
+            return pulse.Snooze(_RETRY_SOON, "not now")
+        case "snooze_twice" if ctx.attempt <= 2:
+            return pulse.Snooze(_RETRY_SOON, "not now")
         case "flaky" if ctx.attempt <= _FLAKY_ATTEMPTS and _toss(ctx):
             return RuntimeError("this attempt fails")
     return None

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tests.faults.changes import JobChange, JobState
 from tests.faults.made_up.runs import STEP, MadeUpRun
+from tests.faults.rules.crashes import MAX_CRASHES
 
 LEASE = 1_000_000
 _FREE: dict[str, None] = {"locked_by": None, "lease_until": None}
@@ -92,6 +93,18 @@ class MadeUpJob:
     def fail(self, outcome: str = "failed") -> MadeUpJob:
         return self._lose(outcome, outcome == "discarded" or self.now.attempts >= self.now.max_attempts)
 
+    def snooze(self) -> MadeUpJob:
+        self.start().end("Snooze")
+        now = self.now
+        return self.become(
+            "snoozed",
+            status="RETRYING",
+            max_attempts=now.max_attempts + 1,
+            snoozes=now.snoozes + 1,
+            ready=False,
+            **_FREE,
+        )
+
     def release(self) -> MadeUpJob:
         return self.become(status="RETRYING", attempts=self.now.attempts - 1, ready=True, **_FREE)
 
@@ -124,8 +137,9 @@ class MadeUpJob:
         assert state.lease_until is not None
         self._run.wait_until(state.lease_until + STEP)
         attempts = state.attempts if state.delivered else state.attempts - 1
-        is_out = state.delivered and attempts >= state.max_attempts
-        return self._lose("lease_expired", is_out, attempts=attempts)
+        crashes = state.crashes + state.delivered
+        is_out = state.delivered and (attempts >= state.max_attempts or crashes >= MAX_CRASHES)
+        return self._lose("lease_expired", is_out, attempts=attempts, crashes=crashes)
 
     def cancel(self) -> MadeUpJob:
         op = self._run.send("cancel", job_id=self.id)
@@ -136,7 +150,7 @@ class MadeUpJob:
     def redrive(self) -> MadeUpJob:
         op = self._run.send("redrive", job_id=self.id)
         limit = max(self.now.max_attempts, self.now.attempts + 3)
-        self.become(status="PENDING", ready=True, max_attempts=limit, finished_by=None)
+        self.become(status="PENDING", ready=True, max_attempts=limit, finished_by=None, crashes=0)
         return self._answered("redrive", op)
 
     def delete(self) -> MadeUpJob:

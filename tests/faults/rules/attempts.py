@@ -13,15 +13,27 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.faults.changes import BEAT, CLAIMS, FAIL, ILLEGAL, REAP, REDRIVE, RELEASE, JobChange, JobState
+from tests.faults.changes import (
+    BEAT,
+    CLAIMS,
+    FAIL,
+    ILLEGAL,
+    REAP,
+    REDRIVE,
+    RELEASE,
+    SNOOZE,
+    JobChange,
+    JobState,
+)
 from tests.faults.disturbances import Span
 from tests.faults.evidence import Evidence
+from tests.faults.rules.crashes import MAX_CRASHES
 from tests.faults.violations import Violation
 
 WITHIN_LIMIT = "attempts stay within max_attempts"
 COUNTED = "an attempt is counted when it is claimed, and returned when it never was made"
-LIMIT_STAYS = "max_attempts is raised by a redrive alone"
-DIES_AT_THE_LIMIT = "a job is dead-lettered if, and only if, it is discarded or out of attempts"
+LIMIT_STAYS = "max_attempts is raised by a redrive or a snooze alone"
+DIES_AT_THE_LIMIT = "a job is dead-lettered if, and only if, it is discarded or out of attempts or crashes"
 COUNTS_IF_STARTED = "an attempt counts only if its handler was started"
 DIES_STARTED = "a job whose handler never started is not dead-lettered"
 
@@ -59,7 +71,7 @@ def _check_count(verb: str, change: JobChange) -> Iterator[Violation]:
         what = f"A {verb} took the count from {before} to {new.attempts}."
         yield _violation(COUNTED, what, change)
     if old is not None and old.max_attempts != new.max_attempts:
-        if verb != REDRIVE or new.max_attempts < old.max_attempts:
+        if verb not in (REDRIVE, SNOOZE) or new.max_attempts < old.max_attempts:
             what = f"A {verb} took max_attempts from {old.max_attempts} to {new.max_attempts}."
             yield _violation(LIMIT_STAYS, what, change)
     elif verb == REDRIVE and new.attempts >= new.max_attempts:
@@ -79,6 +91,7 @@ def _check_death(verb: str, change: JobChange) -> Iterator[Violation]:
     assert old is not None
     assert new is not None
     is_out = old.attempts >= old.max_attempts and (verb == FAIL or old.delivered)
+    is_out = is_out or (verb == REAP and old.delivered and old.crashes + 1 >= MAX_CRASHES)
     if (new.status == "DEAD_LETTERED") != (is_out or change.outcome == "discarded"):
         attempt = f"attempt {old.attempts} of {old.max_attempts}"
         what = f"A {verb} ({change.outcome}) of {attempt} left the job {new.status}."

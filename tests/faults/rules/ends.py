@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.changes import CANCEL, DELETE, REDRIVE, JobChange
+from tests.faults.changes import CANCEL, DELETE, EXPIRE, REDRIVE, JobChange
 from tests.faults.evidence import Evidence, Step
 from tests.faults.history import EXPECTATIONS
+from tests.faults.rules.crashes import MAX_CRASHES
 from tests.faults.violations import Violation
 
 JOBS_END = "a job ends in a terminal state"
@@ -16,7 +17,7 @@ TABLE_IS_AUDITED = "a row is as its last change left it"
 DONE_IS_DONE = "an acknowledged request was carried out"
 
 _TERMINAL = frozenset({"COMPLETED", "DEAD_LETTERED", "CANCELED"})
-_VERBS = {"cancel": CANCEL, "redrive": REDRIVE, "delete": DELETE}
+_VERBS = {"cancel": {CANCEL, EXPIRE}, "redrive": {REDRIVE}, "delete": {DELETE}}
 
 
 def check_ends(evidence: Evidence) -> Iterator[Violation]:
@@ -53,7 +54,8 @@ def _check_expectation(evidence: Evidence, job_id: str, life: list[Step]) -> Ite
     last = next(step.change for step in reversed(life) if step.change.new and _ends(step.change))
     assert last.new is not None
     for expect in {submit.facts["expect"] for submit in evidence.submits_of[job_id]}:
-        wanted, is_out = EXPECTATIONS[expect], last.new.attempts >= last.new.max_attempts
+        wanted = EXPECTATIONS[expect]
+        is_out = last.new.attempts >= last.new.max_attempts or last.new.crashes >= MAX_CRASHES
         if last.new.status == "CANCELED" or wanted in ("", last.new.status):
             continue
         if last.new.status == "DEAD_LETTERED" and is_out:
@@ -68,10 +70,10 @@ def _ends(change: JobChange) -> bool:
 
 
 def _check_requests(evidence: Evidence) -> Iterator[Violation]:
-    for name, verb in _VERBS.items():
+    for name, verbs in _VERBS.items():
         for request in evidence.requests[name]:
             job_id = request.facts["job_id"]
-            if request.how == "done" and not any(s.verb == verb for s in evidence.lives.get(job_id, ())):
+            if request.how == "done" and not any(s.verb in verbs for s in evidence.lives.get(job_id, ())):
                 what = f"The {name} of job {job_id} was acknowledged, but never carried out."
                 yield Violation("I1", DONE_IS_DONE, what, job_id)
 

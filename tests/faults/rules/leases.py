@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.faults.changes import BEAT, CANCEL, CLAIMS, COMPLETE, FAIL, REAP, RELEASE, TOUCH, JobChange
+from tests.faults.changes import BEAT, CANCEL, CLAIMS, COMPLETE, FAIL, REAP, RELEASE, SNOOZE, TOUCH, JobChange
 from tests.faults.evidence import Evidence, Execution, Step
 from tests.faults.history import COMPLETED
 from tests.faults.violations import Violation
@@ -20,7 +20,7 @@ STARTED_UNDER_LEASE = "a handler starts with a claim of its own"
 STARTED_ONCE = "a claim starts one handler"
 
 # The holder ends it, or a cancel does. A reap does neither: it has to wait for the expiry.
-_ENDS = frozenset({COMPLETE, FAIL, RELEASE, CANCEL})
+_ENDS = frozenset({COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL})
 
 
 def check_leases(evidence: Evidence) -> Iterator[Violation]:
@@ -28,7 +28,7 @@ def check_leases(evidence: Evidence) -> Iterator[Violation]:
         executions = evidence.executions.get(job_id, [])
         yield from _check_intervals(life)
         for verb, change in life:
-            if verb in (COMPLETE, FAIL):
+            if verb in (COMPLETE, FAIL, SNOOZE):
                 yield from _check_report(evidence, verb, change, executions)
         yield from _check_starts(evidence, job_id, life, executions)
     for job_id in evidence.executions.keys() - evidence.lives.keys():
