@@ -1,5 +1,6 @@
 """`pulse jobs get`: snoozes, crashes, time limits, and until when a job may start."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pulse as sdk
@@ -64,3 +65,19 @@ def test_attempt_that_ran_into_its_limit_is_shown_as_such(working: CommandLine) 
     assert (job["status"], job["crashes"]) == ("DEAD_LETTERED", 0)
     assert [past["outcome"] for past in job["history"]] == ["timed_out"]
     assert "attempt 1 timed out" in working("jobs", "get", job["id"]).out
+
+
+def test_job_that_may_start_for_some_time_only_is_canceled_after_it(
+    pulse: CommandLine, topic: str, stored: Callable[..., str]
+) -> None:
+    job = pulse("jobs", "get", stored(topic, "--start-within", "1h"), "-o", "json").json
+    start_by, submitted = (datetime.fromisoformat(job[key]) for key in ("start_by", "submitted_at"))
+    # From when it is due, which is a microsecond or so after it was submitted.
+    assert timedelta(hours=1) <= start_by - submitted < timedelta(hours=1, minutes=1)
+    assert "Start by" in pulse("jobs", "get", job["id"]).out
+
+    result = pulse("submit", topic, "--start-within", "50ms", "--wait", "-o", "json")
+    assert (result.code != 0, result.json["status"]) == (True, "CANCELED")
+    assert "not started within" in result.json["last_error"].lower()
+    many = pulse("submit", topic, "--start-within", "1h", "--count", "2", "-o", "json").json
+    assert all(pulse("jobs", "get", one["id"], "-o", "json").json["start_by"] for one in many)

@@ -8,7 +8,7 @@ UNKNOWN = "0199c0de-0000-7000-8000-000000000001"
 
 
 def test_canceled_job_can_be_retried(pulse: CommandLine, topic: str, stored: Callable[..., str]) -> None:
-    job_id = stored(topic)
+    job_id = stored(topic, "--max-attempts", "5")
     (canceled,) = pulse("jobs", "cancel", job_id, "--reason", "sent twice", "-o", "json").json
     assert (canceled["status"], canceled["last_error"]) == ("CANCELED", "sent twice")
     result = pulse("jobs", "retry", job_id, "--attempts", "9")

@@ -57,3 +57,11 @@ async def test_page_shows_snoozes_and_time_limits(
         late = (await visitor.get(f"/jobs/{await finished(p, 'endless')}")).text
         assert ">Timed out</span>" in late
         assert "its only attempt failed" in late
+
+
+async def test_page_shows_until_when_a_job_may_start(
+    server: ServerUnderTest, dashboard: DashboardUnderTest
+) -> None:
+    async with pulse.Pulse(server.address) as p:
+        job = await p.enqueue("mail", start_within=timedelta(hours=1))
+    assert "<dt>Start by</dt>" in (await Visitor(dashboard.url).get(f"/jobs/{job.id}")).text

@@ -54,7 +54,7 @@ class PolicyVerbs:
         request = message(
             pb.SetTopicPolicyRequest,
             topic=topic,
-            retention=message(pb.Retention, **given),
+            retention=message(pb.Retention, **given) if given else None,
             run=run,
             returned=returned,
         )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         pulse submit send-email --file email.json --priority 5 --delay 10m
         jq -c .order order.json | pulse submit bill-order - --key order-4711
         pulse submit rebuild-index --wait && echo rebuilt
+        pulse submit send-reminder --start-within 1h
         pulse submit load-test --count 1000
     """,
 )
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     type=moment,
     metavar="TIME",
     help="Do not start before this time; in this machine's zone unless given.",
+)
+@click.option(
+    "--start-within", type=duration, help="Cancel it if it has not started this long after it is due."
 )
 @click.option(
     "--max-attempts",
@@ -63,6 +67,7 @@ def submit(
     priority: int,
     delay: timedelta | None,
     run_at: datetime | None,
+    start_within: timedelta | None,
     max_attempts: int | None,
     key: str | None,
     metadata: tuple[str, ...],
@@ -89,6 +94,7 @@ def submit(
                     priority=priority,
                     delay=delay,
                     run_at=run_at,
+                    start_within=start_within,
                     max_attempts=max_attempts,
                     key=key,
                     metadata=entries,
@@ -101,6 +107,7 @@ def submit(
                 priority=priority,
                 delay=delay,
                 run_at=run_at,
+                start_within=start_within,
                 max_attempts=max_attempts,
                 metadata=entries,
             )
