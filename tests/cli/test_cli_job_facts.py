@@ -78,6 +78,6 @@ def test_job_that_may_start_for_some_time_only_is_canceled_after_it(
 
     result = pulse("submit", topic, "--start-within", "50ms", "--wait", "-o", "json")
     assert (result.code != 0, result.json["status"]) == (True, "CANCELED")
-    assert "not started within" in result.json["last_error"].lower()
+    assert "not started by" in result.json["last_error"].lower()
     many = pulse("submit", topic, "--start-within", "1h", "--count", "2", "-o", "json").json
     assert all(pulse("jobs", "get", one["id"], "-o", "json").json["start_by"] for one in many)
