@@ -1,10 +1,28 @@
-"""Imported before grpc: keeps the core of grpc from writing to standard error.
+"""Imported before grpc: sets what the core of grpc reads from the environment, and refuses gevent.
 
-It would print a line for every failed handshake, many per second. The SDK logs the failure once. A
-GRPC_VERBOSITY that is set takes precedence.
+Variables that are set already take precedence.
 """
 
 import os
+import sys
 
-# grpc reads it once, when it is first imported.
+# grpc reads them once. It would print a line for every failed handshake, many per second; the SDK logs the
+# failure once.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Its handlers around a fork, on by default, abort the children of a process that uses grpc.aio: those of a
+# ProcessPoolExecutor in a handler, for example. Without them parent and children go on. ADR-0062
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def refuse_gevent() -> None:
+    """Raise ImportError if gevent has replaced the threads or the select of this process."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and (monkey.is_module_patched("threading") or monkey.is_module_patched("select")):
+        raise ImportError(
+            "pulse does not work where gevent has patched threads or select: its calls would never return. "
+            "Use monkey.patch_all(thread=False, select=False), or run the application in threads, as "
+            "`gunicorn -k gthread` does."
+        )
+
+
+refuse_gevent()

@@ -33,7 +33,7 @@ FOUND_BY_NAME = {
 # Development's own: programs, plugins, types, and a file to read.
 NOT_IMPORTED = {
     "axe-playwright-python",
-    *("grpcio-tools", "gunicorn", "mypy-protobuf", "hatchling", "pytest-xdist"),
+    *("gevent", "grpcio-tools", "gunicorn", "mypy-protobuf", "hatchling", "pytest-xdist"),
     *("mypy", "ruff", "import-linter", "asyncpg-stubs", "types-grpcio", "types-pexpect", "types-protobuf"),
 }
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 
 import grpc
 import grpc.aio
 
 from pulse import tuning
+from pulse.errors import ClientClosed
+from pulse.quiet import refuse_gevent
 from pulse.wire.endpoint import Endpoint
 
 logger = logging.getLogger("pulse")
 
 _warned_about: set[str] = set()
+_used_in: int | None = None
 
 
 def open_channel(endpoint: Endpoint) -> grpc.aio.Channel:
-    """Open a channel that belongs to the running event loop."""
+    """Open a channel that belongs to the running event loop. Raises ClientClosed in a forked child."""
+    _check_process()
     _warn_about_plain_text(endpoint)
     options = _options(endpoint)
     if endpoint.tls is None:
@@ -25,11 +30,28 @@ def open_channel(endpoint: Endpoint) -> grpc.aio.Channel:
 
 
 def open_blocking_channel(endpoint: Endpoint) -> grpc.Channel:
-    """Open a channel for blocking calls, from any thread."""
+    """Open a channel for blocking calls, from any thread. Raises ClientClosed in a forked child."""
+    _check_process()
     options = _options(endpoint)
     if endpoint.tls is None:
         return grpc.insecure_channel(endpoint.target, options)
     return grpc.secure_channel(endpoint.target, endpoint.tls.credentials(), options)
+
+
+def _check_process() -> None:
+    """Raise ClientClosed where gRPC would hang: in a child that was forked after its first use."""
+    global _used_in
+    if _used_in is None:
+        _used_in = os.getpid()
+    elif _used_in != os.getpid():
+        raise ClientClosed(
+            "This process was forked after a client was used, and gRPC does not work in such a child. Start "
+            'it with multiprocessing.get_context("spawn") or subprocess, or fork before the first call.'
+        )
+    try:
+        refuse_gevent()
+    except ImportError as error:
+        raise ClientClosed(str(error)) from None
 
 
 def _options(endpoint: Endpoint) -> list[tuple[str, int | str]]:

@@ -23,6 +23,7 @@ from pulse.handlers.context import make_current
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.clock import lease_clock
+from pulse.worker.forks import exit_soon, watch_forks
 from pulse.worker.handler_errors import given_up, outcome_of
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.late_starts import Late, in_time
@@ -80,6 +81,7 @@ class Runners:
         self._is_stopping = False
         # Every handler starts with the contextvars of run(), not with those of the handler before it.
         self._contextvars = contextvars.copy_context()
+        watch_forks(self)
 
     def add(self, jobs: Iterable[HeldJob]) -> None:
         """Queue the jobs. They start as slots become free."""
@@ -99,6 +101,12 @@ class Runners:
     def stop_starting(self) -> None:
         """Start no further handler."""
         self._is_stopping = True
+
+    def stop_in_child(self) -> None:
+        """Start no handler in a child that a handler has forked, and end it after that handler."""
+        self._is_stopping = True
+        self._ready.clear()
+        exit_soon(self._loop)
 
     def close(self) -> None:
         """End the threads."""

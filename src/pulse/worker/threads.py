@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -77,6 +78,7 @@ class HandlerThreads:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self._loop = loop
+        self._process = os.getpid()
         self._most = most
         self._threads = 0
         self._started = 0
@@ -117,6 +119,8 @@ class HandlerThreads:
             except BaseException as error:
                 # It was interrupted when its function had returned.
                 call.outcome = call.outcome or (None, error)
+            if os.getpid() != self._process:
+                os._exit(os.EX_SOFTWARE)  # the function forked, and this is the child
             call.is_over = True
             if call.interrupted_by is not None:
                 self._retire(call)
