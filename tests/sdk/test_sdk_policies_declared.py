@@ -83,3 +83,28 @@ async def test_two_workers_that_differ_are_both_named(
     (warning,) = [text for text in caplog.messages if "is replaced by that of" in text]
     assert "worker worker-old" in warning
     assert "worker worker-new" in warning
+
+
+async def test_declared_policy_decides_when_a_failed_job_runs_again(
+    server: ServerUnderTest, running: Running
+) -> None:
+    """The delay is the server's: the worker reports none."""
+    backoff = pulse.Backoff(first=timedelta(hours=2), factor=1, longest=timedelta(hours=2), jitter=0)
+    async with pulse.Pulse(server.address) as p:
+
+        @p.job("work", retry=backoff, max_attempts=2)
+        async def fail() -> None:
+            raise OSError("down")
+
+        p.every("work", timedelta(hours=1))  # declared after the policies
+        async with running(p):
+            while not [each async for each in p.schedules.iter() if each.name == "work"]:
+                pass
+            handle = await fail.enqueue()
+            while (job := await p.get_job(handle.id)).status is not pulse.JobStatus.RETRYING:
+                pass
+    (attempt,) = job.history
+    assert job.max_attempts == 2
+    assert job.next_run_at is not None
+    assert attempt.ended_at is not None
+    assert abs(job.next_run_at - attempt.ended_at - timedelta(hours=2)) < timedelta(minutes=1)
