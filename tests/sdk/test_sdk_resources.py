@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -159,12 +160,11 @@ async def test_closing_that_fails_closes_the_others_and_ends_the_run_with_a_sent
 
     @p.job("work")
     async def handle() -> None:
-        worker.stop()
+        signal.raise_signal(signal.SIGTERM)
 
-    worker = p._worker(p._caller.session().connection, None, None)
     fake.deliver("j1")
     with pytest.raises(pulse.ResourceFailed, match="database cannot be closed: OSError: half closed"):
-        await worker.run(handle_signals=False)
+        await p.run()
     assert closed == ["cache"]
 
 
@@ -174,6 +174,7 @@ async def test_worker_that_is_stopped_while_a_resource_opens_ends() -> None:
 
         @p.resource
         async def database() -> AsyncIterator[None]:
+            signal.raise_signal(signal.SIGTERM)
             try:
                 await asyncio.sleep(600)
             finally:
@@ -183,9 +184,7 @@ async def test_worker_that_is_stopped_while_a_resource_opens_ends() -> None:
         @p.job("work")
         async def handle() -> None: ...
 
-        worker = p._worker(p._caller.session().connection, None, None)
-        asyncio.get_running_loop().call_soon(worker.stop)
-        await worker.run(handle_signals=False)
+        await p.run()
     assert canceled.is_set()
 
 
