@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-# As doubles of MessagePack: the type, then the exponent of all ones.
-_NON_FINITE = (b"\xcb\x7f\xf8", b"\xcb\x7f\xf0", b"\xcb\xff\xf8", b"\xcb\xff\xf0")
+# A double of MessagePack, and one whose exponent is all ones.
+_DOUBLE = b"\xcb"
+_NON_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 
 def find_non_finite(args: object) -> str | None:
@@ -22,8 +24,10 @@ def find_non_finite(args: object) -> str | None:
         packed = _packer.encode(args)
     except Exception:  # what only the encoder of JSON can write
         return _find(args, "$")
+    if _DOUBLE not in packed:  # most arguments with a None have no float at all
+        return None
     # These bytes can be part of a text by chance.
-    return _find(args, "$") if any(mark in packed for mark in _NON_FINITE) else None
+    return _find(args, "$") if _NON_FINITE.search(packed) else None
 
 
 def _find(value: Any, path: str) -> str | None:
