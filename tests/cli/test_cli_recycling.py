@@ -36,6 +36,15 @@ async def leak() -> None:
 """
 
 
+def most_at_once(log: str) -> int:
+    """Return how many processes there were at most at one moment."""
+    alive = most = 0
+    for line in log.splitlines():
+        alive += ("has started." in line) - ("exited with code" in line)
+        most = max(most, alive)
+    return most
+
+
 def test_recycling_under_load_loses_and_doubles_no_job(
     pulse: CommandLine, address: str, tmp_path: Path, topic: str
 ) -> None:
@@ -58,6 +67,7 @@ def test_recycling_under_load_loses_and_doubles_no_job(
         )
         supervisor.process.terminate()
         assert supervisor.ended() == 0
+        assert most_at_once(supervisor.log) <= 3
     lines = [line.split() for line in (tmp_path / "done.txt").read_text().splitlines()]
     assert Counter(int(number) for _, number in lines) == Counter(range(total))
     assert len({pid for pid, _ in lines}) > 2

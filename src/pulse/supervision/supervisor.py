@@ -93,8 +93,8 @@ class Supervisor:
     async def _keep(self, number: int, process: WorkerProcess | None = None) -> None:
         """Keep one process running under this number until the supervisor stops."""
         starts = _Starts()
-        process = process or await self._start(number)
-        while True:
+        process = process or await self._start_at_last(number, starts)
+        while process is not None:
             await self._first_of(process.ended.wait(), process.due.wait())
             if self._stop.is_set():
                 return
@@ -112,7 +112,23 @@ class Supervisor:
             )
             if await self._stopped_within(wait_seconds):
                 return
-            process = await self._start(number)
+            process = await self._start_at_last(number, starts)
+
+    async def _start_at_last(self, number: int, starts: _Starts) -> WorkerProcess | None:
+        """Start a process, again and again while the system has no room for one. None if this stops."""
+        while not self._stop.is_set():
+            try:
+                return await self._start(number)
+            except OSError as error:
+                wait_seconds = starts.failed()
+                logger.error(
+                    "Process %d cannot be started: %s. The next try is in %.1f s.",
+                    number,
+                    error,
+                    wait_seconds,
+                )
+                await self._stopped_within(wait_seconds)
+        return None
 
     async def _replace(self, old: WorkerProcess, starts: _Starts) -> WorkerProcess:
         """Start a successor, and drain the old process once the successor is connected.
@@ -124,7 +140,9 @@ class Supervisor:
             if self._stop.is_set() or old.ended.is_set():
                 return old
             logger.info("%s is replaced: %s.", old, old.due_reason)
-            new = await self._start(old.number)
+            new = await self._start_at_last(old.number, starts)
+            if new is None:
+                return old
             await self._first_of(new.connected.wait(), new.ended.wait(), old.ended.wait())
             if self._stop.is_set() or old.ended.is_set():
                 return new
@@ -194,6 +212,10 @@ class _Starts:
         if process.age_seconds >= STABLE_SECONDS:
             self.in_a_row = 0
             return 0.0
+        return self.failed()
+
+    def failed(self) -> float:
+        """Count a start that failed, and return how long to wait before the next."""
         self.in_a_row += 1
         ceiling = min(RESTART_LONGEST_SECONDS, RESTART_FIRST_SECONDS * 2 ** min(self.in_a_row - 1, 16))
         return uniform(ceiling / 2, ceiling)

@@ -18,6 +18,8 @@ from pulse.supervision.lifeline import (
     STOP_GRACE_SECONDS,
 )
 
+LAST_WORDS_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -64,10 +66,8 @@ class WorkerProcess:
             )
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         started = cls(number, process, writer)
-        started._tasks = [
-            asyncio.create_task(started._listen(reader)),
-            asyncio.create_task(started._wait()),
-        ]
+        listening = asyncio.create_task(started._listen(reader))
+        started._tasks = [listening, asyncio.create_task(started._wait(listening))]
         return started
 
     @property
@@ -122,8 +122,10 @@ class WorkerProcess:
                     case "due":
                         self.replace_because(rest)
 
-    async def _wait(self) -> None:
+    async def _wait(self, listening: asyncio.Task[None]) -> None:
         await self._process.wait()
+        # What the process sent just before its end counts. A program of its own may keep the socket open.
+        await asyncio.wait({listening}, timeout=LAST_WORDS_SECONDS)
         if self._kill_at is not None:
             self._kill_at.cancel()
         self._writer.close()
