@@ -108,3 +108,20 @@ def test_every_process_of_a_web_server_enqueues(
             seen[job_id] = process
         assert {p.get_job(job_id).topic for job_id in list(seen)[:20]} == {"visit"}
         assert len(seen) == len(set(seen))
+
+
+def test_client_that_was_used_before_the_fork_is_refused_with_a_sentence(
+    tmp_path: Path, address: str
+) -> None:
+    """gRPC does not survive a fork once it was used. A request must not hang, nor the process crash."""
+    source = FLASK_LIKE.replace("p = pulse.SyncPulse()", 'p = pulse.SyncPulse()\np.enqueue("visit", {})')
+    source = source.replace(
+        '    job = p.enqueue("visit", {"path": environ["PATH_INFO"]})\n',
+        "    try:\n"
+        '        job = p.enqueue("visit", {"path": environ["PATH_INFO"]})\n'
+        "    except pulse.ClientClosed as error:\n"
+        '        start_response("200 OK", [])\n'
+        "        return [error.message.encode()]\n",
+    )
+    with web_server(tmp_path, source, address, *GUNICORN, "--preload") as url:
+        assert "forked after a client was used" in " ".join(visit(url, "page"))
