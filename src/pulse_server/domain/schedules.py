@@ -49,6 +49,8 @@ class Work:
     priority: int
     max_attempts: int
     metadata: Mapping[str, str] = field(default_factory=dict)
+    attempts_by_policy: bool = False
+    """Whether the policy of the topic at the time of the fire wins over max_attempts."""
 
 
 @dataclass(frozen=True, slots=True)

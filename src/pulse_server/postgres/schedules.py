@@ -158,8 +158,15 @@ def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, st
             return None, None, expression, time_zone
 
 
-def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None]:
-    return work.topic, work.payload, work.priority, work.max_attempts, metadata_to_json(work.metadata)
+def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool]:
+    return (
+        work.topic,
+        work.payload,
+        work.priority,
+        work.max_attempts,
+        metadata_to_json(work.metadata),
+        work.attempts_by_policy,
+    )
 
 
 def _first(rows: Rows) -> Schedule | None:
@@ -177,6 +184,7 @@ def _schedule(row: asyncpg.Record) -> Schedule:
             priority=row["priority"],
             max_attempts=row["max_attempts"],
             metadata=metadata_from_json(row["metadata"]) or {},
+            attempts_by_policy=row["attempts_by_policy"],
         ),
         catch_up=CatchUp(row["catch_up"]),
         paused=row["paused"],

@@ -23,7 +23,7 @@ class RunPolicies:
         self._repo = repo
         self.server = server
         """What the settings of this server say."""
-        self._default_attempts = server.max_attempts
+        self.default_attempts = server.max_attempts
         self._policies: Mapping[str, RunPolicy] = {}
         self._max_attempts: dict[str, int] = {}
         self.limits: Mapping[str, timedelta] = self._limits()
@@ -34,7 +34,7 @@ class RunPolicies:
 
     def max_attempts(self, topic: str) -> int:
         """Of a job that is submitted without its own."""
-        return self._max_attempts.get(topic, self._default_attempts)
+        return self._max_attempts.get(topic, self.default_attempts)
 
     async def refresh(self) -> None:
         """Read the policies. The first call comes before the server accepts work, and must not fail."""

@@ -74,6 +74,8 @@ class Changes:
     payload: bytes | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    attempts_by_policy: bool = False
+    """With max_attempts: whether the policy of the topic wins over it."""
     metadata: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     time_zone: str | None = None
@@ -231,6 +233,9 @@ class Schedules:
                 priority=work.priority if changes.priority is None else changes.priority,
                 max_attempts=work.max_attempts if changes.max_attempts is None else changes.max_attempts,
                 metadata=work.metadata if changes.metadata is None else changes.metadata,
+                attempts_by_policy=work.attempts_by_policy
+                if changes.max_attempts is None
+                else changes.attempts_by_policy,
             ),
         )
 
@@ -264,7 +269,10 @@ def _changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
 
 
 def _is_same(existing: Schedule, wanted: Definition) -> bool:
-    return (existing.timetable, existing.work, existing.catch_up) == (
+    work = existing.work
+    if work.attempts_by_policy and wanted.work.attempts_by_policy:  # the number is that of the settings then
+        work = replace(work, max_attempts=wanted.work.max_attempts)
+    return (existing.timetable, work, existing.catch_up) == (
         wanted.timetable,
         wanted.work,
         wanted.catch_up,
@@ -279,6 +287,7 @@ def _changes_to(wanted: Definition) -> Changes:
         payload=work.payload,
         priority=work.priority,
         max_attempts=work.max_attempts,
+        attempts_by_policy=work.attempts_by_policy,
         metadata=dict(work.metadata),
         catch_up=wanted.catch_up,
         time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,

@@ -19,7 +19,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 WithSpec: TypeAlias = pb.CreateScheduleRequest | pb.UpdateScheduleRequest | pb.PreviewScheduleRequest
 
 
-def definition(request: pb.CreateScheduleRequest, max_attempts_of: Callable[[str], int]) -> Definition:
+def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Definition:
     """Return the requested schedule. Raises InvalidArgument, which names the field."""
     return Definition(
         name=limits.check_name(request.name),
@@ -30,7 +30,8 @@ def definition(request: pb.CreateScheduleRequest, max_attempts_of: Callable[[str
             priority=request.priority,
             max_attempts=limits.check_max_attempts(request.max_attempts)
             if request.HasField("max_attempts")
-            else max_attempts_of(request.topic),
+            else default_attempts,
+            attempts_by_policy=not request.HasField("max_attempts"),
             metadata=limits.check_metadata(dict(request.metadata)) or {},
         ),
         catch_up=_catch_up(request.catch_up) or CatchUp.ONE,
@@ -70,7 +71,10 @@ def timetable(request: WithSpec, time_zone: str) -> Timetable:
     raise InvalidArgument("spec", "is missing: set one of at, every and cron.")
 
 
-def schedule_view(schedule: Schedule, *, with_payload: bool = False) -> pb.ScheduleView:
+def schedule_view(
+    schedule: Schedule, max_attempts_of: Callable[[str], int], *, with_payload: bool = False
+) -> pb.ScheduleView:
+    work = schedule.work
     view = pb.ScheduleView(
         schedule_id=schedule.id,
         name=schedule.name or "",
@@ -78,7 +82,7 @@ def schedule_view(schedule: Schedule, *, with_payload: bool = False) -> pb.Sched
         topic=schedule.work.topic,
         payload=schedule.work.payload if with_payload else b"",
         priority=schedule.work.priority,
-        max_attempts=schedule.work.max_attempts,
+        max_attempts=max_attempts_of(work.topic) if work.attempts_by_policy else work.max_attempts,
         metadata=dict(schedule.work.metadata),
         catch_up=schedule.catch_up.value,
         paused=schedule.paused,

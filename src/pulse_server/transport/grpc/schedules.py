@@ -9,6 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Job, JobFilter
+from pulse_server.domain.schedules import Schedule
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.paging import Page
 from pulse_server.service.run_policies import RunPolicies
@@ -27,19 +28,24 @@ class ScheduleRpcs:
     def __init__(self, schedules: Schedules, jobs: Jobs, policies: RunPolicies, callers: Callers) -> None:
         self._schedules = schedules
         self._jobs = jobs
-        self._max_attempts_of = policies.max_attempts
+        self._policies = policies
         self._callers = callers
+
+    def _view(self, schedule: Schedule, *, with_payload: bool = False) -> pb.ScheduleView:
+        return convert_schedules.schedule_view(
+            schedule, self._policies.max_attempts, with_payload=with_payload
+        )
 
     async def create_schedule(
         self, request: pb.CreateScheduleRequest, context: Any
     ) -> pb.CreateScheduleResponse:
         schedule = await self._schedules.create(
-            convert_schedules.definition(request, self._max_attempts_of),
+            convert_schedules.definition(request, self._policies.default_attempts),
             replace_existing=request.replace,
             declarer=self._declarer(context),
         )
         return pb.CreateScheduleResponse(
-            schedule_id=schedule.id, schedule=convert_schedules.schedule_view(schedule, with_payload=True)
+            schedule_id=schedule.id, schedule=self._view(schedule, with_payload=True)
         )
 
     async def declare_schedules(
@@ -63,7 +69,7 @@ class ScheduleRpcs:
             schedule = await self._schedules.find(limits.check_name(request.name) or "")
         else:
             schedule = await self._schedules.get(_id(request))
-        return pb.GetScheduleResponse(schedule=convert_schedules.schedule_view(schedule, with_payload=True))
+        return pb.GetScheduleResponse(schedule=self._view(schedule, with_payload=True))
 
     async def list_schedules(
         self, request: pb.ListSchedulesRequest, _context: Any
@@ -71,12 +77,12 @@ class ScheduleRpcs:
         if _wants_whole_list(request):
             everything = await whole_list(
                 lambda token: self._schedules.page(limit=limits.MAX_PAGE_SIZE, token=token),
-                convert_schedules.schedule_view,
+                self._view,
             )
             return pb.ListSchedulesResponse(schedules=everything)
         page = await self._schedules.page(limit=_page_size(request), token=request.page_token)
         return pb.ListSchedulesResponse(
-            schedules=await each_in_turns(convert_schedules.schedule_view, page.entries),
+            schedules=await each_in_turns(self._view, page.entries),
             next_page_token=page.next_token,
         )
 
@@ -84,9 +90,7 @@ class ScheduleRpcs:
         self, request: pb.UpdateScheduleRequest, _context: Any
     ) -> pb.UpdateScheduleResponse:
         schedule = await self._schedules.update(_id(request), convert_schedules.changes(request))
-        return pb.UpdateScheduleResponse(
-            schedule=convert_schedules.schedule_view(schedule, with_payload=True)
-        )
+        return pb.UpdateScheduleResponse(schedule=self._view(schedule, with_payload=True))
 
     async def pause_schedule(
         self, request: pb.PauseScheduleRequest, _context: Any

@@ -32,7 +32,7 @@ CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
 -- name: schedule
 -- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
-    metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
+    attempts_by_policy, metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
     application, vanished_at
 
 -- name: new_job_columns
@@ -147,7 +147,18 @@ topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, nex
 
 -- name: fire
 -- A job as its schedule defines it, ready at once.
-topic, payload, priority, max_attempts, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+topic, payload, priority, {attempts_of_fire}, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+
+-- name: attempts_of_fire
+-- Of the job that the schedule `step` makes.
+CASE WHEN step.attempts_by_policy
+        THEN COALESCE((
+            SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int
+            FROM pulse.run_policies AS policy
+            WHERE policy.topic = step.topic
+        ), step.max_attempts)
+        ELSE step.max_attempts
+    END
 
 -- name: unfinished_targets
 -- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial

@@ -70,7 +70,7 @@ FROM done;
 WITH fired AS MATERIALIZED (
     INSERT INTO pulse.jobs (id, {fire_columns})
     SELECT $2::uuid, {fire}
-    FROM pulse.schedules
+    FROM pulse.schedules AS step
     WHERE id = $1::uuid
     ON CONFLICT DO NOTHING
     RETURNING id, topic
