@@ -66,3 +66,10 @@ def test_jobs_keep_their_places_among_each_other(order: list[int]) -> None:
     for job_id in "ab":
         own = [change.status for change in ordered if change.job_id == job_id]
         assert all(later in LEGAL_TRANSITIONS[earlier] for earlier, later in pairwise(own))
+
+
+def test_cancel_of_a_job_whose_attempt_was_given_back_comes_last() -> None:
+    life = transitions_of(
+        (JobStatus.PENDING, 0), (JobStatus.RUNNING, 1), (JobStatus.RETRYING, 1), (JobStatus.CANCELED, 0)
+    )
+    assert in_order(life) == life

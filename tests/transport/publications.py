@@ -31,7 +31,7 @@ class Publications:
     def counted(self) -> Counter[str]:
         """How many transitions to each status the metrics count."""
         metrics = self._metrics
-        given_back = _sum(metrics.reaped) - _sum(metrics.failed, "lease_expired")
+        given_back = _sum(metrics.reaped) - _sum(metrics.failed, "lease_expired") + _sum(metrics.snoozed)
         return +Counter(
             PENDING=_sum(metrics.submitted) + _sum(metrics.redriven),
             RUNNING=_sum(metrics.claimed),

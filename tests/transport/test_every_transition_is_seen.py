@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.fakes.time_machines import lapse_all_leases
+from tests.transport import staged_runs
+from tests.transport.arrows import STAGED, arrow
 from tests.transport.publications import Publications
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
 from tests.transport.streaming_worker import StreamingWorker
@@ -19,19 +19,6 @@ from tests.transport.watching import Watching
 
 LIFECYCLE = Path(__file__).parents[2] / "docs" / "job-lifecycle.md"
 ARROW = re.compile(r"^(\S+) +-> +([A-Z_]+) +(\w+) ", re.MULTILINE)
-
-Stage = Callable[[ServerUnderTest, StreamingWorker], Awaitable[Any]]
-STAGED: dict[tuple[str, str, str], Stage] = {}
-
-
-def arrow(before: str, after: str, section: str) -> Callable[[Stage], Stage]:
-    """Stage what leads along this arrow. Its last transition is the arrow's own."""
-
-    def register(stage: Stage) -> Stage:
-        STAGED[before, after, section] = stage
-        return stage
-
-    return register
 
 
 @arrow("(new)", "PENDING", "insert_one")
@@ -204,6 +191,7 @@ async def fired_by_an_operator(server: ServerUnderTest, worker: StreamingWorker)
 
 
 def test_every_arrow_is_staged() -> None:
+    assert staged_runs.__doc__, "its stages are registered"
     assert STAGED.keys() == {
         (before, after, section)
         for before, after, section in ARROW.findall(LIFECYCLE.read_text())

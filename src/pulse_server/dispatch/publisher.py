@@ -165,10 +165,9 @@ class Publisher:
         metrics = self._metrics
         for ended in snoozed.values():
             topic = metrics.topic(ended.topic, is_worked=True)
-            metrics.snoozed.add(topic)
             metrics.run_time.observe(topic, "snoozed", value=ended.ran_seconds)
-            if ended.status is JobStatus.DEAD_LETTERED:
-                metrics.dead_lettered.add(topic)
+            is_over = ended.status is JobStatus.DEAD_LETTERED
+            (metrics.dead_lettered if is_over else metrics.snoozed).add(topic)
         self._watchers.publish(
             lambda: [
                 _of_claim(claim, ended.topic, ended.status, _error_of_snooze(ended))

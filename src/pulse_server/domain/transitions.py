@@ -47,9 +47,10 @@ def _is_possible(life: Sequence[Transition]) -> bool:
 
 
 def _next_attempt(earlier: Transition, later: Transition) -> int:
-    # After RETRYING the attempt may be the same once more: it was given back.
+    # After RETRYING the attempt may be the same once more: it was given back. A cancel names the one before.
     is_claimed = earlier.status is JobStatus.PENDING and later.status is JobStatus.RUNNING
-    return earlier.attempt + is_claimed
+    was_given_back = earlier.status is JobStatus.RETRYING and later.status is JobStatus.CANCELED
+    return earlier.attempt + is_claimed - was_given_back
 
 
 def _step(transition: Transition) -> tuple[int, int]:
