@@ -59,6 +59,22 @@ async def handle_async(file: str) -> None:
     await asyncio.to_thread(Path(file).write_text, str(os.getpid()))
 
 
+@p.job("enqueue", process=True)
+def enqueue(topic: str) -> None:
+    p.enqueue(topic)
+
+
+@p.job("enqueue-async", process=True)
+async def enqueue_async(topic: str) -> None:
+    await p.enqueue(topic)
+
+
+@p.job("fail-async", process=True)
+async def fail_async() -> None:
+    await asyncio.sleep(0)
+    sys.exit(5)
+
+
 @p.job("fail", process=True)
 def fail(kind: str) -> None:
     match kind:

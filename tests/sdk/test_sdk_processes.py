@@ -119,6 +119,18 @@ def test_failure_in_a_process_is_that_of_its_job(
     )
 
 
+def test_async_handler_that_exits_fails_its_job(app: Application) -> None:
+    for number in range(2):
+        assert app.run(f"exit{number}", "fail-async", {}).error.startswith("SystemExit: 5")
+
+
+def test_handlers_in_a_process_enqueue(app: Application) -> None:
+    for topic in ("enqueue", "enqueue-async", "enqueue", "enqueue-async"):
+        made = f"made{len(app.fake.results)}"
+        assert app.run(made, topic, {"topic": made}).success
+        assert made in {job.topic for job in app.fake.stored.values()}
+
+
 def test_job_is_snoozed_in_a_process(app: Application) -> None:
     assert app.run("snooze", "fail", {"kind": "snooze"}).snooze.seconds == 9
 

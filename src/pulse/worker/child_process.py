@@ -13,7 +13,9 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pulse import tuning
 from pulse.handlers.context import make_current, request_stop
@@ -28,6 +30,8 @@ from pulse.worker.origins import Origin, load
 from pulse.worker.steps import awaited
 from pulse.worker.threads import raise_in_thread
 
+Result = TypeVar("Result")
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -40,7 +44,7 @@ def main(fd: int, worker_pid: int) -> None:
         return
     try:
         client = load(Origin(first.module, first.path, first.attribute), first.imports)
-        child = _Child(worker, client._registry)
+        child = _Child(worker, client)
         child.open()
     except BaseException as error:
         send(worker, Loaded([], f"{type(error).__name__}: {error}"))
@@ -52,14 +56,27 @@ def main(fd: int, worker_pid: int) -> None:
     child.serve()
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How an async handler has ended."""
+
+    error: BaseException | None
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
 class _Child:
-    def __init__(self, worker: socket.socket, registry: Registry) -> None:
+    def __init__(self, worker: socket.socket, client: Any) -> None:
         self._worker = worker
-        self._registry = registry
+        self._client = client
+        self._registry: Registry = client._registry
         self._process = os.getpid()
         self._thread_id = threading.get_ident()
         self._attempts: queue.SimpleQueue[pb.JobAssignment | None] = queue.SimpleQueue()
-        self._runner = asyncio.Runner()
+        # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
+        self._loop = asyncio.new_event_loop()
         self._job: HeldJob | None = None
         self._is_stopped = False
         self._is_open = asyncio.Event()
@@ -67,7 +84,11 @@ class _Child:
 
     def open(self) -> None:
         """Open the resources, and put the handlers into their middleware. Raises ResourceFailed."""
-        self._runner.run(self._open())
+        threading.Thread(target=self._loop.run_forever, name="pulse-child-loop", daemon=True).start()
+        self._in_loop(self._open())
+
+    def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     async def _open(self) -> None:
         self._holding = asyncio.create_task(self._hold(), name="pulse-resources")
@@ -88,6 +109,9 @@ class _Child:
     async def _close(self) -> None:
         self._may_close.set()
         await asyncio.wait({self._holding})
+        closing = self._client.close()
+        if inspect.isawaitable(closing):
+            await closing
 
     def serve(self) -> None:
         """Run attempts until the worker is gone, or one was interrupted: an error could come up later."""
@@ -99,8 +123,7 @@ class _Child:
             sys.stderr.flush()
             self._send(done)
         if not self._is_stopped:
-            self._runner.run(self._close())
-            self._runner.close()
+            self._in_loop(self._close())
 
     def _send(self, done: Done) -> None:
         while True:
@@ -127,7 +150,7 @@ class _Child:
         try:
             result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
             if inspect.isawaitable(result):
-                self._runner.run(self._until_done(job, result))
+                self._in_loop(self._until_done(job, result)).check()
             return SUCCEEDED
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
@@ -138,9 +161,16 @@ class _Child:
                 os._exit(0)  # the handler forked, and this is the child: the parent goes on
         return outcome_of(job, error, lambda _: None)
 
-    async def _until_done(self, job: HeldJob, result: Any) -> None:
+    async def _until_done(self, job: HeldJob, result: Any) -> _Ended:
         job.task = asyncio.current_task()
-        await awaited(result)
+        try:
+            await awaited(result)
+        except BaseException as error:
+            return _Ended(error)  # a task that raises SystemExit would end the event loop
+        finally:
+            if os.getpid() != self._process:
+                os._exit(0)
+        return _Ended(None)
 
     # ------------------------------------------------------------ in the reading thread
 
