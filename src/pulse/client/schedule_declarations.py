@@ -137,18 +137,23 @@ class Declarations:
                         error.message,
                     )
                     is_logged = True
+        await self._report(connection)
         if self._by_name:
             logger.info("Declared the schedules %s.", ", ".join(self._by_name))
-        if (request := self._all_declared()) is not None:
-            async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
-                try:
-                    response = await connection.try_once(connection.stub.DeclareSchedules, request)
-                except grpc.aio.AioRpcError as failed:
-                    if isinstance(connection.translate(failed), _TEMPORARY):
-                        continue
-                    return  # an older server, or a role that may not
-                self._warn_of(response)
-                return
+
+    async def _report(self, connection: Connection) -> None:
+        """Send the names of all declared schedules; retry until the server answers."""
+        if (request := self._all_declared()) is None:
+            return
+        async for _ in Backoff(tuning.RECONNECT_FIRST_SECONDS, tuning.RECONNECT_LONGEST_SECONDS):
+            try:
+                response = await connection.try_once(connection.stub.DeclareSchedules, request)
+            except grpc.aio.AioRpcError as failed:
+                if isinstance(connection.translate(failed), _TEMPORARY):
+                    continue
+                return  # an older server, or a role that may not
+            self._warn_of(response)
+            return
 
     async def report_through(self, caller: Caller, timeout: timedelta | None) -> None:
         """Send the names of all declared schedules once. Logs which of the application have vanished."""
