@@ -56,6 +56,9 @@ METADATA_BYTES = 16 * 1024
 
 # ---------------------------------------------------------------- receiving jobs
 
+# The server takes no more in one request.
+POLICIES_PER_DECLARATION = 1_000
+
 DEFAULT_CONCURRENCY = 20
 # The defaults until the welcome message of the server sets both.
 DEFAULT_LEASE_SECONDS = 30.0

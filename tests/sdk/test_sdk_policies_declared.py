@@ -33,7 +33,11 @@ async def test_options_that_the_server_applies_are_declared_and_no_others(
     async with running(p):
         await fake.until_async(lambda: declared)
     (request,) = declared
-    (policy,) = request.policies
+    policy, local, plain = request.policies
+    assert [(each.topic, each.run) for each in (local, plain)] == [
+        ("local", pb.RunPolicy()),
+        ("plain", pb.RunPolicy()),
+    ]
     assert (policy.topic, policy.run.max_attempts) == ("all", 8)
     assert policy.run.timeout.ToTimedelta() == timedelta(minutes=2)
     backoff = policy.run.backoff
@@ -41,16 +45,38 @@ async def test_options_that_the_server_applies_are_declared_and_no_others(
     assert (backoff.first.ToTimedelta(), backoff.longest.ToTimedelta()) == (BACKOFF.first, BACKOFF.longest)
 
 
-async def test_worker_without_policies_declares_nothing(
+async def test_worker_of_more_topics_than_a_request_may_have_declares_all(
     fake: FakePulsed, p: pulse.Pulse, running: Running
 ) -> None:
-    calls: list[Any] = []
-    fake.on_declare = lambda request, context: calls.append(request) or pb.DeclareTopicPoliciesResponse()
-    p.register("plain", lambda: None, priority=3)
-    p.every("plain", timedelta(hours=1))
+    declared: list[str] = []
+
+    def declare(request: pb.DeclareTopicPoliciesRequest, context: Any) -> pb.DeclareTopicPoliciesResponse:
+        assert len(request.policies) <= 1000
+        declared.extend(policy.topic for policy in request.policies)
+        return pb.DeclareTopicPoliciesResponse()
+
+    fake.on_declare = declare
+    topics = [f"topic-{number}" for number in range(1001)]
+    for topic in topics:
+        p.register(topic, lambda: None)
     async with running(p):
-        await fake.until_async(lambda: fake.definitions)  # declared after the policies would have been
-    assert calls == []
+        await fake.until_async(lambda: len(declared) >= 1001)
+    assert declared == topics
+
+
+async def test_option_that_vanished_from_the_code_no_longer_holds(
+    server: ServerUnderTest, running: Running
+) -> None:
+    for options in ({"max_attempts": 4}, {}):
+        async with pulse.Pulse(server.address) as p:
+            p.register("work", lambda: None, **options)
+            name = f"after-{len(options)}"
+            p.every("work", timedelta(hours=1), name=name)  # declared after the policies
+            async with running(p):
+                while not [each async for each in p.schedules.iter() if each.name == name]:
+                    pass
+            job = await p.get_job((await p.enqueue("work", delay=timedelta(hours=1))).id)
+            assert job.max_attempts == options.get("max_attempts", 25)
 
 
 async def test_server_without_policies_is_no_error(

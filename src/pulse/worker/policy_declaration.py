@@ -27,39 +27,37 @@ _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
 
 
 async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
-    """Declare them; retry until the server answers. Sends nothing if no handler has any.
+    """Declare them; retry until the server answers. A handler without any takes back what was declared.
 
     Raises a PulseError if the server refuses them. A server of a version without policies is no error: the
     worker applies what it can, and the server its defaults.
     """
-    declared = [
-        pb.DeclaredPolicy(topic=handler.topic, run=run)
-        for handler in handlers
-        if (run := run_policy(handler.options)) is not None
-    ]
-    if not declared:
-        return
-    request = pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=declared)
-    answer = await _keep_trying(connection, request)
-    if answer is None:
-        logger.warning(
-            "pulsed at %s is of a version without policies of topics: upgrade it, so that retries and "
-            "time limits of handlers hold there too.",
-            connection.endpoint.address,
+    declared = [pb.DeclaredPolicy(topic=each.topic, run=run_policy(each.options)) for each in handlers]
+    for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
+        some = declared[begin : begin + tuning.POLICIES_PER_DECLARATION]
+        answer = await _keep_trying(
+            connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
         )
-        return
-    for replaced in answer.replaced:
-        logger.warning(
-            "The policy of %s that worker %s declared is replaced by that of worker %s: they differ. "
-            "The newest holds; run the same code in all workers of a topic.",
-            in_a_line(replaced.topic),
-            in_a_line(replaced.declared_by),
-            worker_id,
-        )
+        if answer is None:
+            if any(policy.run.ByteSize() for policy in declared):
+                logger.warning(
+                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries "
+                    "and time limits of handlers hold there too.",
+                    connection.endpoint.address,
+                )
+            return
+        for replaced in answer.replaced:
+            logger.warning(
+                "The policy of %s that worker %s declared is replaced by that of worker %s: they differ. "
+                "The newest holds; run the same code in all workers of a topic.",
+                in_a_line(replaced.topic),
+                in_a_line(replaced.declared_by),
+                worker_id,
+            )
 
 
-def run_policy(options: HandlerOptions) -> pb.RunPolicy | None:
-    """Return what the server has to know of these options, or None if that is nothing."""
+def run_policy(options: HandlerOptions) -> pb.RunPolicy:
+    """Return what the server has to know of these options."""
     run = pb.RunPolicy(max_attempts=options.max_attempts)
     if options.timeout is not None:
         run.timeout.FromTimedelta(options.timeout)
@@ -67,7 +65,7 @@ def run_policy(options: HandlerOptions) -> pb.RunPolicy | None:
         run.backoff.factor, run.backoff.jitter = retry.factor, retry.jitter
         run.backoff.first.FromTimedelta(retry.first)
         run.backoff.longest.FromTimedelta(retry.longest)
-    return run if run.ByteSize() else None
+    return run
 
 
 async def _keep_trying(

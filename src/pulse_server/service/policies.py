@@ -52,6 +52,12 @@ class Policies:
 
     async def declare(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
         """Store what a worker declares. Returns the declarations of other workers that said otherwise."""
+        # Most workers declare nothing, for topics that have no policy: that asks no database.
+        declared = {
+            topic: run for topic, run in declared.items() if not run.is_empty or self._runs.has_policy(topic)
+        }
+        if not declared:
+            return []
         changed = await self._repo.declare_policies(declared, by)
         if changed:
             topics = [before.topic for before in changed]

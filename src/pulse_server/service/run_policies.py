@@ -36,6 +36,10 @@ class RunPolicies:
         """Of a job that is submitted without its own."""
         return self._max_attempts.get(topic, self.default_attempts)
 
+    def has_policy(self, topic: str) -> bool:
+        """Whether a worker or an operator has set anything for the topic, as far as this server knows."""
+        return topic in self._policies
+
     async def refresh(self) -> None:
         """Read the policies. The first call comes before the server accepts work, and must not fail."""
         self._reads = read = self._reads + 1
