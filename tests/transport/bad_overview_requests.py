@@ -65,6 +65,18 @@ def _bad_policies() -> Iterator[BadRequest]:
     ):
         request = pb.SetTopicPolicyRequest(topic="mail", retention=pb.Retention(completed=keep))
         yield f"retention {name}", request, "retention.completed", INVALID
+    for name, run in (
+        ("attempts", pb.RunPolicy(max_attempts=0)),
+        ("crashes", pb.RunPolicy(max_crashes=-1)),
+        ("timeout", pb.RunPolicy(timeout=Duration(seconds=2**62))),
+        ("backoff", pb.RunPolicy(backoff=pb.Backoff())),
+    ):
+        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", run=run), "run.", INVALID
+        declared = [pb.DeclaredPolicy(topic="mail", run=run)]
+        declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
+        yield f"no {name}", declaration, "policies.run.", INVALID
+    yield "no worker", pb.DeclareTopicPoliciesRequest(), "worker_id", INVALID
+    yield "no application", pb.DeclareSchedulesRequest(), "application", INVALID
     yield "negative page", pb.ListTopicPoliciesRequest(page_size=-1), "page_size", INVALID
     yield "no page token", pb.ListTopicPoliciesRequest(page_token="\0"), "page_token", INVALID
     yield "odd topic", pb.ListTopicPoliciesRequest(topics=["a b"]), "topics", INVALID
