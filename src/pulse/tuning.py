@@ -112,6 +112,9 @@ FIRST_HEARTBEAT_SECONDS = 0.05
 HOLD_SECONDS = 1.0
 # How often that is checked.
 HOLD_LOOK_SECONDS = 0.25
+# A handler whose task was canceled, but not by its worker, has failed if the worker does not begin to stop in
+# this time: an event loop that shuts down cancels both.
+CANCELED_SECONDS = 1.0
 CONFIRM_BATCH_JOBS = 1_000
 CONFIRMS_IN_FLIGHT = 2
 

@@ -75,6 +75,19 @@ async def fail_async() -> None:
     sys.exit(5)
 
 
+@p.job("cancels-itself", process=True)
+async def cancel_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+@p.job("closes-output", process=True)
+def close_output() -> None:
+    sys.stdout.close()
+
+
 @p.job("fail", process=True)
 def fail(kind: str) -> None:
     match kind:

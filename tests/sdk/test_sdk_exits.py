@@ -78,6 +78,56 @@ async def test_handler_that_exits_fails_its_job_and_not_the_worker(
     assert fake.results["next"].success
 
 
+@pytest.mark.parametrize("waits", [False, True])
+async def test_handler_that_cancels_its_own_task_fails_its_job(
+    fake: FakePulsed, p: pulse.Pulse, running: Running, waits: bool
+) -> None:
+    """Its claim would be extended for as long as the worker lives, and its slot never be used again."""
+
+    async def handle() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if waits:
+            await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    p.register("work", handle)
+    async with running(p) as worker:
+        fake.deliver("j1")
+        await fake.until_async(lambda: "j1" in fake.results)
+        assert not worker.done()
+    assert fake.results["j1"].error.startswith("CancelledError")
+
+
+async def test_job_of_a_loop_that_shuts_down_is_released_and_not_failed(fake: FakePulsed) -> None:
+    worker = start_script(
+        """
+        import asyncio, sys
+        import pulse
+
+        p = pulse.Pulse(sys.argv[1])
+        started = asyncio.Event()
+
+        @p.job("work")
+        async def handle() -> None:
+            started.set()
+            await asyncio.sleep(60)
+
+        async def main() -> None:
+            background = asyncio.create_task(p.run(handle_signals=False))
+            await started.wait()
+
+        asyncio.run(main())
+        """,
+        fake.address,
+    )
+    fake.deliver("j1")
+    await asyncio.to_thread(worker.communicate, timeout=20)
+    assert "j1" not in fake.results
+    assert fake.released == ["j1"]
+
+
 def test_interrupt_from_the_keyboard_ends_a_worker_without_signal_handlers(fake: FakePulsed) -> None:
     """The KeyboardInterrupt lands in the handler by chance: it is the worker that shall stop."""
     worker = start_script(

@@ -124,6 +124,14 @@ def test_async_handler_that_exits_fails_its_job(app: Application) -> None:
         assert app.run(f"exit{number}", "fail-async", {}).error.startswith("SystemExit: 5")
 
 
+def test_async_handler_that_cancels_its_own_task_fails_its_job(app: Application) -> None:
+    assert app.run("cancels-itself", "cancels-itself", {}).error.startswith("CancelledError")
+
+
+def test_handler_that_closes_the_output_of_its_process_succeeds(app: Application) -> None:
+    assert app.run("closes-output", "closes-output", {}).success
+
+
 def test_handlers_in_a_process_enqueue(app: Application) -> None:
     for topic in ("enqueue", "enqueue-async", "enqueue", "enqueue-async"):
         made = f"made{len(app.fake.results)}"

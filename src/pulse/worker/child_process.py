@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -119,8 +120,9 @@ class _Child:
         while not self._is_stopped and (assignment := self._attempts.get()) is not None:
             done = Done.of(self._run(assignment))
             self._job = None
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the handler may have closed or replaced it
+                    stream.flush()
             self._send(done)
         if not self._is_stopped:
             self._in_loop(self._close())

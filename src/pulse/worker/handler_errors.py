@@ -31,15 +31,23 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
     if job.limit is not None and job.limit.is_timed_out and not isinstance(error, Retry | Discard | Snooze):
         return _timed_out(job, error)
     if isinstance(error, asyncio.CancelledError):
-        # The task was canceled: by the worker, or by an event loop that shuts down. A handler can also raise
-        # this itself, when something that it awaits was canceled: that is a failure.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        # The task was canceled: by the worker, by an event loop that shuts down, or by code of the handler
+        # (see CanceledTasks). A handler can also raise this itself, when something that it awaits was
+        # canceled: that is a failure.
+        if _task_is_canceled():
             job.is_interrupted = True
             return None
     elif isinstance(error, KeyboardInterrupt) and job.handler.runs_in_loop and interrupts_main_thread():
         fatal(error)
-    return _failed(job, error)
+    return failed(job, error)
+
+
+def _task_is_canceled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False  # in a child process, whose event loop has returned
+    return task is not None and task.cancelling() > 0
 
 
 def given_up(job: HeldJob, stack: str) -> Outcome | None:
@@ -79,7 +87,8 @@ def _over_limit(job: HeldJob) -> str:
     return f"The attempt took longer than its time limit of {timedelta(seconds=job.limit.seconds)}."
 
 
-def _failed(job: HeldJob, error: BaseException) -> Outcome | None:
+def failed(job: HeldJob, error: BaseException) -> Outcome | None:
+    """Return the outcome of a handler that raised this on its own. None if its claim is lost."""
     if job.stop_reason:
         return None
     if isinstance(error, Cancelled) and job.context.cancelled:

@@ -22,9 +22,10 @@ from pulse.handlers.calls import Call
 from pulse.handlers.context import make_current
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
+from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.forks import exit_soon, watch_forks
-from pulse.worker.handler_errors import given_up, outcome_of
+from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.late_starts import Late, in_time
 from pulse.worker.limits import Limits
@@ -65,6 +66,7 @@ class Runners:
         self._send_heartbeat = send_heartbeat
         self._first_heartbeat: asyncio.TimerHandle | None = None
         self._report = report
+        self._outcome_of = CanceledTasks(report, self._exit, lambda: self._is_stopping).outcome_of
         self._fatal = fatal
         self._loop = asyncio.get_running_loop()
         self._threads = HandlerThreads(self._loop, concurrency)
@@ -150,7 +152,7 @@ class Runners:
             self._put_back(job)
         except BaseException as error:
             is_reported = job.limit is not None and job.limit.is_lost
-            outcome = None if is_reported else own.run(outcome_of, job, error, self._exit)
+            outcome = None if is_reported else self._outcome_of(job, own, error)
         if not self._lost.discard(job):
             self._suspended.discard(job)
             self._window.observe(perf_counter() - began)
@@ -189,7 +191,7 @@ class Runners:
             try:
                 steps = own.run(start, job)
             except BaseException as error:
-                end(job, own.run(outcome_of, job, error, self._exit))
+                end(job, self._outcome_of(job, own, error))
             else:
                 if steps is not None:
                     job.task, job.begun_at = task, now
