@@ -24,6 +24,8 @@ SHORT = timedelta(milliseconds=50)
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.1)
+    # No job is released because this machine is busy.
+    monkeypatch.setattr(tuning, "HOLD_SECONDS", 60.0)
 
 
 @pytest.fixture
