@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 import time
@@ -37,6 +38,31 @@ async def test_canceled_job_is_stopped_in_its_thread(
         fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
         await fake.until_async(raised.is_set)
     assert fake.results == {}
+
+
+async def test_job_that_has_ended_costs_no_slot_when_its_claim_is_lost_before_its_result_is_stored(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.05)
+
+    @p.job("work")
+    async def handle(ctx: pulse.Context) -> None:
+        # A timer that is later than that of a slot which is given up.
+        await asyncio.sleep(10 * tuning.LIMIT_GRACE_SECONDS if ctx.job_id == "next" else 0)
+
+    async with running(p):
+        fake.says_its_database_is_away = True
+        fake.deliver("j1")
+        await fake.until_async(lambda: fake.result_count)
+        fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
+        fake.deliver("next")
+        fake.says_its_database_is_away = False
+        await fake.until_async(lambda: "next" in fake.results)
+    assert "its slot is lost" not in caplog.text
 
 
 async def test_canceled_thread_that_goes_on_costs_its_slot(

@@ -42,7 +42,7 @@ class Limits:
         self._watch(job, job.limit)
 
     def restart(self, job: HeldJob) -> None:
-        """Count the time of a job from now on."""
+        """Count the time of a job from now on: its process has imported the application."""
         limit = self._watched.get(job)
         if limit is not None and not limit.is_interrupted:
             limit.due = lease_clock() + limit.seconds

@@ -151,8 +151,9 @@ class Runners:
             outcome = None
             self._put_back(job)
         except BaseException as error:
-            is_reported = job.limit is not None and job.limit.is_lost
-            outcome = None if is_reported else self._outcome_of(job, own, error)
+            if job.limit is None or not job.limit.is_lost:  # else it is reported already
+                outcome = self._outcome_of(job, own, error)
+        job.task = None  # a claim may be lost before its result is stored: nothing is left to interrupt
         if not self._lost.discard(job):
             self._suspended.discard(job)
             self._window.observe(perf_counter() - began)
@@ -272,7 +273,6 @@ class Runners:
             await result  # a plain function returned a coroutine: dropping it would look like success
 
     async def _run_in_process(self, job: HeldJob) -> None:
-        # The limit does not include the time that the process takes to import the application.
         loaded = functools.partial(self._loop.call_soon_threadsafe, self.limits.restart, job)
         job.call = call = ProcessCall(self._processes, job, loaded)
         try:
