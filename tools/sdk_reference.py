@@ -11,6 +11,7 @@ from pulse.client import access, around, dispatch, exports, jobs, options, overv
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
+from pulse.client.registering import Registering
 from pulse.handlers import resources
 from pulse.models import policies, schedules, specs
 from pulse.wire import tls
@@ -162,7 +163,8 @@ def _class(name: str, cls: Any) -> Iterator[str]:
             yield f"#### {title}\n\n"
             yield _without_first_paragraph(part.__doc__) if part is not cls else ""
             yield _properties(part, [])
-            yield from _methods("p", part, "#####")
+            for each in _shared_by(part):
+                yield from _methods("p", each, "#####")
     else:
         attributes = [] if name in CONSTRUCTED else [*source.attributes(cls)]
         yield _properties(cls, attributes)
@@ -217,7 +219,12 @@ def _of_twin(parameters: list[str]) -> list[str]:
 
 
 def _ordered_parts(cls: type) -> list[type]:
-    return [*PARTS] if cls is pulse.Pulse else _parts_of(cls)
+    return [each for part in PARTS for each in _shared_by(part)] if cls is pulse.Pulse else _parts_of(cls)
+
+
+def _shared_by(part: type) -> list[type]:
+    """Return the class and, before it, what it shares with routers."""
+    return [Registering, part] if Registering in part.__bases__ else [part]
 
 
 def _without_first_paragraph(docstring: str | None) -> str:

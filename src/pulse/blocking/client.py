@@ -14,21 +14,22 @@ from typing import Any, Self, Unpack
 from pulse import tuning
 from pulse.blocking.bridge import Bridge
 from pulse.blocking.enqueue_middleware import apply_changes, check_sync
-from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
+from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.registering import SyncRegistering
 from pulse.blocking.router import SyncRouter
 from pulse.blocking.verbs import SyncVerbs
 from pulse.client.around import E, F, M
 from pulse.client.client import Pulse
 from pulse.client.processes import RunOptions, run_in_processes
 from pulse.errors import ClientClosed, InvalidHandler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
 
 
-class SyncPulse(SyncVerbs):
+class SyncPulse(SyncRegistering, SyncVerbs):
     """A client of pulsed whose verbs block. Safe to share between threads.
 
     The first call connects and starts a thread. A client may be created before a fork (gunicorn's preload),
@@ -87,21 +88,6 @@ class SyncPulse(SyncVerbs):
     @property
     def _registry(self) -> Registry:
         return self._async._registry
-
-    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
-        """Register the decorated function as the handler of a topic. It becomes a `SyncJob`."""
-        if not isinstance(topic, str):
-            raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
-        checked = make_options(options)
-        return SyncJobDecorator(
-            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
-        )
-
-    def register(
-        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
-    ) -> SyncJob[..., ..., Any]:
-        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
         self,

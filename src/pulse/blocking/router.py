@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pulse.blocking.job_decorator import SyncJob, SyncJobDecorator
+from pulse.blocking.job_decorator import SyncJob
+from pulse.blocking.registering import SyncRegistering
 from pulse.client.router import RoutedHandlers
-from pulse.errors import InvalidHandler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.options import HandlerOptions
 
 if TYPE_CHECKING:
     from pulse.blocking.verbs import SyncVerbs
 
 
-class SyncRouter(RoutedHandlers):
+class SyncRouter(SyncRegistering, RoutedHandlers):
     """Collects handlers and schedules without a client. `p.include(router)` adds them to a `SyncPulse`."""
-
-    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> SyncJobDecorator:
-        """Collect the decorated function as the handler of a topic. See `Pulse.job`."""
-        if not isinstance(topic, str):
-            raise InvalidHandler('@router.job needs a topic: write @router.job("send-email").')
-        checked = make_options(options)
-        return SyncJobDecorator(
-            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
-        )
-
-    def register(
-        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
-    ) -> SyncJob[..., ..., Any]:
-        """Collect a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
         self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from pulse.client.job_decorator import Job, JobDecorator
+from pulse.client.job_decorator import Job
+from pulse.client.registering import Registering
 from pulse.client.schedule_declarations import Declaration, Declarations
-from pulse.client.schedule_definitions import make_definition
+from pulse.client.schedule_definitions import declared_definition
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp
-from pulse.models.specs import Cron, Every, Spec
-from pulse.models.timetables import check_timetable
+from pulse.models.specs import Cron, Every
 from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
@@ -66,7 +65,10 @@ class RoutedHandlers:
         catch_up: CatchUp = "one",
     ) -> None:
         """Declare that a job is enqueued on the topic at every interval. See `Pulse.every`."""
-        self._declare(topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up)
+        definition = declared_definition(
+            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up
+        )
+        self._declare(definition, has_priority=priority is not None)
 
     def cron(
         self,
@@ -82,34 +84,15 @@ class RoutedHandlers:
         catch_up: CatchUp = "one",
     ) -> None:
         """Declare that a job is enqueued on the topic at the times of a cron expression."""
-        self._declare(topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up)
-
-    def _declare(
-        self,
-        topic: str,
-        args: object,
-        spec: Spec,
-        name: str | None,
-        priority: int | None,
-        max_attempts: int | None,
-        metadata: Mapping[str, str] | None,
-        catch_up: CatchUp,
-    ) -> None:
-        check_timetable(spec)
-        definition = make_definition(
-            topic,
-            args,
-            spec,
-            name=topic if name is None else name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            replace=True,
+        definition = declared_definition(
+            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up
         )
-        self._schedules.append((definition, priority is not None))
+        self._declare(definition, has_priority=priority is not None)
+
+    def _declare(self, definition: pb.CreateScheduleRequest, *, has_priority: bool) -> None:
+        self._schedules.append((definition, has_priority))
         for client in self._clients:
-            _declare_with(client, definition, priority is not None)
+            _declare_with(client, definition, has_priority)
 
     def _collect(
         self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions
@@ -142,26 +125,11 @@ class RoutedHandlers:
         self._target.client = client
 
 
-class Router(RoutedHandlers):
+class Router(Registering, RoutedHandlers):
     """Collects handlers and schedules without a client. `p.include(router)` adds them to a `Pulse`.
 
     A router may be included in several clients. `job.enqueue` uses the client that included it last.
     """
-
-    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
-        """Collect the decorated function as the handler of a topic. See `Pulse.job`."""
-        if not isinstance(topic, str):
-            raise InvalidHandler('@router.job needs a topic: write @router.job("send-email").')
-        checked = make_options(options)
-        return JobDecorator(
-            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
-        )
-
-    def register(
-        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
-    ) -> Job[..., ..., Any]:
-        """Collect a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
         self, topic: str, function: Callable[..., Any], names: Mapping[str, Any], options: HandlerOptions

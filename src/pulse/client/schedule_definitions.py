@@ -11,6 +11,7 @@ from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, ScheduleInfo, schedule_info
 from pulse.models.specs import Spec, spec_fields
+from pulse.models.timetables import check_timetable
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
@@ -47,6 +48,32 @@ def make_definition(
         replace=replace,
         strict=strict,
         **spec_fields(spec),
+    )
+
+
+def declared_definition(
+    topic: str,
+    args: object,
+    spec: Spec,
+    name: str | None,
+    priority: int | None,
+    max_attempts: int | None,
+    metadata: Mapping[str, str] | None,
+    catch_up: CatchUp,
+) -> pb.CreateScheduleRequest:
+    """Return the request for a schedule that code declares. Its name is the topic unless it has another."""
+    # Here, and not by the server alone: the traceback then shows the line with the mistake.
+    check_timetable(spec)
+    return make_definition(
+        topic,
+        args,
+        spec,
+        name=topic if name is None else name,
+        priority=priority,
+        max_attempts=max_attempts,
+        metadata=metadata,
+        catch_up=catch_up,
+        replace=True,
     )
 
 

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 
 from pulse.client.caller import Caller
 from pulse.client.schedule_declarations import Declaration, Declarations
-from pulse.client.schedule_definitions import create_schedule, make_definition, with_defaults
+from pulse.client.schedule_definitions import (
+    create_schedule,
+    declared_definition,
+    make_definition,
+    with_defaults,
+)
 from pulse.client.stored_schedules import Schedules
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
-from pulse.models.timetables import check_timetable
+from pulse.v1 import pulse_pb2 as pb
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -91,7 +96,10 @@ class ScheduleVerbs:
         schedule again, and updates it if the code has changed. An interval, cron expression or time zone
         that cannot be meant raises InvalidArgument here.
         """
-        return self._declare(topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up)
+        definition = declared_definition(
+            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up
+        )
+        return self._declare(definition, has_priority=priority is not None)
 
     def cron(
         self,
@@ -107,9 +115,10 @@ class ScheduleVerbs:
         catch_up: CatchUp = "one",
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at the times of a cron expression. See `every`."""
-        return self._declare(
+        definition = declared_definition(
             topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up
         )
+        return self._declare(definition, has_priority=priority is not None)
 
     async def declare(self, *, timeout: timedelta | None = None) -> list[ScheduleInfo]:
         """Create or update all declared schedules, and return them. `timeout` bounds each of them.
@@ -120,29 +129,6 @@ class ScheduleVerbs:
         await self._declarations.report_through(self._caller, timeout)
         return declared
 
-    def _declare(
-        self,
-        topic: str,
-        args: object,
-        spec: Spec,
-        name: str | None,
-        priority: int | None,
-        max_attempts: int | None,
-        metadata: Mapping[str, str] | None,
-        catch_up: CatchUp,
-    ) -> Declaration:
-        # Here, and not by the server alone: the traceback then shows the line with the mistake.
-        check_timetable(spec)
-        definition = make_definition(
-            topic,
-            args,
-            spec,
-            name=topic if name is None else name,
-            priority=priority,
-            max_attempts=max_attempts,
-            metadata=metadata,
-            catch_up=catch_up,
-            replace=True,
-        )
-        declaration = Declaration(self._caller, definition, self._registry, has_priority=priority is not None)
+    def _declare(self, definition: pb.CreateScheduleRequest, *, has_priority: bool) -> Declaration:
+        declaration = Declaration(self._caller, definition, self._registry, has_priority=has_priority)
         return self._declarations.add(declaration)

@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Unpack
 
 from pulse.client.caller import Caller, seconds_of
-from pulse.client.job_decorator import Job, JobDecorator
+from pulse.client.job_decorator import Job
 from pulse.client.jobs import JobVerbs
 from pulse.client.processes import RunOptions, run_in_processes
+from pulse.client.registering import Registering
 from pulse.client.router import Router
 from pulse.client.schedule_declarations import Declarations
 from pulse.errors import InvalidHandler
-from pulse.handlers.options import HandlerOptions, JobOptions, make_options
+from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
 from pulse.wire.connection import Connection
 from pulse.worker.settings import WorkerSettings
 from pulse.worker.worker import Worker
 
 
-class WorkVerbs(JobVerbs):
+class WorkVerbs(Registering, JobVerbs):
     """What a `Pulse` can do to run jobs."""
 
     _caller: Caller
     _registry: Registry
     _declarations: Declarations
     _worker_settings: WorkerSettings
-
-    def job(self, topic: str, /, **options: Unpack[JobOptions]) -> JobDecorator:
-        """Register the decorated function as the handler of a topic. It becomes a `Job` that can enqueue.
-
-        The options say how its jobs are retried, how long they may run, and where: see docs/handlers.md.
-        """
-        if not isinstance(topic, str):
-            raise InvalidHandler('@p.job needs a topic: write @p.job("send-email").')
-        checked = make_options(options)
-        return JobDecorator(
-            lambda function: self._register(topic, function, sys._getframe(2).f_locals, checked)
-        )
-
-    def register(
-        self, topic: str, function: Callable[..., Any], /, **options: Unpack[JobOptions]
-    ) -> Job[..., ..., Any]:
-        """Register a function as the handler of a topic. Raises InvalidHandler if it cannot be one."""
-        return self._register(topic, function, sys._getframe(1).f_locals, make_options(options))
 
     def _register(
         self,

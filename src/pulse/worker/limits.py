@@ -1,4 +1,4 @@
-"""Ends handlers that have reached their time limit, or were canceled. ADR-0060
+"""Ends handlers that have reached their time limit, or were canceled. ADR-0061
 
 A handler is interrupted: a task is canceled, an error is raised in a thread or a process. A process that
 goes on is killed. What still runs after a grace is given up: its slot is lost until it ends.
