@@ -5,6 +5,7 @@ The chain is composed once for each handler, so that a handler without middlewar
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -46,11 +47,28 @@ _SyncRun = Callable[[JobCall], Any]
 
 
 def check_middleware(middleware: object) -> None:
-    """Raise InvalidMiddleware if this cannot be middleware."""
+    """Raise InvalidMiddleware if this cannot be middleware: every job would fail."""
     if not callable(middleware):
         raise InvalidMiddleware(
             f"Middleware has to be a function of (call, call_next), but {middleware!r} was given."
         )
+    if inspect.isclass(middleware):
+        raise InvalidMiddleware(
+            f"Middleware is a function of (call, call_next), but {qualified_name(middleware)} is a class. "
+            "Give an object of it."
+        )
+    if inspect.isasyncgenfunction(middleware) or inspect.isgeneratorfunction(middleware):
+        raise InvalidMiddleware(
+            f"The middleware {qualified_name(middleware)} has a `yield`: write `await call_next()` instead."
+        )
+    try:
+        inspect.signature(middleware).bind(None, None)
+    except TypeError:
+        raise InvalidMiddleware(
+            f"The middleware {qualified_name(middleware)} cannot be called with (call, call_next)."
+        ) from None
+    except ValueError:
+        pass  # of a function in C, whose signature is not known
 
 
 def surrounded(handler: Handler, call: Call, chain: Sequence[Middleware]) -> Call:
@@ -123,14 +141,17 @@ def _stepped_layer(middleware: Middleware, inner: _SyncRun) -> _SyncRun:
     def layer(job: JobCall) -> Any:
         following = _SteppedNext(inner, job)
         coroutine = middleware(job, following)
+        is_done = False
         try:
             coroutine.send(None)
         except StopIteration:
-            return following.outcome(middleware)
+            is_done = True
         except RuntimeError as error:
-            if str(error) == "no running event loop":
+            if str(error) == "no running event loop" and error is not following.raised:
                 raise _awaits_in_thread(middleware, job) from error
             raise
+        if is_done:
+            return following.outcome(middleware)
         coroutine.close()
         raise _awaits_in_thread(middleware, job)
 
@@ -199,7 +220,18 @@ class _SyncNext(_Next):
 
 
 class _SteppedNext(_SyncNext):
-    __slots__ = ()
+    __slots__ = ("raised",)
+
+    raised: BaseException | None
+    """The last error of the handler, or of middleware around it."""
+
+    def __init__(self, inner: Callable[[JobCall], Any], job: JobCall) -> None:
+        super().__init__(inner, job)
+        self.raised = None
 
     async def __call__(self) -> Any:
-        return super().__call__()
+        try:
+            return super().__call__()
+        except BaseException as error:
+            self.raised = error
+            raise

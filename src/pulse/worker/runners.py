@@ -256,8 +256,7 @@ class Runners:
         elif handler.options.process:
             coroutine = self._run_in_process(job)
         else:
-            arguments = handler.decode(job.assignment.payload)
-            coroutine = self._run_in_thread(job, handler.call, arguments)
+            coroutine = self._run_in_thread(job, handler.call, handler.decode(job.assignment.payload))
         try:
             return coroutine, coroutine.send(None)
         except StopIteration:
