@@ -13,7 +13,7 @@ import pulse
 from pulse import tuning
 from pulse.v1 import pulse_pb2 as pb
 from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed
+from tests.sdk.fake_pulsed import PATIENCE_SECONDS, FakePulsed
 from tests.sdk.scripts import start_script
 
 
@@ -34,9 +34,9 @@ async def test_canceled_job_is_stopped_in_its_thread(
 
     async with running(p):
         fake.deliver("j1")
-        await fake.until_async(begun.is_set)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
-        await fake.until_async(raised.is_set)
+        assert await asyncio.to_thread(raised.wait, PATIENCE_SECONDS)
     assert fake.results == {}
 
 
@@ -86,7 +86,7 @@ async def test_canceled_thread_that_goes_on_costs_its_slot(
     p._worker_settings = pulse.worker.settings.WorkerSettings(2, 5.0, None, lost_slots_exit=2)
     async with running(p):
         fake.deliver("j1")
-        await fake.until_async(begun.is_set)
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         fake.send(pb.StreamJobsResponse(stop=[pb.Claim(job_id="j1", attempt=1)]))
         await fake.until_async(lambda: 1 in fake.capacities)
         go.set()

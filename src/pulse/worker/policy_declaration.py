@@ -76,7 +76,8 @@ async def _keep_trying(
         answer = await _try(connection, request)
         if not isinstance(answer, PulseError):
             return answer
-        if not is_logged:
+        # Nothing is missing if nothing is declared; that no server answers is logged by the intake.
+        if not is_logged and any(policy.run.ByteSize() for policy in request.policies):
             logger.warning("Policies are not declared yet, trying until they are: %s", answer.message)
             is_logged = True
     return None

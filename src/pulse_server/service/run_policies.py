@@ -47,7 +47,7 @@ class RunPolicies:
         if read < self._newest:
             return  # a read that began later was answered sooner
         self._newest = read
-        if policies is self._policies:
+        if policies == self._policies:
             return
         self._policies = policies
         self._max_attempts = {
