@@ -5,6 +5,7 @@ TEST_DB_URL set (a superuser's URL), that server is used instead.
 """
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in its background makes them ignore SIGINT, and every process that they
     # start as well: a worker that is stopped with SIGINT would not notice.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # The same for SIGHUP under nohup, which replaces the processes of a worker.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes depends on the machine.
 settings.register_profile("pulse", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -59,6 +63,14 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if (cluster := config.stash.get(_CLUSTER, None)) is not None:
         cluster.stop()
+
+
+@pytest.fixture(autouse=True)
+def log_records_as_before() -> Iterator[None]:
+    """A worker adds the running job to the log records of its process."""
+    factory = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(factory)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from pulse_server.repos.wakeups import Wakeup
 from tests.postgres.sessions import Connection, cut_sessions
 
 EVERYWHERE = Wakeup(topics=None)
-AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, policies_changed=True)
 
 
 class Replica:

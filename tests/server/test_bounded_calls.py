@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not CAN_FREEZE, reason="finds the server's proce
 HALF_A_SECOND = timedelta(seconds=0.5)
 # Without a bound it would be for ever.
 PATIENCE_SECONDS = 15
-AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True)
+AFTER_A_BREAK = Wakeup(topics=None, gate_changed=True, claims_unknown=True, policies_changed=True)
 
 
 @pytest.fixture(scope="module")

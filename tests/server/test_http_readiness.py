@@ -197,7 +197,7 @@ async def held_submit(dsn: str, stub: Any) -> AsyncIterator[None]:
         async with connection.transaction():
             await connection.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
             submitting = asyncio.ensure_future(stub.SubmitJob(pb.SubmitJobRequest(topic="mail")))
-            await statement_waits(JobsTable(connection), "insert_jobs")
+            await statement_waits(JobsTable(connection), "insert_one")
             yield
         assert (await submitting).job_id
     finally:

@@ -171,7 +171,7 @@ async def test_second_signal_waits_for_nothing(database_dsn: str, table: JobsTab
     ):
         await table.connection.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
         submitting = asyncio.ensure_future(stub.SubmitJob(pb.SubmitJobRequest(topic="mail")))
-        await statement_waits(table, "insert_jobs")
+        await statement_waits(table, "insert_one")
         server.signal()
         await server.wait_for("draining")
         server.signal()

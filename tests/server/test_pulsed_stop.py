@@ -81,7 +81,7 @@ async def test_call_under_way_is_answered(database_dsn: str, table: JobsTable) -
         async with table.connection.transaction():
             await table.connection.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
             submitting = asyncio.ensure_future(stub.SubmitJob(pb.SubmitJobRequest(topic="mail")))
-            await statement_waits(table, "insert_jobs")
+            await statement_waits(table, "insert_one")
             server.signal()
             await server.wait_for("draining")
         answer = await submitting
@@ -93,7 +93,7 @@ async def test_second_signal_does_not_wait_for_anything(database_dsn: str, table
     async with pulsed(database_dsn) as server, caller_of(server) as stub, table.connection.transaction():
         await table.connection.execute("LOCK TABLE pulse.jobs IN SHARE MODE")
         submitting = asyncio.ensure_future(stub.SubmitJob(pb.SubmitJobRequest(topic="mail")))
-        await statement_waits(table, "insert_jobs")
+        await statement_waits(table, "insert_one")
         server.signal()
         await server.wait_for("draining")
         server.signal()
