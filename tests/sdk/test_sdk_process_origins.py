@@ -117,3 +117,25 @@ def test_handler_is_found_however_the_program_was_started(
     worker.send_signal(signal.SIGTERM)
     assert worker.communicate(timeout=30) == ("", "")
     assert (worker.returncode, fake.results["j1"].success) == (0, True)
+
+
+def test_handler_of_a_script_that_uses_multiprocessing_is_found(fake: FakePulsed, tmp_path: Path) -> None:
+    """multiprocessing has the script under a second name, by which a fresh process cannot import it."""
+    worker = start(
+        tmp_path,
+        """
+    import multiprocessing
+
+    p = pulse.SyncPulse()
+    p.register("work", lambda: None, process=True)
+
+    if __name__ == "__main__":
+        p.run()
+        """,
+        fake,
+    )
+    fake.deliver("j1")
+    fake.until(lambda: "j1" in fake.results)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.communicate(timeout=30) == ("", "")
+    assert fake.results["j1"].success

@@ -32,12 +32,15 @@ class Origin:
 def find_origin(client: object) -> Origin | None:
     """Return the global name that the client has. None if no other process could find it."""
     found: Origin | None = None
+    main = sys.modules.get(_MAIN)
     for name, module in list(sys.modules.items()):
         if not isinstance(module, ModuleType):
             continue
         for attribute, value in list(vars(module).items()):
             if value is client:
-                origin = _main_origin(module, attribute) if name == _MAIN else Origin(name, "", attribute)
+                # Not by its name: multiprocessing, once imported, has the script as `__mp_main__` too.
+                is_main = module is main
+                origin = _main_origin(module, attribute) if is_main else Origin(name, "", attribute)
                 # A script may also have been imported by its name. Then that is better.
                 if origin is not None and (found is None or not origin.path):
                     found = origin
