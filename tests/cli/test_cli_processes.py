@@ -113,6 +113,28 @@ def test_processes_are_workers_with_names_and_log_lines_of_their_own(
         assert supervisor.ended() == 0
 
 
+def test_log_lines_of_a_child_process_have_the_name_of_its_worker(
+    pulse: CommandLine, application: Path, topic: str
+) -> None:
+    (application / "tasks.py").write_text(
+        f"""
+import logging, pulse
+
+app = pulse.Pulse()
+
+@app.job("{topic}", process=True)
+def handle() -> None:
+    logging.getLogger("shop").info("in a child")
+"""
+    )
+    with running(pulse, "worker", "tasks:app", "--processes", "1", cwd=application) as supervisor:
+        supervisor.pids(1)
+        assert pulse("submit", topic, "--wait").code == 0
+        supervisor.wait_for(r" worker-1 INFO shop: in a child \[", 1)
+        supervisor.process.terminate()
+        assert supervisor.ended() == 0
+
+
 def test_application_that_cannot_be_imported_is_reported_once_and_ends_with_2(
     pulse: CommandLine, application: Path
 ) -> None:

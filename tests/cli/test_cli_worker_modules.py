@@ -76,14 +76,20 @@ def test_packages_without_an_init_file_are_found(pulse: CommandLine, shop: Path,
 def test_nothing_to_run_names_the_modules_that_were_not_imported(pulse: CommandLine, shop: Path) -> None:
     errors = errors_of(pulse, shop)
     assert "There is nothing to run: shop.app:p has no handlers." in errors
-    assert "Not imported: shop.cards, shop.mail, shop.tasks." in errors
-    assert "--include shop.cards" in errors
+    assert "Not imported: shop.cards.*, shop.mail.*, shop.tasks." in errors
+    assert "--include 'shop.cards.*'" in errors
     assert len(errors.splitlines()) == 1
 
 
 def test_included_module_without_handlers_is_named(pulse: CommandLine, shop: Path) -> None:
     (shop / "shop" / "empty.py").touch()
     assert "Importing shop.empty registered none." in errors_of(pulse, shop, "--include", "shop.empty")
+
+
+def test_included_package_is_not_its_modules(pulse: CommandLine, shop: Path) -> None:
+    errors = errors_of(pulse, shop, "--include", "shop.cards")
+    assert "Importing shop.cards registered none." in errors
+    assert "--include 'shop.cards.*'" in errors
 
 
 @pytest.mark.parametrize(

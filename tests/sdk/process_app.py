@@ -21,6 +21,7 @@ SHORT = timedelta(milliseconds=200)
 
 @p.resource
 async def opener() -> AsyncIterator[str]:
+    logging.getLogger("shop").warning("opened in %d", os.getpid())
     yield f"opened in {os.getpid()}"
     print(f"closed in {os.getpid()}")
 

@@ -91,6 +91,7 @@ def test_middleware_and_resources_are_those_of_the_process(
     assert app.run(topic, topic, {"file": str(tmp_path / "pid")}).success
     pid, *state = (tmp_path / "pid").read_text().split()
     assert state == ["opened", "in", pid]
+    assert f"WARNING shop: opened in {pid}\n" in app.output.read_text()
     assert int(pid) != app.process.pid
 
 

@@ -209,6 +209,18 @@ async def test_each_run_opens_its_own(fake: FakePulsed, p: pulse.Pulse, running:
         assert Database not in handler.state
 
 
+async def test_resource_without_a_type_is_named_where_its_type_is_missing(p: pulse.Pulse) -> None:
+    @p.resource
+    def untyped():  # type: ignore[no-untyped-def]
+        yield Database("one")
+
+    @p.job("work")
+    async def handle(db: Database = pulse.INJECTED) -> None: ...
+
+    with pytest.raises(pulse.InvalidHandler, match=r"of the type Database. The type of untyped is not known"):
+        await p.run(handle_signals=False)
+
+
 async def test_handler_can_be_called_with_a_fake_resource_and_without_a_worker(p: pulse.Pulse) -> None:
     @p.job("work")
     async def handle(number: int, ctx: pulse.Context, db: Database = pulse.INJECTED) -> str:

@@ -55,7 +55,7 @@ class State:
         except (KeyError, TypeError):
             known = ", ".join(sorted(name for name in self._values if isinstance(name, str))) or "none"
             raise InvalidArgument(
-                f"There is no resource {_name(key)}. Register it with @p.resource; there are: {known}."
+                f"There is no resource {type_name(key)}. Register it with @p.resource; there are: {known}."
             ) from None
 
     def __contains__(self, key: object) -> bool:
@@ -194,7 +194,8 @@ def _hints(
         ) from None
 
 
-def _name(key: object) -> str:
+def type_name(key: object) -> str:
+    """Return a type as it is written, and anything else as it prints."""
     return key.__qualname__ if isinstance(key, type) else repr(key)
 
 

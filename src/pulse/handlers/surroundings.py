@@ -10,7 +10,7 @@ from typing import Any
 from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler, full_name, qualified_name
 from pulse.handlers.middleware import Middleware, check_middleware, surrounded
-from pulse.handlers.resources import NO_STATE, Opened, Resource, State
+from pulse.handlers.resources import NO_STATE, Opened, Resource, State, type_name
 
 
 class Surroundings:
@@ -81,11 +81,20 @@ class Surroundings:
                 if parameter.annotation not in state:
                     raise InvalidHandler(
                         f"The handler for {handler.topic!r} takes the resource {parameter.name}, but there "
-                        f"is none of the type {parameter.annotation!r}. Register one with @p.resource."
+                        f"is none of the type {type_name(parameter.annotation)}. {self._remedy()}"
                     )
                 given[parameter.name] = state[parameter.annotation]
             handler.state = state
             handler.call = surrounded(handler, handler.call_with(given), self._middleware)
+
+    def _remedy(self) -> str:
+        for resource in self._resources:
+            if resource.provides is None:
+                return (
+                    f"The type of {resource.name} is not known: annotate what it returns, such as "
+                    "-> Iterator[Database]."
+                )
+        return "Register one with @p.resource."
 
 
 def is_redefined(known: object, function: object) -> bool:

@@ -21,6 +21,8 @@ class Load(msgspec.Struct, tag=True):
     attribute: str
     imports: list[str]
     log_level: int
+    process_name: str
+    """Of the worker, as its log records have it: `worker-2` in one of several processes."""
 
 
 class Run(msgspec.Struct, tag=True):

@@ -8,6 +8,7 @@ import contextvars
 import inspect
 import logging
 import math
+import multiprocessing
 import os
 import queue
 import signal
@@ -45,14 +46,12 @@ def main(fd: int, worker_pid: int) -> None:
         return
     try:
         client = load(Origin(first.module, first.path, first.attribute), first.imports)
+        _configure_logging(first)
         child = _Child(worker, client)
         child.open()
     except BaseException as error:
         send(worker, Loaded([], f"{type(error).__name__}: {error}"))
         return
-    add_job_to_log_records()
-    if not logging.getLogger().handlers:  # an application that logs has configured it when it was imported
-        logging.basicConfig(level=first.log_level, handlers=[_log_handler()])
     send(worker, Loaded(list(client._registry)))
     child.serve()
 
@@ -202,11 +201,16 @@ class _Child:
         loop.call_soon_threadsafe(task.cancel)
 
 
-def _log_handler() -> logging.Handler:
+def _configure_logging(first: Load) -> None:
+    multiprocessing.current_process().name = first.process_name
+    add_job_to_log_records()
+    if logging.getLogger().handlers:
+        return  # an application that logs has configured it when it was imported
     handler = logging.StreamHandler()
-    line = "%(asctime)s %(levelname)s %(name)s: %(message)s%(pulse_job)s"
+    name = "" if first.process_name == "MainProcess" else "%(processName)s "
+    line = f"%(asctime)s {name}%(levelname)s %(name)s: %(message)s%(pulse_job)s"
     handler.setFormatter(logging.Formatter(line, defaults={"pulse_job": ""}))
-    return handler
+    logging.basicConfig(level=first.log_level, handlers=[handler])
 
 
 def _die_with(worker_pid: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -100,7 +101,8 @@ class Processes:
                 "it a global name of a module, or of a script that is started by its path."
             )
         level = logging.getLogger().getEffectiveLevel()
-        return Child(Load(origin.module, origin.path, origin.attribute, self._imports, level))
+        name = multiprocessing.current_process().name
+        return Child(Load(origin.module, origin.path, origin.attribute, self._imports, level, name))
 
 
 class Child:

@@ -56,12 +56,23 @@ def import_included(patterns: Iterable[str]) -> list[str]:
 
 
 def not_imported_beside(name: str) -> list[str]:
-    """Return the modules of the same package that nothing has imported."""
+    """Return the modules of the same package that nothing has imported; of packages in it, as `package.*`."""
     package = name if hasattr(sys.modules.get(name), "__path__") else name.rpartition(".")[0]
     if not package:
         return []
-    found = (f"{package}.{child}" for child in _children(package))
-    return sorted(child for child in found if child not in sys.modules)
+    found = []
+    for child in (f"{package}.{child}" for child in _children(package)):
+        if any(f"{child}.{below}" not in sys.modules for below in _below(child)):
+            found.append(f"{child}.*")
+        elif child not in sys.modules:
+            found.append(child)
+    return sorted(found)
+
+
+def _below(name: str) -> list[str]:
+    """Return the names directly below a package, without importing it."""
+    spec = _spec_of(name)
+    return [child.name for child in iter_modules((spec and spec.submodule_search_locations) or [])]
 
 
 def _matching(parts: list[str], parent: str = "") -> Iterator[str]:

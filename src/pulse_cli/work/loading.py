@@ -40,6 +40,7 @@ def _nothing_to_run(target: str, included: Sequence[str]) -> str:
     else:
         found = "No other module was imported"
     example = others[0] if others else f"{name.partition('.')[0]}.tasks"
+    example = f"'{example}'" if "*" in example else example  # a shell would expand it
     return (
         f"There is nothing to run: {target} has no handlers. A handler exists once its module was imported. "
         f"{found}. Name the modules with handlers, such as --include {example}, or import them in {name}."
