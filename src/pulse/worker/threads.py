@@ -22,6 +22,7 @@ class ThreadCall:
         "_args",
         "_context",
         "_function",
+        "ends_thread",
         "future",
         "interrupted_by",
         "is_delivered",
@@ -36,7 +37,7 @@ class ThreadCall:
         self.future = future
         self.thread_id: int | None = None
         self.outcome: _Outcome | None = None
-        self.is_over = self.is_delivered = False
+        self.is_over = self.is_delivered = self.ends_thread = False
         self.interrupted_by: type[Cancelled] | None = None
         self._context = contextvars.copy_context()
         self._function = function
@@ -113,31 +114,33 @@ class HandlerThreads:
             threading.Thread(target=self._work, name=f"pulse-handler-{self._started}", daemon=True).start()
 
     def _work(self) -> None:
-        while (call := self._queue.get()) is not None:
-            try:
-                call.run()
-            except BaseException as error:
-                # It was interrupted when its function had returned.
-                call.outcome = call.outcome or (None, error)
-            if os.getpid() != self._process:
-                os._exit(os.EX_SOFTWARE)  # the function forked, and this is the child
-            call.is_over = True
-            if call.interrupted_by is not None:
-                self._retire(call)
-                return
-            if not self._post(call):
-                return
-            # Otherwise the thread would keep the last job in memory until the next one.
-            del call
-
-    def _retire(self, call: ThreadCall) -> None:
-        """Deliver the call, and end the thread. The error may come up at any bytecode of this, once."""
+        current: list[ThreadCall] = []
         while True:
             try:
-                self._post(call)
-                return
+                return self._take_calls(current)
             except Cancelled:
-                continue
+                continue  # it came up when the function had returned: the call has to be delivered
+
+    def _take_calls(self, current: list[ThreadCall]) -> None:
+        """Run calls, and deliver them. `current` has the call that is to be delivered."""
+        while True:
+            if not current:
+                if (taken := self._queue.get()) is None:
+                    return
+                current.append(taken)
+                taken.run()
+                del taken  # otherwise the thread would keep the last job in memory until the next one
+            (call,) = current
+            if os.getpid() != self._process:
+                os._exit(os.EX_SOFTWARE)  # the function forked, and this is the child
+            call.outcome = call.outcome or (None, Cancelled())
+            call.is_over = True
+            # After that no error is raised any more, and before it the call was marked.
+            call.ends_thread = call.interrupted_by is not None
+            if not self._post(call) or call.ends_thread:
+                return
+            current.clear()
+            del call
 
     def _post(self, call: ThreadCall) -> bool:
         try:
@@ -151,7 +154,7 @@ class HandlerThreads:
             return  # the thread was interrupted while it delivered, and repeated it
         call.is_delivered = True
         self._busy -= 1
-        if call.interrupted_by is not None:
+        if call.ends_thread:
             self._threads -= 1
             self._start_thread()
         if not call.future.done():
