@@ -36,6 +36,11 @@ _MOST_ERRORS = 10
 # A chain or group longer than this is not read to its end.
 _MOST_READ = 200
 
+# An error with more in its chain, or with longer messages, is logged as it is stored. To write five thousand
+# in full, or to escape a megabyte, takes seconds: in the event loop, and with the lock of the log.
+_MOST_LOGGED_ERRORS = 30
+_MOST_LOGGED_CHARACTERS = 32 * 1024
+
 # A label ("Caused by ", or nothing for the error itself) and an error.
 _Link = tuple[str, BaseException]
 
@@ -55,6 +60,16 @@ def describe(error: BaseException, headline: str = "") -> str:
     if hidden := len(links) - len(sections):
         sections.append(f"  ({hidden} more errors are not shown.)")
     return clean("\n\n".join(_fitted(sections)))
+
+
+def is_too_long_to_log(error: BaseException) -> bool:
+    """True if the whole error, with everything that led to it, is too much for a log."""
+    characters = 0
+    for errors, (_, one) in enumerate(_links(error), 1):
+        characters += len(_text(one))
+        if errors > _MOST_LOGGED_ERRORS or characters > _MOST_LOGGED_CHARACTERS:
+            return True
+    return False
 
 
 def innermost_cause(error: BaseException) -> BaseException:

@@ -149,3 +149,36 @@ async def test_error_and_topic_of_a_job_are_logged_on_one_line(
     message = logged("j1").getMessage()
     assert message.isprintable()
     assert len(message) < 700
+
+
+def _of_a_megabyte() -> None:
+    raise ValueError("\0" * (1 << 20))
+
+
+def _at_the_end_of_a_long_chain() -> None:
+    error: Exception = ValueError("the first")
+    for _ in range(5000):
+        try:
+            raise ValueError("the next") from error
+        except ValueError as raised:
+            error = raised
+    raise error
+
+
+@pytest.mark.parametrize("handler", [_of_a_megabyte, _at_the_end_of_a_long_chain])
+async def test_text_of_a_logged_error_is_bounded(
+    fake: FakePulsed,
+    p: pulse.Pulse,
+    running: Running,
+    logged: Callable[[str], logging.LogRecord],
+    handler: Callable[[], None],
+) -> None:
+    p.register("work", handler)
+    async with running(p):
+        fake.deliver("j1")
+        await fake.until_async(lambda: "j1" in fake.results)
+    record = logged("j1")
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ValueError)
+    assert "ValueError" in logging.Formatter().format(record)
+    assert len(logging.Formatter().format(record)) < 20_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from pulse.error_text import clean
+from pulse.error_text import clean, describe, is_too_long_to_log
 from pulse.log_text import in_a_line
 from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, Snooze, Snoozed, TimedOut
 from pulse.payload import UndecodableArgs
@@ -18,6 +18,17 @@ from pulse.worker.retries import judge
 from pulse.worker.signals import interrupts_main_thread
 
 logger = logging.getLogger("pulse.worker")
+
+
+def _bound_exception(record: logging.LogRecord) -> bool:
+    """Have formatters write a long error as it is stored. The exception itself stays attached."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and is_too_long_to_log(error):
+        record.exc_text = describe(error)
+    return True
+
+
+logger.addFilter(_bound_exception)
 
 
 def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseException], None]) -> Outcome | None:
