@@ -7,6 +7,7 @@ import ctypes
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -108,6 +109,10 @@ def fail(kind: str) -> None:
             ctypes.string_at(0)
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "gone before its child":
+            if os.fork() == 0:
+                time.sleep(3600)
+            os._exit(4)
         case "fork":
             if os.fork():
                 raise ValueError("the parent")
@@ -144,6 +149,13 @@ def wait(file: str) -> None:
     Path(file).write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+@p.job("wait-with-child", process=True)
+def wait_with_child(file: str) -> None:
+    child = subprocess.Popen(["sleep", "3600"])
+    Path(file).write_text(f"{os.getpid()} {child.pid} .")
+    ctypes.PyDLL(None).sleep(3600)  # holds the interpreter's lock
 
 
 if __name__ == "__main__":

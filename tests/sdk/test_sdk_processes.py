@@ -103,6 +103,7 @@ def test_middleware_and_resources_are_those_of_the_process(
         ("retry", "The handler asked", {"seconds": 7}),
         ("exit", "SystemExit: 3", {}),
         ("gone", "ProcessDied: The process of this attempt exited with code 4", {}),
+        ("gone before its child", "ProcessDied: The process of this attempt exited with code 4", {}),
         ("segfault", "ProcessDied: The process of this attempt was killed by SIGSEGV", {}),
         ("killed", "ProcessDied: The process of this attempt was killed by SIGKILL. Perhaps", {}),
         ("fork", "ValueError: the parent", {}),
@@ -152,10 +153,38 @@ def test_process_that_hangs_is_killed_at_its_limit(app: Application, kind: str) 
     assert "slot is lost" not in app.output.read_text()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_process_that_is_killed_while_it_is_idle_costs_no_attempt(app: Application, tmp_path: Path) -> None:
+    pids = set()
+    for number in range(3):
+        file = tmp_path / str(number)
+        assert app.run(f"idle{number}", "async", {"file": str(file)}).success
+        idle = int(file.read_text())
+        pids.add(idle)
+        os.kill(idle, signal.SIGKILL)
+        await_fact(lambda pid=idle: not is_alive(pid))  # type: ignore[misc]
+        # Its first thread may be dead before the others.
+        await_fact(lambda pid=idle: len(list(Path(f"/proc/{pid}/task").iterdir())) == 1)  # type: ignore[misc]
+    assert len(pids) == 3
+
+
 def test_what_a_process_has_started_is_killed_with_it(app: Application, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     assert app.run("hang-child", "hang", {"kind": "with child", "file": str(file)}).timed_out
     await_fact(lambda: not is_alive(int(file.read_text())))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel does it")
+def test_what_a_process_has_started_is_killed_with_the_worker(tmp_path: Path) -> None:
+    app = Application(tmp_path)
+    file = tmp_path / "pids"
+    app.fake.deliver("waits", topic="wait-with-child", payload=json.dumps({"file": str(file)}).encode())
+    await_fact(lambda: file.exists() and file.read_text().endswith("."))
+    app.process.kill()
+    for pid in map(int, file.read_text().split()[:2]):
+        await_fact(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
+    app.process.wait()
+    app.fake.stop()
 
 
 def test_async_handler_in_a_process_is_canceled_at_its_limit(app: Application) -> None:

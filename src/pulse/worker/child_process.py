@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import fcntl
 import inspect
 import logging
 import math
 import multiprocessing
 import os
 import queue
+import select
 import signal
 import socket
 import sys
@@ -37,9 +39,9 @@ Result = TypeVar("Result")
 _PR_SET_PDEATHSIG = 1
 
 
-def main(fd: int, worker_pid: int) -> None:
-    """Serve the worker at the other end of this socket."""
-    _die_with(worker_pid)
+def main(fd: int, lifeline: int, worker_pid: int) -> None:
+    """Serve the worker at the other end of this socket, for as long as it holds the lifeline."""
+    _die_with(lifeline, worker_pid)
     worker = socket.socket(fileno=fd)
     first = receive(worker)
     if not isinstance(first, Load):
@@ -72,7 +74,7 @@ class _Child:
         self._worker = worker
         self._client = client
         self._registry: Registry = client._registry
-        self._process = os.getpid()
+        self._process, self._parent = os.getpid(), os.getppid()
         self._thread_id = threading.get_ident()
         self._attempts: queue.SimpleQueue[pb.JobAssignment | None] = queue.SimpleQueue()
         # In a thread, as sync handlers are in a worker: their clients and resources need a loop that runs.
@@ -176,7 +178,7 @@ class _Child:
     # ------------------------------------------------------------ in the reading thread
 
     def _read(self) -> None:
-        while (message := receive(self._worker)) is not None:
+        while self._is_worker_there() and (message := receive(self._worker)) is not None:
             if isinstance(message, Run):
                 self._attempts.put(pb.JobAssignment.FromString(message.assignment))
             elif isinstance(message, Stop) and (job := self._job) is not None:
@@ -187,6 +189,16 @@ class _Child:
         self._attempts.put(None)
         threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
         os.killpg(0, signal.SIGKILL)
+
+    def _is_worker_there(self) -> bool:
+        """Return once there is something to read, or the worker is gone."""
+        # A process that another handler has forked may hold the ends of the worker open after its death.
+        waiting = select.poll()
+        waiting.register(self._worker, select.POLLIN)
+        while not waiting.poll(tuning.WORKER_LOOK_SECONDS * 1000):
+            if os.getppid() != self._parent:
+                return False
+        return True
 
     def _stop(self, job: HeldJob, message: Stop) -> None:
         self._is_stopped = True
@@ -213,11 +225,21 @@ def _configure_logging(first: Load) -> None:
     logging.basicConfig(level=first.log_level, handlers=[handler])
 
 
-def _die_with(worker_pid: int) -> None:
-    """Have the kernel end this process with the worker. Elsewhere than on Linux the closed socket does it."""
-    if sys.platform == "linux":
-        import ctypes
+def _die_with(lifeline: int, worker_pid: int) -> None:
+    """Have the kernel kill this process and all that handlers start when the worker is gone.
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    Elsewhere than on Linux the closed socket does it, unless a handler keeps the interpreter's lock.
+    """
+    if sys.platform == "linux":
+        try:
+            # The pipe closes with the worker: a signal for its readers, here one for the process group. The
+            # signal of a parent's death would reach this process alone, and before it could kill the others.
+            fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+            fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        except OSError:  # a sandbox that does not know it
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker_pid:
         os._exit(1)

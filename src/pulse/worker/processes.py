@@ -10,6 +10,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -27,7 +28,8 @@ from pulse.worker.held_jobs import HeldJob
 from pulse.worker.origins import find_origin, modules_of
 
 _MAIN = (
-    "import sys; sys.path[:] = {path!r}; from pulse.worker.child_process import main; main({fd}, {worker})"
+    "import sys; sys.path[:] = {path!r}; from pulse.worker.child_process import main; "
+    "main({fd}, {lifeline}, {worker})"
 )
 
 
@@ -66,12 +68,16 @@ class Processes:
 
     def take(self) -> Child:
         """Return an idle child, or start one. It may still import the application."""
-        try:
-            return self._idle.pop()
-        except IndexError:
-            child = self._starter.submit(self._start).result()
-            self._all.add(child)
-            return child
+        while True:
+            try:
+                child = self._idle.pop()
+            except IndexError:
+                child = self._starter.submit(self._start).result()
+                self._all.add(child)
+                return child
+            if child.is_alive:
+                return child
+            self.drop(child)  # killed while it was idle, perhaps for want of memory: no job's fault
 
     def give_back(self, child: Child) -> None:
         """Keep a child for the next attempt."""
@@ -110,13 +116,15 @@ class Child:
 
     def __init__(self, first: Load) -> None:
         self._socket, theirs = socket.socketpair()
-        code = _MAIN.format(path=sys.path, fd=theirs.fileno(), worker=os.getpid())
+        # Nothing is written to it. When it closes, the kernel kills the child and all that it has started.
+        lifeline, self._lifeline = os.pipe()
+        code = _MAIN.format(path=sys.path, fd=theirs.fileno(), lifeline=lifeline, worker=os.getpid())
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-        with theirs:
+        with theirs, os.fdopen(lifeline):
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), lifeline],
                 # A session of its own: Ctrl-C in a terminal is for the worker, and its group can be killed.
                 start_new_session=True,
             )
@@ -125,9 +133,15 @@ class Child:
         self._is_ended = False
         send(self._socket, first)
 
+    @property
+    def is_alive(self) -> bool:
+        """True while the process runs."""
+        return self._process.poll() is None
+
     def topics(self) -> set[str]:
         """Return the topics that have a handler there. Raises InvalidHandler if it cannot import them."""
         if self._topics is None:
+            self._await_answer()
             loaded = receive(self._socket)
             if not isinstance(loaded, Loaded):
                 raise ProcessDied(self._how_it_ended())
@@ -140,6 +154,7 @@ class Child:
     def run(self, assignment: bytes) -> Done:
         """Run an attempt. Raises ProcessDied."""
         self._send(Run(assignment))
+        self._await_answer()
         done = receive(self._socket)
         if not isinstance(done, Done):
             raise ProcessDied(self._how_it_ended())
@@ -159,9 +174,11 @@ class Child:
     def end(self) -> None:
         """Kill the process, and wait for its end."""
         self.kill()
-        self._is_ended = True
         self._process.wait()
         self._socket.close()
+        if not self._is_ended:
+            self._is_ended = True
+            os.close(self._lifeline)
 
     def dismiss(self) -> None:
         """Have an idle process end by itself."""
@@ -171,6 +188,15 @@ class Child:
         """Wait for the end of a process that was dismissed, for a moment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(tuning.CHILD_EXIT_SECONDS)
+
+    def _await_answer(self) -> None:
+        """Return once there is a message, or the end of the process. Raises ProcessDied."""
+        # A process that the handler has forked may hold the socket open after the death of its parent.
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        while not waiting.poll(tuning.CHILD_LOOK_SECONDS * 1000):
+            if not self.is_alive and not waiting.poll(0):
+                raise ProcessDied(self._how_it_ended())
 
     def _send(self, message: Run | Stop) -> None:
         # A worker that stops interrupts an attempt while a thread sends it.
