@@ -7,11 +7,12 @@ import inspect
 import subprocess
 import sys
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pulse.errors import PulseError
 from pulse.supervision import lifeline
 from pulse.supervision.application import VARIABLE, Application, load_application
+from pulse.supervision.ending import ending_soon
 from pulse.supervision.worker_process import Command
 
 # The path comes first: pulse itself may be found on the path of the program alone.
@@ -36,9 +37,16 @@ def main() -> NoReturn:
         options["drain_timeout"] = timedelta(seconds=options.pop("drain_seconds"))
     try:
         if inspect.iscoroutinefunction(client.run):
-            asyncio.run(client.run(**options))
+            asyncio.run(_run(client, options))
         else:
-            client.run(**options)
+            with ending_soon():
+                client.run(**options)
     except PulseError as error:
         sys.exit(f"pulse: {error.message}")
     sys.exit(0)
+
+
+async def _run(client: Any, options: dict[str, Any]) -> None:
+    # Within: asyncio.run() waits for the threads of its executor.
+    with ending_soon():
+        await client.run(**options)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pulse.supervision.ending import ending_soon
 from pulse_cli.failures import Misuse
 from pulse_cli.work.logging_setup import configure_logging
 from pulse_cli.work.options import RunOptions, WorkerOptions
@@ -32,9 +33,12 @@ def run_app(app: Pulse | SyncPulse, options: WorkerOptions, number: int = 0) -> 
     if isinstance(app, pulse.Pulse):
         asyncio.run(_run(app, options.run_options()))
     else:
-        app.run(**options.run_options())
+        with ending_soon():
+            app.run(**options.run_options())
 
 
 async def _run(app: Pulse, options: RunOptions) -> None:
-    async with app:
-        await app.run(**options)
+    # Within: asyncio.run() waits for the threads of its executor.
+    with ending_soon():
+        async with app:
+            await app.run(**options)
