@@ -24,6 +24,7 @@ _SECONDS = 60.0
 _JOBS_PER_SECOND = 100.0
 _INTERRUPTED = 130
 _ROWS = 1_000_000
+_HANDLERS_SECONDS = 600.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tests.faults import fuzzing
 
         return fuzzing.main(options.fuzz, seed)
+    if options.handlers is not None:
+        from tests.faults import handlers
+
+        return handlers.main(options.handlers, seed)
     if options.upgrade is not None:
         from tests.faults import upgrade
 
@@ -94,6 +99,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ROWS",
         help="instead: upgrade a database of 0.1.0 with this many jobs in every state, under load "
         "(default: %(const)s)",
+    )
+    parser.add_argument(
+        "--handlers",
+        type=float,
+        nargs="?",
+        const=_HANDLERS_SECONDS,
+        metavar="SECONDS",
+        help="instead: run handlers that exit, fork, hang, leak and blow up (default: %(const)g)",
     )
     return parser
 
