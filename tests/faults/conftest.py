@@ -10,6 +10,7 @@ __all__ = ["stage", "table"]
 # The first of them takes a minute, however many processes run the tests.
 LONGEST = (
     "test_chaos.py",
+    "test_handlers.py",
     "test_failpoint_recoveries.py",
     "test_bad_days_outage.py",
     "test_bad_days_restarts.py",

@@ -109,11 +109,15 @@ class Workers:
             if not is_supervisor_dead and loop.time() > half:
                 is_supervisor_dead = True
                 self._note_crashes()
+                # Its processes drain. No log has how each of them ends.
+                self.crashed |= {seen.pid for seen in processes_of(self.mark) if seen.is_worker}
                 old, self.supervisor = self.supervisor, self._start("supervisor", _SUPERVISED)
                 self._lives.remove(old)
                 old.kill()
                 self._count("supervisor killed")
                 continue
+            if "Connected to pulsed" not in self.supervisor.log:
+                continue  # one whose first process dies before it is connected ends, by its promise
             seen = processes_of(self.mark)
             if self.random.random() < 0.5:
                 self._kill([process for process in seen if process.is_handler_process], "child killed")
