@@ -17,7 +17,7 @@ from tests.cli.serving import serving
 from tests.postgres_cluster import Databases
 
 PROGRAM = """
-import asyncio, logging, os, sys
+import asyncio, logging, multiprocessing, os, sys  # multiprocessing gives the program a second name
 from datetime import timedelta
 import pulse
 
@@ -25,7 +25,8 @@ p = pulse.Pulse()
 
 @p.job("where")
 async def where() -> None:
-    print("ran in", os.environ["PULSE_PROCESS"], os.getpid(), sys.argv[1:], file=sys.stderr, flush=True)
+    # In one piece: several processes write there.
+    sys.stderr.write(f"ran in {os.environ['PULSE_PROCESS']} {os.getpid()} {sys.argv[1:]}\\n")
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(processName)s %(message)s")

@@ -78,10 +78,12 @@ def load_application() -> tuple[Any, dict[str, Any]]:
 
 def _places(client: object) -> Iterator[tuple[str, str]]:
     """Yield the modules and names of a client, that of the program itself last."""
-    for module_name in sorted(sys.modules, key=lambda name: name == "__main__"):
-        for name, value in list(getattr(sys.modules[module_name], "__dict__", {}).items()):
+    # Not by its name: multiprocessing, once imported, has the program as `__mp_main__` too.
+    main = sys.modules["__main__"]
+    for module_name, module in sorted(sys.modules.items(), key=lambda item: item[1] is main):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is client:
-                yield module_name, name
+                yield "__main__" if module is main else module_name, name
 
 
 def _importable_name(name: str) -> str:
