@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from pulse_server import tuning
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
@@ -20,6 +21,12 @@ from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
 from tests.postgres_cluster import Databases
+
+
+@pytest.fixture
+def patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
+    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.schedules import Schedule, fire_id
 from pulse_server.postgres.jobs import PostgresJobRepo
 from tests.fakes.store import LEASE, room, token
 from tests.postgres.planning import HOUR, SECOND, Planning
 from tests.postgres.sessions import Connection, blocked
+
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
 
 INSERT = """
 INSERT INTO pulse.jobs

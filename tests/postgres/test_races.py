@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pulse_server import tuning
 from pulse_server.domain.errors import AlreadyExists
 from pulse_server.domain.jobs import Claim, Submitted
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
@@ -17,11 +16,7 @@ from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.postgres.sessions import Connection, blocked
 from tests.postgres.sql_files import TRANSITIONS
 
-
-@pytest.fixture(autouse=True)
-def _patience_of_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a moment wins or loses as before. Past it: test_contract_locks.py."""
-    monkeypatch.setattr("pulse_server.postgres.database.LOCK_PATIENCE", 0.8 * tuning.STATEMENT_TIMEOUT)
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from pulse_server.service.schedules import Changes
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning, definition
 from tests.postgres.sessions import Connection, blocked
 
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
+
 
 async def begin_fire(planning: Planning, rival: Connection, schedule: Schedule) -> None:
     fire = plan(schedule, await planning.now())

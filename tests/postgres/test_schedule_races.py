@@ -16,6 +16,8 @@ from pulse_server.postgres.schedules import _SQL
 from tests.postgres.planning import HOUR, SECOND, Planning, RecordingScheduleRepo
 from tests.postgres.sessions import Connection, blocked, no_session_waits
 
+pytestmark = pytest.mark.usefixtures("patience_of_a_busy_machine")
+
 MISSED = 50
 SCHEDULES = 20
 OCCURRENCES = SCHEDULES * (MISSED + 1)
