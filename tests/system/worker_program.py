@@ -107,12 +107,14 @@ def make_handlers(journal: Journal) -> dict[str, Callable[..., Any]]:
             raise
 
     def patient_thread(ctx: pulse.Context) -> None:
-        """Run in a thread until the cancel flag is set."""
+        """Run in a thread until it is interrupted."""
         journal.write("start", ctx)
-        while not ctx.cancelled:
-            time.sleep(POLL_SECONDS)
-        journal.write("cancelled", ctx)
-        ctx.raise_if_cancelled()
+        try:
+            while True:
+                time.sleep(POLL_SECONDS)
+        except pulse.Cancelled:
+            journal.write("cancelled", ctx)
+            raise
 
     async def fail_once(ctx: pulse.Context) -> None:
         journal.write("start", ctx)
