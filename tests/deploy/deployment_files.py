@@ -87,3 +87,19 @@ def labels_matched(expression: str) -> Iterator[tuple[str, str]]:
     for metric, matchers in _SELECTOR.findall(expression):
         for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers):
             yield metric, label
+
+
+WORKLOADS = [
+    *(manifest("Deployment", name) for name in ("pulsed", "pulse-ui", "mailer")),
+    manifest("Job", "pulsed-migrate"),
+]
+
+
+def pod(workload: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod(workload)["containers"]
+    return dict(only)
