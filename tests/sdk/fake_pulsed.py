@@ -259,13 +259,11 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
             context.set_trailing_metadata(((FROM_PULSED, "1"),))
             context.abort(grpc.StatusCode.UNAVAILABLE, "The database did not answer. Try again.")
 
-    # It has no lines: the SDK makes calls instead. tests/sdk/line_server.py has them.
-
     def StreamSubmits(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
+        """It has no lines: the SDK makes calls instead. tests/sdk/line_server.py has them."""
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
 
-    def StreamReports(self, requests: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+    StreamReports = StreamSubmits
 
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):

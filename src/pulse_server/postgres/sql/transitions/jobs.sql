@@ -136,7 +136,8 @@ RETURNING {job}, {rest_of_one},
 -- name: retry_jobs
 -- From DEAD_LETTERED or CANCELED, limited to the statuses in $3, to PENDING, ready at once, with at least $2 attempts
 -- ahead. The count of attempts continues: it is the fence's token. If it started over, a worker that still runs the old
--- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of {unfinished_targets}, for the same reason.
+-- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of
+-- {unfinished_targets}, for the same reason.
 -- A job that was canceled in a worker, as its history shows, is due 2 s after the cancel at the earliest: by then that
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
 UPDATE pulse.jobs AS job

@@ -153,9 +153,10 @@ RETURNING job.id, job.topic;
 -- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left, or so
 -- many of them ended in a lost lease as the policy of the topic allows. An attempt that was not delivered, as far as is
 -- known, is given back and never the last: the job may wait in the window of a worker that died, or was lost on its way
--- there. A lease that ended where the time limit of the attempt did not let it be extended has timed out. A row whose lease is being extended at this moment is locked, and skipped. So are
--- the jobs of a spared worker: its heartbeats arrive and cannot be stored, or the server it was connected to has gone
--- silent without leaving and the worker may be connecting to another. ADR-0042
+-- there. A lease that ended where the time limit of the attempt did not let it be extended has timed out. A row whose
+-- lease is being extended at this moment is locked, and skipped. So are the jobs of a spared worker: its heartbeats
+-- arrive and cannot be stored, or the server it was connected to has gone silent without leaving and the worker may be
+-- connecting to another. ADR-0042
 -- The jobs are found by the settled lease checks that are due. These are replaced by checks for the jobs that still run:
 -- at the end of their leases, or, if one is locked or spared, from now on. Returns with each job how many checks there
 -- were, in a row without a job if none was reaped. ADR-0056
