@@ -23,6 +23,16 @@ def test_created_schedule_has_what_was_asked_for(pulse: CommandLine, topic: str)
     assert (made["metadata"], made["payload"], made["at"], made["every"]) == ({"a": "b"}, [1], None, None)
 
 
+def test_limit_of_the_start_is_given_shown_and_removed(pulse: CommandLine, topic: str) -> None:
+    options = ["--every", "1h", "--priority", "3", "--start-within", "90m"]
+    made = pulse("schedules", "create", topic, *options, "-o", "json").json
+    assert made["start_within"] == "1h30m"
+    assert "Start within  1h30m" in pulse("schedules", "get", made["id"]).out
+    unlimited = pulse("schedules", "update", made["id"], "--start-within", "0s", "-o", "json").json
+    assert (unlimited["start_within"], unlimited["priority"]) == (None, 3)
+    assert "Start within" not in pulse("schedules", "get", made["id"]).out
+
+
 def test_created_cron_schedule_shows_its_next_fires(pulse: CommandLine, topic: str) -> None:
     result = pulse("schedules", "create", topic, "--cron", "@daily")
     assert "Next fires" in result.out

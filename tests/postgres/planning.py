@@ -14,8 +14,9 @@ from pulse_server.domain.timetables import first_run
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.service.schedule_definitions import Definition
 from pulse_server.service.scheduler import Scheduler
-from pulse_server.service.schedules import Definition, Schedules
+from pulse_server.service.schedules import Schedules
 from tests.fakes.replica import Replica
 from tests.postgres.sessions import Connection
 

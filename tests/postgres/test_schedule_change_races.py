@@ -10,7 +10,7 @@ from pulse_server.domain.errors import ScheduleExists, ScheduleNotFound
 from pulse_server.domain.schedules import Every, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.postgres.schedules import _SQL
-from pulse_server.service.schedules import Changes
+from pulse_server.service.schedule_definitions import Changes
 from tests.postgres.planning import HOUR, MINUTE, SECOND, Planning, definition
 from tests.postgres.sessions import Connection, blocked
 

@@ -111,9 +111,12 @@ async def test_schedules_have_the_defaults_of_a_handler_that_is_registered_later
     fake: FakePulsed, p: pulse.Pulse
 ) -> None:
     p.cron("report", "@daily")
-    p.every("report", HOUR, name="often", priority=0, max_attempts=1)
-    p.register("report", lambda: None, priority=6, max_attempts=9)
+    p.every("report", HOUR, name="often", priority=0, max_attempts=1, start_within=HOUR / 2)
+    p.register("report", lambda: None, priority=6, max_attempts=9, start_within=HOUR)
     await p.declare()
     await p.schedule("report", None, pulse.After(HOUR), name="once")
-    found = {made.name: (made.priority, made.max_attempts) for made in fake.definitions}
-    assert found == {"report": (6, 9), "often": (0, 1), "once": (6, 9)}
+    found = {
+        made.name: (made.priority, made.max_attempts, made.start_within.ToTimedelta())
+        for made in fake.definitions
+    }
+    assert found == {"report": (6, 9, HOUR), "often": (0, 1, HOUR / 2), "once": (6, 9, HOUR)}

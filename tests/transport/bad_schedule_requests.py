@@ -17,6 +17,12 @@ LONG = "x" * 256
 HUGE = "x" * 200_000
 HOURLY = Duration(seconds=3600)
 BAD_TOPICS = {"long": LONG, "spaced": "a b", "NUL": "a\0b", "beyond ASCII": "täglich"}
+BAD_SPANS = {
+    "negative": Duration(seconds=-1),
+    "a nanosecond": Duration(nanos=1),
+    "eleven years": Duration(seconds=11 * 366 * 86400),
+    "endless": Duration(seconds=2**62),
+}
 BAD_IDS = {"empty": "", "malformed": "42", "huge": HUGE, "NUL in the": "\0" * 36}
 
 BadRequest: TypeAlias = tuple[str, Message, str, grpc.StatusCode]
@@ -49,6 +55,9 @@ def _bad_definitions() -> Iterator[BadRequest]:
     yield "much metadata", create(metadata={"k": "v" * 20_000}), "metadata", INVALID
     for name, catch_up in {"unknown": "some", "huge": HUGE, "in capitals": "ONE", "NUL": "\0"}.items():
         yield f"catch_up: {name}", create(catch_up=catch_up), "catch_up", INVALID
+    for name, span in BAD_SPANS.items():
+        yield f"start_within: {name}", create(start_within=span), "start_within", INVALID
+    yield "start_within: none", create(start_within=Duration()), "start_within", INVALID
     yield "strict, and passed", create(at=Timestamp(seconds=1_000_000_000), strict=True), "at", INVALID
 
 
@@ -128,6 +137,8 @@ def _bad_changes() -> Iterator[BadRequest]:
     yield "no attempts", update(max_attempts=0), "max_attempts", INVALID
     yield "NUL in the metadata", update(metadata=pb.Metadata(entries={"a\0": ""})), "metadata", INVALID
     yield "unknown catch_up", update(catch_up="some"), "catch_up", INVALID
+    for name, span in BAD_SPANS.items():
+        yield f"start_within: {name}", update(start_within=span), "start_within", INVALID
     yield "endless interval", update(every=Duration(seconds=2**62)), "every", INVALID
     yield "moment of no calendar", update(at=Timestamp(seconds=2**62)), "at", INVALID
     yield "zone of an interval", update(every=HOURLY, time_zone="UTC"), "time_zone", INVALID

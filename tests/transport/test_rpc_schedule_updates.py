@@ -25,6 +25,8 @@ async def test_update_changes_what_is_set_and_nothing_else(server: ServerUnderTe
         {"max_attempts": 9},
         {"metadata": pb.Metadata()},
         {"catch_up": "all"},
+        {"start_within": Duration(seconds=60)},
+        {"start_within": Duration(seconds=90, nanos=5000)},
         {"time_zone": "Europe/Paris"},
         {"cron": "0 10 * * *"},
     ]
@@ -34,6 +36,8 @@ async def test_update_changes_what_is_set_and_nothing_else(server: ServerUnderTe
         for name, value in change.items():
             if name == "metadata":
                 expected.metadata.clear()
+            elif isinstance(value, Duration):
+                getattr(expected, name).CopyFrom(value)
             else:
                 setattr(expected, name, value)
         made = await update(server, made.schedule_id, **change)

@@ -85,6 +85,20 @@ async def test_schedule_is_paused_resumed_fired_retuned_and_deleted(
         assert len(await client.schedules.list()) == 0
 
 
+async def test_limit_of_the_start_is_shown_and_stays_when_something_else_is_edited(
+    page: Page, dashboard: DashboardUnderTest
+) -> None:
+    async with dashboard.client() as client:
+        hour = timedelta(hours=1)
+        made = await client.schedule("mail", {}, pulse.Every(hour), name="limited", start_within=hour)
+        await page.goto(f"{dashboard.url}/schedules/{made.id}/edit")
+        await page.get_by_label("Topic").fill("reports")
+        await page.locator("#save").click()
+        await expect(page.locator("dt", has_text="Start within")).to_be_visible()
+        changed = await client.schedules.get(made.id)
+        assert (changed.topic, changed.start_within) == ("reports", hour)
+
+
 async def test_schedule_can_be_made_and_fired_without_scripts(
     browser: Browser, dashboard: DashboardUnderTest
 ) -> None:

@@ -63,10 +63,11 @@ class RoutedHandlers:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
+        start_within: timedelta | None = None,
     ) -> None:
         """Declare that a job is enqueued on the topic at every interval. See `Pulse.every`."""
         definition = declared_definition(
-            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up
+            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up, start_within
         )
         self._declare(definition, has_priority=priority is not None)
 
@@ -82,10 +83,11 @@ class RoutedHandlers:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
+        start_within: timedelta | None = None,
     ) -> None:
         """Declare that a job is enqueued on the topic at the times of a cron expression."""
         definition = declared_definition(
-            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up
+            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up, start_within
         )
         self._declare(definition, has_priority=priority is not None)
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pulse import payload as payloads
 from pulse.client.caller import Caller
+from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 from pulse.handlers.registry import Registry
 from pulse.models.schedules import CatchUp, ScheduleInfo, schedule_info
@@ -26,6 +27,7 @@ def make_definition(
     max_attempts: int | None,
     metadata: Mapping[str, str] | None,
     catch_up: CatchUp,
+    start_within: timedelta | None,
     replace: bool,
     strict: bool = False,
 ) -> pb.CreateScheduleRequest:
@@ -36,6 +38,8 @@ def make_definition(
         raise InvalidArgument("name is empty: give the schedule a name, or leave it out.")
     if replace and name is None:
         raise InvalidArgument("replace needs a name: that of the schedule to update.")
+    if start_within is not None:
+        check_duration("start_within", start_within)
     return message(
         pb.CreateScheduleRequest,
         topic=topic,
@@ -45,6 +49,7 @@ def make_definition(
         max_attempts=max_attempts,
         metadata=metadata,
         catch_up=catch_up,
+        start_within=start_within,
         replace=replace,
         strict=strict,
         **spec_fields(spec),
@@ -60,6 +65,7 @@ def declared_definition(
     max_attempts: int | None,
     metadata: Mapping[str, str] | None,
     catch_up: CatchUp,
+    start_within: timedelta | None,
 ) -> pb.CreateScheduleRequest:
     """Return the request for a schedule that code declares. Its name is the topic unless it has another."""
     # Here, and not by the server alone: the traceback then shows the line with the mistake.
@@ -73,6 +79,7 @@ def declared_definition(
         max_attempts=max_attempts,
         metadata=metadata,
         catch_up=catch_up,
+        start_within=start_within,
         replace=True,
     )
 
@@ -89,6 +96,8 @@ def with_defaults(
         definition.priority = handler.options.priority
     if not definition.HasField("max_attempts") and handler.options.max_attempts is not None:
         definition.max_attempts = handler.options.max_attempts
+    if not definition.HasField("start_within") and handler.options.start_within is not None:
+        definition.start_within.FromTimedelta(handler.options.start_within)
     return definition
 
 

@@ -47,6 +47,7 @@ class ScheduleVerbs:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
+        start_within: timedelta | None = None,
         replace: bool = False,
         strict: bool = False,
         timeout: timedelta | None = None,
@@ -58,7 +59,9 @@ class ScheduleVerbs:
         schedule. Such a call is not retried after a lost answer: it raises Unavailable, and
         `schedules.list` shows whether the schedule exists. The same holds for `At` and `After`, whose
         schedule is deleted once it has fired. `catch_up` is the policy for occurrences that were missed
-        while no server ran. `strict` refuses an `At` in the past, which otherwise fires at once.
+        while no server ran. A job that has not started within `start_within`, counted from its occurrence, is
+        canceled; so is that of an occurrence which fires later than that. `strict` refuses an `At` in the
+        past, which otherwise fires at once.
         """
         definition = make_definition(
             topic,
@@ -69,6 +72,7 @@ class ScheduleVerbs:
             max_attempts=max_attempts,
             metadata=metadata,
             catch_up=catch_up,
+            start_within=start_within,
             replace=replace,
             strict=strict,
         )
@@ -88,6 +92,7 @@ class ScheduleVerbs:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
+        start_within: timedelta | None = None,
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at every interval. Sends nothing yet.
 
@@ -97,7 +102,7 @@ class ScheduleVerbs:
         that cannot be meant raises InvalidArgument here.
         """
         definition = declared_definition(
-            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up
+            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up, start_within
         )
         return self._declare(definition, has_priority=priority is not None)
 
@@ -113,10 +118,11 @@ class ScheduleVerbs:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
+        start_within: timedelta | None = None,
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at the times of a cron expression. See `every`."""
         definition = declared_definition(
-            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up
+            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up, start_within
         )
         return self._declare(definition, has_priority=priority is not None)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pulse import payload as payloads
 from pulse import tuning
 from pulse.client.caller import Caller
+from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
 from pulse.job_handle import JobHandle
@@ -94,12 +95,16 @@ class Schedules:
         max_attempts: int | None = None,
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp | None = None,
+        start_within: timedelta | None = None,
         timeout: timedelta | None = None,
     ) -> ScheduleInfo:
         """Change the given fields. Only future occurrences are affected.
 
-        The kind cannot change: an interval cannot become a cron. A new spec counts from now.
+        The kind cannot change: an interval cannot become a cron. A new spec counts from now. A `start_within`
+        of zero removes the limit.
         """
+        if start_within is not None:
+            check_duration("start_within", start_within, may_be_zero=True)
         request = message(
             pb.UpdateScheduleRequest,
             schedule_id=await self._id_of(schedule, timeout),
@@ -109,6 +114,7 @@ class Schedules:
             max_attempts=max_attempts,
             metadata=None if metadata is None else message(pb.Metadata, entries=metadata),
             catch_up=catch_up,
+            start_within=start_within,
             **({} if spec is None else spec_fields(spec)),
         )
         response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)

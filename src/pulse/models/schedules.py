@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from pulse.models.jobs import JobStatus
@@ -45,6 +45,8 @@ class ScheduleInfo:
     """The application whose code declares it. None: it was created otherwise."""
     vanished_at: datetime | None = None
     """Since then the code of `declared_by` declares it no longer. It still fires."""
+    start_within: timedelta | None = None
+    """A job that has not started this long after its occurrence is canceled. None: no limit."""
 
     @property
     def args(self) -> Any:
@@ -130,6 +132,7 @@ def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
         created_at=time_of(view, "created_at"),
         declared_by=view.declared_by or None,
         vanished_at=time_of(view, "vanished_at"),
+        start_within=view.start_within.ToTimedelta() if view.HasField("start_within") else None,
     )
 
 

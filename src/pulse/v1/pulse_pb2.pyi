@@ -2822,6 +2822,7 @@ class CreateScheduleRequest(_message.Message):
     CATCH_UP_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -2852,6 +2853,10 @@ class CreateScheduleRequest(_message.Message):
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """Of its jobs, counted from the occurrence; of a fire by hand, from that fire. Not started by then, a job is CANCELED."""
+
     def __init__(
         self,
         *,
@@ -2868,10 +2873,11 @@ class CreateScheduleRequest(_message.Message):
         catch_up: _builtins.str = ...,
         replace: _builtins.bool = ...,
         strict: _builtins.bool = ...,
+        start_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -3157,6 +3163,7 @@ class ScheduleView(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     DECLARED_BY_FIELD_NUMBER: _builtins.int
     VANISHED_AT_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -3198,6 +3205,10 @@ class ScheduleView(_message.Message):
     def vanished_at(self) -> _timestamp_pb2.Timestamp:
         """since then its code declares it no longer; it still fires"""
 
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """of its jobs; unset: no limit"""
+
     def __init__(
         self,
         *,
@@ -3220,10 +3231,11 @@ class ScheduleView(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         declared_by: _builtins.str = ...,
         vanished_at: _timestamp_pb2.Timestamp | None = ...,
+        start_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "start_within", b"start_within", "vanished_at", b"vanished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "paused", b"paused", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "paused", b"paused", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3422,6 +3434,7 @@ class UpdateScheduleRequest(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     CATCH_UP_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     cron: _builtins.str
     time_zone: _builtins.str
@@ -3436,6 +3449,10 @@ class UpdateScheduleRequest(_message.Message):
     def every(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def metadata(self) -> Global___Metadata: ...
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """0: no limit any more"""
+
     def __init__(
         self,
         *,
@@ -3450,10 +3467,11 @@ class UpdateScheduleRequest(_message.Message):
         max_attempts: _builtins.int | None = ...,
         metadata: Global___Metadata | None = ...,
         catch_up: _builtins.str | None = ...,
+        start_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "spec", b"spec", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "spec", b"spec", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__catch_up: _TypeAlias = _typing.Literal["catch_up"]  # noqa: Y015
     _WhichOneofArgType__catch_up: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up"]  # noqa: Y015

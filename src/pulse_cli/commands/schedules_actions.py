@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
@@ -13,6 +14,7 @@ from pulse_cli.inputs.metadata import metadata_option, read_metadata
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.questions import confirm
 from pulse_cli.inputs.specs import SpecOptions, read_spec, required_spec, spec_options
+from pulse_cli.inputs.times import duration
 from pulse_cli.loops.one_by_one import act_on_each
 from pulse_cli.views.output import output_here
 from pulse_cli.views.schedules import describe_schedule, spec_text
@@ -45,6 +47,11 @@ CATCH_UPS = ("one", "skip", "all")
     metavar="N",
     help="The attempts of its jobs; by the policy of the topic if not given.",
 )
+@click.option(
+    "--start-within",
+    type=duration,
+    help="Cancel a job that has not started this long after its fire was due.",
+)
 @metadata_option
 @click.option(
     "--catch-up",
@@ -63,6 +70,7 @@ def create(
     name: str | None,
     priority: int,
     max_attempts: int | None,
+    start_within: timedelta | None,
     metadata: tuple[str, ...],
     catch_up: pulse.CatchUp,
     replace: bool,
@@ -80,6 +88,7 @@ def create(
             name=name,
             priority=priority,
             max_attempts=max_attempts,
+            start_within=start_within,
             metadata=read_metadata(metadata),
             catch_up=catch_up,
             replace=replace,
@@ -103,6 +112,11 @@ def create(
 @click.option("--topic", help="The topic of its jobs.")
 @click.option("--priority", type=int, help="The priority of its jobs.")
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N", help="The attempts of its jobs.")
+@click.option(
+    "--start-within",
+    type=duration,
+    help="Cancel a job that has not started this long after its fire was due; 0s: no limit.",
+)
 @metadata_option
 @click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What to do about missed fires.")
 def update(
@@ -114,6 +128,7 @@ def update(
     topic: str | None,
     priority: int | None,
     max_attempts: int | None,
+    start_within: timedelta | None,
     metadata: tuple[str, ...],
     catch_up: pulse.CatchUp | None,
     **when: Unpack[SpecOptions],
@@ -125,6 +140,7 @@ def update(
         "topic": topic,
         "priority": priority,
         "max_attempts": max_attempts,
+        "start_within": start_within,
         "metadata": read_metadata(metadata),
         "catch_up": catch_up,
         "args": args,

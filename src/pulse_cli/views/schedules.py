@@ -102,6 +102,7 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
         ("Last fire", schedule.last_run_at),
         ("Priority", str(schedule.priority)),
         ("Max attempts", str(schedule.max_attempts)),
+        ("Start within", format_exact(schedule.start_within) if schedule.start_within else None),
         ("Catch-up", schedule.catch_up),
         ("Created", schedule.created_at),
         ("Declared by", _declared_by(schedule)),

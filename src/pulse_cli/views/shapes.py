@@ -72,6 +72,7 @@ def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
         "metadata": dict(schedule.metadata),
         "declared_by": schedule.declared_by,
         "vanished_at": _time(schedule.vanished_at),
+        "start_within": None if schedule.start_within is None else format_exact(schedule.start_within),
     }
 
 

@@ -51,6 +51,8 @@ class Work:
     metadata: Mapping[str, str] = field(default_factory=dict)
     attempts_by_policy: bool = False
     """Whether the policy of the topic at the time of the fire wins over max_attempts."""
+    start_within: timedelta | None = None
+    """A job that has not started this long after its occurrence is canceled. None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)

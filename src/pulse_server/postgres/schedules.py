@@ -158,7 +158,7 @@ def _spec_columns(timetable: Timetable) -> tuple[datetime | None, int | None, st
             return None, None, expression, time_zone
 
 
-def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool]:
+def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool, timedelta | None]:
     return (
         work.topic,
         work.payload,
@@ -166,6 +166,7 @@ def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool]:
         work.max_attempts,
         metadata_to_json(work.metadata),
         work.attempts_by_policy,
+        work.start_within,
     )
 
 
@@ -185,6 +186,7 @@ def _schedule(row: asyncpg.Record) -> Schedule:
             max_attempts=row["max_attempts"],
             metadata=metadata_from_json(row["metadata"]) or {},
             attempts_by_policy=row["attempts_by_policy"],
+            start_within=row["start_within"],
         ),
         catch_up=CatchUp(row["catch_up"]),
         paused=row["paused"],

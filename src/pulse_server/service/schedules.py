@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -20,26 +19,23 @@ from pulse_server.domain.errors import (
 )
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import PageKey
-from pulse_server.domain.schedules import CatchUp, Cron, Once, Schedule, SchedulerStatus, Timetable, Work
+from pulse_server.domain.schedules import Once, Schedule, SchedulerStatus, Timetable
 from pulse_server.domain.timetables import check_timetable, first_run, next_run, upcoming
 from pulse_server.repos.schedules import ScheduleRepo
 from pulse_server.service.paging import Page, page_of, text_weight
+from pulse_server.service.schedule_definitions import (
+    Changes,
+    Definition,
+    changed_timetable,
+    changed_work,
+    changes_to,
+    is_same,
+)
 
 # Schedules that one application may declare, and that are named to it as vanished.
 MOST_DECLARED = 1000
 # How often a change is tried again when the schedule fires in the middle of it.
 SCHEDULE_CONTENTION = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The schedule that a caller requests."""
-
-    name: str | None
-    timetable: Timetable
-    work: Work
-    catch_up: CatchUp
-    refuse_past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +59,6 @@ class Declarer:
 
 
 ANYONE = Declarer()
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes that a caller requests; None: unchanged."""
-
-    timetable: Timetable | None = None
-    topic: str | None = None
-    payload: bytes | None = None
-    priority: int | None = None
-    max_attempts: int | None = None
-    attempts_by_policy: bool = False
-    """With max_attempts: whether the policy of the topic wins over it."""
-    metadata: dict[str, str] | None = None
-    catch_up: CatchUp | None = None
-    time_zone: str | None = None
 
 
 class Schedules:
@@ -115,11 +95,11 @@ class Schedules:
         existing = await self._repo.find_schedule(wanted.name)
         if existing is None:
             raise Unavailable("The schedule was removed while it was being declared. Try again.")
-        if _is_same(existing, wanted):
+        if is_same(existing, wanted):
             return existing
         if not replace_existing:
             raise ScheduleExists(wanted.name, existing.id)
-        return await self.update(existing.id, _changes_to(wanted), declarer)
+        return await self.update(existing.id, changes_to(wanted), declarer)
 
     async def declare(self, application: str, names: Sequence[str], declarer: Declarer = ANYONE) -> list[str]:
         """Record which schedules the code of an application declares. Returns what has vanished from it."""
@@ -216,82 +196,23 @@ class Schedules:
         return Unavailable(f"Schedule {schedule_id} is locked by another session of the database. Try again.")
 
     async def _changed(self, current: Schedule, changes: Changes) -> Schedule:
-        timetable = _changed_timetable(current, changes)
+        timetable = changed_timetable(current, changes)
         cursor = current.next_run_at
         if timetable != current.timetable:
             now = await self._repo.database_now()
             cursor = first_run(check_timetable(timetable, now), now)
-        work = current.work
         return replace(
             current,
             timetable=timetable,
             next_run_at=cursor,
             catch_up=changes.catch_up or current.catch_up,
-            work=Work(
-                topic=work.topic if changes.topic is None else changes.topic,
-                payload=work.payload if changes.payload is None else changes.payload,
-                priority=work.priority if changes.priority is None else changes.priority,
-                max_attempts=work.max_attempts if changes.max_attempts is None else changes.max_attempts,
-                metadata=work.metadata if changes.metadata is None else changes.metadata,
-                attempts_by_policy=work.attempts_by_policy
-                if changes.max_attempts is None
-                else changes.attempts_by_policy,
-            ),
+            work=changed_work(current.work, changes),
         )
 
 
 def _upcoming(timetable: Timetable, now: datetime, count: int) -> list[datetime]:
     check_timetable(timetable, now)
     return upcoming(timetable, first_run(timetable, now), count)
-
-
-def _changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
-    """Return the new timetable, of the same kind. The time zone stays if none is given, unless the new
-    expression has its own."""
-    current = schedule.timetable
-    wanted = current if changes.timetable is None else changes.timetable
-    if type(wanted) is not type(current):
-        raise InvalidArgument(
-            "spec",
-            f"cannot turn a schedule of kind {schedule.kind} into another kind. Make a new schedule.",
-        )
-    if isinstance(current, Cron) and isinstance(wanted, Cron):
-        if (own := read_expression(wanted.expression).zone) is None:
-            return Cron(wanted.expression, changes.time_zone or current.time_zone)
-        if changes.timetable is None and changes.time_zone not in (None, "", own):
-            raise InvalidArgument(
-                "time_zone", "is named by the cron expression itself: change it there, in the expression."
-            )
-        return wanted
-    if changes.time_zone:
-        raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
-    return wanted
-
-
-def _is_same(existing: Schedule, wanted: Definition) -> bool:
-    work = existing.work
-    if work.attempts_by_policy and wanted.work.attempts_by_policy:  # the number is that of the settings then
-        work = replace(work, max_attempts=wanted.work.max_attempts)
-    return (existing.timetable, work, existing.catch_up) == (
-        wanted.timetable,
-        wanted.work,
-        wanted.catch_up,
-    )
-
-
-def _changes_to(wanted: Definition) -> Changes:
-    work = wanted.work
-    return Changes(
-        timetable=wanted.timetable,
-        topic=work.topic,
-        payload=work.payload,
-        priority=work.priority,
-        max_attempts=work.max_attempts,
-        attempts_by_policy=work.attempts_by_policy,
-        metadata=dict(work.metadata),
-        catch_up=wanted.catch_up,
-        time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
-    )
 
 
 def _created(schedule: Schedule) -> datetime:

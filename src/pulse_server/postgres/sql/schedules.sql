@@ -4,9 +4,9 @@
 -- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
 INSERT INTO pulse.schedules
     (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
-     max_attempts, metadata, attempts_by_policy, next_run_at, declared_by)
+     max_attempts, metadata, attempts_by_policy, start_within, next_run_at, declared_by)
 VALUES ($1::uuid, $2, $3, $4::timestamptz, $5::bigint, $6, $7, $8, $9, $10, $11, $12, $13::jsonb,
-        $14, $15::timestamptz, $16)
+        $14, $15::interval, $16::timestamptz, $17)
 ON CONFLICT DO NOTHING
 RETURNING *;
 
@@ -56,8 +56,9 @@ SET run_at = $4::timestamptz,
     max_attempts = $12,
     metadata = $13::jsonb,
     attempts_by_policy = $14,
-    next_run_at = $15::timestamptz,
-    declared_by = $16,
+    start_within = $15::interval,
+    next_run_at = $16::timestamptz,
+    declared_by = $17,
     updated_at = clock_timestamp()
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
 RETURNING *;

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeAlias
 
+from google.protobuf.duration_pb2 import Duration
+
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
-from pulse_server.service.schedules import Changes, Definition
+from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
 from pulse_server.transport.grpc import convert_times
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -33,6 +36,9 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
             else default_attempts,
             attempts_by_policy=not request.HasField("max_attempts"),
             metadata=limits.check_metadata(dict(request.metadata)) or {},
+            start_within=check_positive(_start_within(request), "start_within")
+            if request.HasField("start_within")
+            else None,
         ),
         catch_up=_catch_up(request.catch_up) or CatchUp.ONE,
         refuse_past=request.strict,
@@ -53,6 +59,7 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
         if request.HasField("metadata")
         else None,
         catch_up=_catch_up(request.catch_up) if request.HasField("catch_up") else None,
+        start_within=_changed_start_within(request) if request.HasField("start_within") else None,
     )
 
 
@@ -91,6 +98,7 @@ def schedule_view(
         created_at=convert_times.timestamp(schedule.created_at),
         declared_by=schedule.application or "",
         vanished_at=convert_times.timestamp(schedule.vanished_at),
+        start_within=None if work.start_within is None else convert_times.wire_duration(work.start_within),
     )
     match schedule.timetable:
         case Once(at):
@@ -100,6 +108,16 @@ def schedule_view(
         case Cron(expression, time_zone):
             view.cron, view.time_zone = expression, time_zone
     return view
+
+
+def _start_within(request: pb.CreateScheduleRequest | pb.UpdateScheduleRequest) -> timedelta:
+    return convert_times.duration(request.start_within, "start_within")
+
+
+def _changed_start_within(request: pb.UpdateScheduleRequest) -> timedelta:
+    if request.start_within == Duration():  # as sent: a nanosecond is zero as a timedelta, and refused
+        return NO_LIMIT
+    return check_positive(_start_within(request), "start_within")
 
 
 def _catch_up(text: str) -> CatchUp | None:

@@ -33,7 +33,7 @@ CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
 -- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
 id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
     attempts_by_policy, metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
-    application, vanished_at
+    application, vanished_at, start_within
 
 -- name: new_job_columns
 -- What an insert of jobs writes: {new_job}, then queued and status.
@@ -142,7 +142,7 @@ INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, sta
     RETURNING id, idempotency_key, locked_by
 
 -- name: fire_columns
--- What a fire writes besides the id of the job: {fire}.
+-- What a fire writes besides the id of the job and its start_by: {fire}.
 topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
 
 -- name: fire

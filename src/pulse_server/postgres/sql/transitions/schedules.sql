@@ -7,6 +7,7 @@
 -- is derived from the occurrence, so a cursor that was set back cannot make a second job of it. If a job of another
 -- origin has that id, the fire takes a random one. If that job was committed after this statement began, nothing is
 -- inserted and the cursor stays: the next tick sees the job. ADR-0018
+-- A start_within counts from the occurrence: the job of a late fire may be one that never starts.
 -- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as hourly ones do, each
 -- look-up by it would walk them all.
 --   $1 schedule ids   $2 occurrences   $3 next occurrences (NULL: none)   $4 job ids (NULL: skip the occurrence)
@@ -30,8 +31,8 @@ WITH step AS MATERIALIZED (
     FOR UPDATE OF schedule SKIP LOCKED
 ),
 fired AS (
-    INSERT INTO pulse.jobs (id, {fire_columns})
-    SELECT job_id, {fire}
+    INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
+    SELECT job_id, {fire}, step.next_run_at + step.start_within
     FROM step
     WHERE job_id IS NOT NULL AND is_own IS NOT TRUE
     ON CONFLICT DO NOTHING
@@ -65,11 +66,12 @@ SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.next
 FROM done;
 
 -- name: fire_now
--- From nothing to PENDING, ready: a fire by an operator, whether the schedule is paused or not. The cursor stays.
+-- From nothing to PENDING, ready: a fire by an operator, whether the schedule is paused or not. The cursor stays. A
+-- start_within counts from now.
 --   $3 as $11 of insert_jobs
 WITH fired AS MATERIALIZED (
-    INSERT INTO pulse.jobs (id, {fire_columns})
-    SELECT $2::uuid, {fire}
+    INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
+    SELECT $2::uuid, {fire}, clock_timestamp() + step.start_within
     FROM pulse.schedules AS step
     WHERE id = $1::uuid
     ON CONFLICT DO NOTHING

@@ -1,0 +1,108 @@
+"""What callers request of schedules: definitions and changes, and how they meet what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pulse_server.domain.cron_expressions import read_expression
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.schedules import CatchUp, Cron, Schedule, Timetable, Work
+
+NO_LIMIT = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The schedule that a caller requests."""
+
+    name: str | None
+    timetable: Timetable
+    work: Work
+    catch_up: CatchUp
+    refuse_past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes that a caller requests; None: unchanged."""
+
+    timetable: Timetable | None = None
+    topic: str | None = None
+    payload: bytes | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    attempts_by_policy: bool = False
+    """With max_attempts: whether the policy of the topic wins over it."""
+    metadata: dict[str, str] | None = None
+    catch_up: CatchUp | None = None
+    time_zone: str | None = None
+    start_within: timedelta | None = None
+    """NO_LIMIT removes it."""
+
+
+def is_same(existing: Schedule, wanted: Definition) -> bool:
+    """True if the stored schedule has this definition."""
+    work = existing.work
+    if work.attempts_by_policy and wanted.work.attempts_by_policy:  # the number is that of the settings then
+        work = replace(work, max_attempts=wanted.work.max_attempts)
+    return (existing.timetable, work, existing.catch_up) == (
+        wanted.timetable,
+        wanted.work,
+        wanted.catch_up,
+    )
+
+
+def changes_to(wanted: Definition) -> Changes:
+    """Return the changes that give any schedule of the same kind this definition."""
+    work = wanted.work
+    return Changes(
+        timetable=wanted.timetable,
+        topic=work.topic,
+        payload=work.payload,
+        priority=work.priority,
+        max_attempts=work.max_attempts,
+        attempts_by_policy=work.attempts_by_policy,
+        metadata=dict(work.metadata),
+        catch_up=wanted.catch_up,
+        time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
+        start_within=NO_LIMIT if work.start_within is None else work.start_within,
+    )
+
+
+def changed_work(work: Work, changes: Changes) -> Work:
+    """Return what each fire inserts after the changes."""
+    return Work(
+        topic=work.topic if changes.topic is None else changes.topic,
+        payload=work.payload if changes.payload is None else changes.payload,
+        priority=work.priority if changes.priority is None else changes.priority,
+        max_attempts=work.max_attempts if changes.max_attempts is None else changes.max_attempts,
+        metadata=work.metadata if changes.metadata is None else changes.metadata,
+        attempts_by_policy=work.attempts_by_policy
+        if changes.max_attempts is None
+        else changes.attempts_by_policy,
+        start_within=work.start_within if changes.start_within is None else changes.start_within or None,
+    )
+
+
+def changed_timetable(schedule: Schedule, changes: Changes) -> Timetable:
+    """Return the new timetable, of the same kind. The time zone stays if none is given, unless the new
+    expression has its own."""
+    current = schedule.timetable
+    wanted = current if changes.timetable is None else changes.timetable
+    if type(wanted) is not type(current):
+        raise InvalidArgument(
+            "spec",
+            f"cannot turn a schedule of kind {schedule.kind} into another kind. Make a new schedule.",
+        )
+    if isinstance(current, Cron) and isinstance(wanted, Cron):
+        if (own := read_expression(wanted.expression).zone) is None:
+            return Cron(wanted.expression, changes.time_zone or current.time_zone)
+        if changes.timetable is None and changes.time_zone not in (None, "", own):
+            raise InvalidArgument(
+                "time_zone", "is named by the cron expression itself: change it there, in the expression."
+            )
+        return wanted
+    if changes.time_zone:
+        raise InvalidArgument("time_zone", "belongs to cron: moments and intervals need none.")
+    return wanted
