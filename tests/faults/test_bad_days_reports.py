@@ -1,5 +1,7 @@
 """A report is committed, and its answer is lost on the way: the worker repeats it, and it counts once."""
 
+from contextlib import AsyncExitStack
+
 import pulse
 from tests.eventually import eventually
 from tests.faults.proxy import proxy_to
@@ -15,7 +17,7 @@ METRICS = {"work": "pulse_jobs_completed_total", "discard": "pulse_jobs_dead_let
 async def test_report_whose_answer_is_lost_is_repeated_and_counts_once(
     stage: Stage, table: JobsTable
 ) -> None:
-    """A success and a failure, each from a worker of its own."""
+    """A success and a failure, each from a worker with a link of its own: no fault reaches the other."""
     http_address = f"127.0.0.1:{free_port()}"
     server = await stage.pulsed(PULSE_HTTP_ADDR=http_address)
 
@@ -25,11 +27,12 @@ async def test_report_whose_answer_is_lost_is_repeated_and_counts_once(
 
         await eventually(are_answered, f"{count} reports are answered")
 
-    async with proxy_to(server.address) as proxy, pulse.Pulse(server.address) as p:
-        workers = [stage.start_worker(proxy.address, topic) for topic in ENDS]
+    async with AsyncExitStack() as open_links, pulse.Pulse(server.address) as p:
+        links = {topic: await open_links.enter_async_context(proxy_to(server.address)) for topic in ENDS}
+        workers = [stage.start_worker(link.address, topic) for topic, link in links.items()]
         await eventually(lambda: all(worker.is_connected for worker in workers), "both workers connect")
         for number, (topic, status) in enumerate(ENDS.items()):
-            losing = proxy.lose_answers(after=b"ReportResults")
+            losing = links[topic].lose_answers(after=b"ReportResults")
             handle = await (p.enqueue(topic, Errand()) if topic == "work" else p.enqueue(topic))
             committed = await table.wait_until(handle.id, status=status)
             await reports_answered(2 * number + 1)
