@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine, until
+from tests.cli.command_line import SOURCES, CommandLine, until
 from tests.cli.worker_processes import running
 
 APPLICATION = """
@@ -171,7 +171,11 @@ def test_process_that_does_not_stop_is_killed(pulse: CommandLine, application: P
     )
     (application / "tasks.py").write_text(source)
     with running(
-        pulse, "worker", "tasks:app", "--processes", "1", "--drain-timeout", "100ms", cwd=application
+        pulse,
+        *("worker", "tasks:app", "--processes", "1", "--drain-timeout", "100ms"),
+        cwd=application,
+        module="tests.cli.hasty_pulse",
+        PYTHONPATH=os.pathsep.join(map(str, (SOURCES, SOURCES.parent))),
     ) as supervisor:
         supervisor.pids(1)
         assert pulse("submit", topic, "-o", "plain").code == 0

@@ -1,9 +1,9 @@
 """`pulse worker` ends when it was stopped, although a thread that a handler has started never does."""
 
 import signal
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
-
-import pytest
 
 from tests.cli.command_line import CommandLine
 
@@ -29,24 +29,31 @@ def handle():
 """
 
 
-@pytest.mark.parametrize(
-    ("client", "handler"),
-    [
-        ("pulse.Pulse", IN_THE_EXECUTOR),
-        ("pulse.Pulse", IN_A_THREAD),
-        ("pulse.SyncPulse", IN_A_THREAD),
-    ],
-)
+ENDINGS = {
+    "executor": ("pulse.Pulse", IN_THE_EXECUTOR),
+    "thread": ("pulse.Pulse", IN_A_THREAD),
+    "thread of a blocking application": ("pulse.SyncPulse", IN_A_THREAD),
+}
+
+
 def test_thread_that_a_handler_leaves_behind_does_not_keep_the_process(
-    pulse: CommandLine, tmp_path: Path, topic: str, client: str, handler: str
+    pulse: CommandLine, tmp_path: Path, topic: str
 ) -> None:
-    (tmp_path / "shop.py").write_text(APPLICATION.format(client=client, topic=topic, handler=handler.strip()))
-    with pulse.process("worker", "shop:app", cwd=tmp_path) as process:
-        try:
-            assert pulse("submit", topic, "--wait").code == 0
+    """Several workers at once, because each waits five seconds for its thread."""
+    with ExitStack() as stack:
+        workers: dict[str, subprocess.Popen[str]] = {}
+        for number, (name, (client, handler)) in enumerate(ENDINGS.items()):
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            (directory / "shop.py").write_text(
+                APPLICATION.format(client=client, topic=f"{topic}-{number}", handler=handler.strip())
+            )
+            workers[name] = stack.enter_context(pulse.process("worker", "shop:app", cwd=directory))
+            stack.callback(workers[name].kill)
+        for number, (name, process) in enumerate(workers.items()):
+            assert pulse("submit", f"{topic}-{number}", "--wait").code == 0, name
             process.send_signal(signal.SIGTERM)
+        for name, process in workers.items():
             _, errors = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert process.returncode == 0
-    assert "does not end, so the process exits:" in errors
+            assert process.returncode == 0, name
+            assert "does not end, so the process exits:" in errors, name

@@ -48,13 +48,15 @@ class Running:
 
 
 @contextmanager
-def running(pulse: CommandLine, *arguments: str, cwd: Path, **variables: str) -> Iterator[Running]:
+def running(
+    pulse: CommandLine, *arguments: str, cwd: Path, module: str = "pulse_cli", **variables: str
+) -> Iterator[Running]:
     """Start a command in a process group of its own. It and the group are killed at the end of the block."""
     log = cwd / "log.txt"
     with (
         log.open("w", encoding="utf-8") as errors,
         subprocess.Popen(
-            [sys.executable, "-m", "pulse_cli", *arguments],
+            [sys.executable, "-m", module, *arguments],
             env=pulse.environment(variables),
             cwd=cwd,
             text=True,

@@ -39,14 +39,19 @@ async def test_examples_are_listed_and_run_by_name() -> None:
     assert unknown.output.startswith("There is no example 'nonsense'; they are demo, ")
 
 
-@pytest.mark.parametrize(
-    "script", ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause", "tracing"]
-)
-async def test_example_without_a_server_ends_with_a_sentence(script: str) -> None:
+async def test_example_without_a_server_ends_with_a_sentence() -> None:
+    """All of them at once, because each waits three seconds for a server."""
+    scripts = ["worker", "producer", "sync_producer", "slow_job", "schedules", "pause", "tracing"]
+    async with asyncio.TaskGroup() as group:
+        for script in scripts:
+            group.create_task(_ends_with_a_sentence(script))
+
+
+async def _ends_with_a_sentence(script: str) -> None:
     async with program(f"examples/{script}.py", PULSE_ADDR="127.0.0.1:1") as example:
-        assert await example.ends() == 1
-        assert example.output.startswith("No pulsed answers at 127.0.0.1:1: is it running?")
-        assert example.output.count("\n") == 1
+        assert await example.ends() == 1, script
+        assert example.output.startswith("No pulsed answers at 127.0.0.1:1: is it running?"), script
+        assert example.output.count("\n") == 1, script
 
 
 async def test_worker_runs_what_the_producer_submits(address: str) -> None:
