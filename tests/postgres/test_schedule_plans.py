@@ -67,6 +67,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "find_schedule": ("'schedule-77'",),
     "fire_now": (ONE_ID, "gen_random_uuid()", "NULL"),
     "has_fired": (ONE_ID, ONE_ID),
+    "has_declared": ("'shop'",),
     "declare_schedules": ("'shop'", array(lambda number: f"schedule-{number}"), "NULL", "1000"),
     "scheduler_status": (),
     "read_gate": (),
@@ -179,6 +180,16 @@ def test_declaration_of_an_application_reads_its_own_schedules_alone(
         "schedules_pkey",
     }, plan
     assert plan.rows_touched("schedules") <= 5 * BATCH, plan
+
+
+@under_any_statistics
+def test_application_without_schedules_is_known_by_one_index_read(
+    explained: Explained, statistics: str
+) -> None:
+    plan = explained[statistics, "has_declared"]
+
+    assert plan.indexes_of("schedules") == ["schedules_application"], plan
+    assert plan.rows_touched("schedules") <= 1, plan
 
 
 @under_any_statistics

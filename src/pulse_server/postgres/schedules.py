@@ -117,6 +117,10 @@ class PostgresScheduleRepo:
     ) -> Schedule | None:
         return _first(await self._change("resume_schedule", schedule_id, cursor, next_run_at))
 
+    async def has_declared(self, application: str) -> bool:
+        # Not as an operator: each worker asks this when it starts, and would open a connection for it.
+        return bool(await self._fetch("has_declared", application))
+
     async def declare_schedules(
         self, application: str, names: Sequence[str], user: str | None, limit: int
     ) -> list[str]:

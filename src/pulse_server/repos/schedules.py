@@ -56,6 +56,10 @@ class ScheduleRepo(Protocol):
         """Go on at `next_run_at` if the cursor still stands where it was read. None if it moved."""
         ...
 
+    async def has_declared(self, application: str) -> bool:
+        """Whether a schedule is marked as declared by the application, also if it has vanished since."""
+        ...
+
     async def declare_schedules(
         self, application: str, names: Sequence[str], user: str | None, limit: int
     ) -> list[str]:

@@ -103,6 +103,8 @@ class Schedules:
 
     async def declare(self, application: str, names: Sequence[str], declarer: Declarer = ANYONE) -> list[str]:
         """Record which schedules the code of an application declares. Returns what has vanished from it."""
+        if not names and not await self._repo.has_declared(application):
+            return []  # as nearly always: nothing is written, and no operator's connection opened
         user = None if declarer.may_replace_all else declarer.user
         return await self._repo.declare_schedules(application, names, user, MOST_DECLARED)
 

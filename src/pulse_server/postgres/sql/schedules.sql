@@ -63,6 +63,10 @@ SET run_at = $4::timestamptz,
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
 RETURNING *;
 
+-- name: has_declared
+-- Whether an application has declared schedules. Most declare none.
+SELECT id FROM pulse.schedules WHERE application = $1 LIMIT 1;
+
 -- name: declare_schedules
 -- The names in $2 are all that the application $1 declares. They become its own, others that it declared before are
 -- marked, and returned. With a user in $3, only among the schedules of that user or of none. Rows are locked in order:
