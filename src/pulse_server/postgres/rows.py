@@ -55,11 +55,42 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        _, worker, job_id, topic, payload, attempt, priority, most, metadata, key, confirm, *rest = row
+        # Thirteen names twice, and no star: that would cost a list for each of a thousand rows.
+        (
+            _,
+            place,
+            job_id,
+            topic,
+            payload,
+            attempt,
+            priority,
+            most,
+            metadata,
+            key,
+            confirm,
+            waited,
+            age,
+            snoozes,
+        ) = row
         metadata = None if metadata is None else json.loads(metadata)
-        fields = (str(job_id), topic, payload, attempt, priority, most, metadata, key)
-        # ClaimedJob(…), without the call of a Python function: a claim has a thousand rows.
-        add(new_tuple(ClaimedJob, (*fields, workers[worker - 1], confirm, *rest)))
+        worker = workers[place - 1]
+        # ClaimedJob(…), without the call of a Python function, for the same reason.
+        job = (
+            str(job_id),
+            topic,
+            payload,
+            attempt,
+            priority,
+            most,
+            metadata,
+            key,
+            worker,
+            confirm,
+            waited,
+            age,
+            snoozes,
+        )
+        add(new_tuple(ClaimedJob, job))
     return jobs
 
 
