@@ -244,19 +244,19 @@ class Runners:
     @failpoints.before("worker.starting")
     def _start(self, job: HeldJob) -> Steps | None:
         """Call the handler and run it until it waits. Returns None if it is done."""
-        handler, context = job.handler, job.context
+        handler, context, assignment = job.handler, job.context, job.assignment
         make_current(context)
-        job.span = start_run(job.assignment, self._worker_id)
-        if handler.options.timeout is not None or job.assignment.HasField("timeout"):
+        job.span = start_run(assignment, self._worker_id)
+        if handler.options.timeout is not None or assignment.HasField("timeout"):
             self.limits.begin(job)
         if handler.runs_in_loop:
-            coroutine = handler.call(handler.decode(job.assignment.payload), context)
+            coroutine = handler.call(handler.decode(assignment.payload), context)
             if type(coroutine) is not CoroutineType:
                 coroutine = awaited(coroutine)
         elif handler.options.process:
             coroutine = self._run_in_process(job)
         else:
-            coroutine = self._run_in_thread(job, handler.call, handler.decode(job.assignment.payload))
+            coroutine = self._run_in_thread(job, handler.call, handler.decode(assignment.payload))
         try:
             return coroutine, coroutine.send(None)
         except StopIteration:
