@@ -9,9 +9,10 @@ import pytest
 
 from pulse_server.domain.jobs import Job, SnoozeReport
 from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.database import HOT_PLANS
 from tests.fakes.store import LEASE, Store, a_job, failure
 from tests.fakes.time_machines import PostgresTimeMachine
-from tests.postgres.query_plans import explain
+from tests.postgres.query_plans import explain, settle_on
 from tests.postgres.sessions import Connection
 
 HOUR = timedelta(hours=1)
@@ -128,6 +129,7 @@ async def test_cancel_of_unstarted_jobs_reads_their_index_alone(
     late = await postgres.submit(*[a_job(start_within=HOUR) for _ in range(3)])
     await let_it_pass(postgres, *late)
     await connection.execute("ANALYZE pulse.jobs")  # or the plan is that of the statistics of another test
+    await settle_on(connection, HOT_PLANS)
     plan = await explain(connection, "cancel_unstarted", "100")
 
     assert plan.rows_touched() == 6

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from pulse_server.postgres.database import HOT_PLANS
 from tests.fakes.store import Store, a_job
-from tests.postgres.query_plans import pages_read
+from tests.postgres.query_plans import pages_read, settle_on
 from tests.postgres.sessions import Connection
 
 ENDED = 2000
@@ -38,6 +39,7 @@ async def _ended(
         await connection.execute("UPDATE pulse.lease_checks SET check_at = check_at - interval '1 hour'")
         await postgres.submit(a_job(), a_job())
         await postgres.claim()
+        await settle_on(connection, HOT_PLANS)
         yield
 
 
