@@ -13,7 +13,7 @@ from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
 from pulse.client.registering import Registering
 from pulse.handlers import resources
-from pulse.models import policies, schedules, specs
+from pulse.models import policies, schedules, specs, unique
 from pulse.wire import tls
 from tools import sdk_source as source
 from tools.markdown import code, generated_from, prose, table
@@ -50,6 +50,7 @@ SECTIONS = (
         "Any exception is a failure, and the job is retried; four exceptions have a special meaning.",
         (
             *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "current"),
+            *("Unique", "UniqueWhile", "OnConflict"),
             *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
         ),
     ),
@@ -69,7 +70,17 @@ SECTIONS = (
         "Schedules",
         "When a schedule fires is one of `At`, `After`, `Every` and `Cron`.",
         (
-            *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
+            *(
+                "At",
+                "After",
+                "Every",
+                "Cron",
+                "CatchUp",
+                "Overlap",
+                "Declaration",
+                "Schedules",
+                "SyncSchedules",
+            ),
             *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "SchedulerStatus"),
         ),
     ),
@@ -95,7 +106,7 @@ SECTIONS = (
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {
-    *("Pulse", "Router", "Backoff", "JobItem", "Context", "Retry", "Snooze", "Discard"),
+    *("Pulse", "Router", "Backoff", "Unique", "JobItem", "Context", "Retry", "Snooze", "Discard"),
     *("At", "After", "Every", "Cron"),
 }
 # The blocking twin of each class, whose parameters are the same.
@@ -120,6 +131,8 @@ PARTS = {
     pulse.Pulse: "Closing",
 }
 
+ALIASES = {"CatchUp": schedules, "Overlap": schedules, "OnConflict": unique, "UniqueWhile": unique}
+
 
 def page() -> str:
     """Return the page as it should be. Raises LookupError if a public name has no place on it."""
@@ -139,8 +152,8 @@ def page() -> str:
 def _entry(name: str) -> str:
     value = getattr(pulse, name)
     heading = f"### `{name}`\n\n"
-    if name == "CatchUp":
-        known = source.alias(schedules, name)
+    if name in ALIASES:
+        known = source.alias(ALIASES[name], name)
         return f"{heading}{_block(known.type)}{known.meaning}\n\n"
     if name == "INJECTED":
         return f"{heading}{source.alias(resources, name).meaning}\n\n"

@@ -46,6 +46,7 @@ from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
+    Overlap,
     ScheduleFire,
     ScheduleInfo,
     SchedulePage,
@@ -56,6 +57,7 @@ from pulse.models.specs import After, At, Cron, Every
 from pulse.models.statistics import Latency, Minute, Statistics
 from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.transitions import Transition, Transitions
+from pulse.models.unique import OnConflict, Unique, UniqueWhile
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
 from pulse.outcomes import Cancelled, Discard, Retry, Snooze, TimedOut
 
@@ -102,6 +104,8 @@ __all__ = [
     "Latency",
     "Minute",
     "NotFound",
+    "OnConflict",
+    "Overlap",
     "Page",
     "PartialFailure",
     "PermissionDenied",
@@ -137,6 +141,8 @@ __all__ = [
     "Transitions",
     "Unauthenticated",
     "Unavailable",
+    "Unique",
+    "UniqueWhile",
     "WorkerInfo",
     "current",
 ]

@@ -12,7 +12,9 @@ class JobHandle(msgspec.Struct, frozen=True, gc=False):
     id: str
     topic: str
     duplicate: bool = False
-    """True if the job existed before: the same key or the same `job_id` was used earlier.
+    """True if the job existed before: the same key or `job_id` was used earlier, or it holds the unique key.
 
     A repeat that the SDK sent after a lost answer is not a duplicate.
     """
+    replaced: bool = False
+    """True for a duplicate that took the arguments and options of this enqueue."""

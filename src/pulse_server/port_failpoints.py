@@ -24,6 +24,10 @@ JOBS: Points = {
         failpoints.before("jobs.inserting", Unavailable),
         failpoints.after("jobs.inserted", Unavailable),
     ),
+    JobRepo.insert_unique_jobs: (
+        failpoints.before("jobs.inserting", Unavailable),
+        failpoints.after("jobs.inserted", Unavailable),
+    ),
     JobRepo.hand_over_jobs: (
         failpoints.before("handover.storing", Unavailable),
         failpoints.after("handover.stored", Unavailable),

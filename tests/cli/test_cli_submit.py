@@ -15,7 +15,7 @@ def test_stored_job_has_what_was_asked_for(pulse: CommandLine, topic: str) -> No
     options = ["--payload", '{"to": "a@b.c"}', "--priority", "7", "--max-attempts", "2", "--key", "k1"]
     result = pulse("submit", topic, *options, "--metadata", "tenant=acme", "-o", "json")
     assert result.code == 0
-    assert set(result.json) == {"id", "topic", "duplicate"}
+    assert set(result.json) == {"id", "topic", "duplicate", "replaced"}
     job = pulse("jobs", "get", result.json["id"], "-o", "json").json
     assert job["payload"] == {"to": "a@b.c"}
     assert job["priority"] == 7

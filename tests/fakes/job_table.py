@@ -21,6 +21,7 @@ class JobTable:
     """`is_away` makes every method of the repo raise Unavailable; `calls` holds their names.
 
     `locked`: jobs whose rows another session has locked. `spared`: workers, and until when they are spared.
+    `periods`: by topic and throttled key, until when no job is stored, and the last one.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class JobTable:
         self.run = run
         self.lease = lease
         self.spared: dict[str, datetime] = {}
+        self.periods: dict[tuple[str, str], tuple[datetime, str]] = {}
         self.calls: list[str] = []
 
     def _policy(self, job: Job) -> TopicPolicy:

@@ -8,13 +8,14 @@ from datetime import datetime
 
 from pulse_server.domain.jobs import Cancellation, Claim, Job, Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
+from pulse_server.domain.unique import Scope
 from tests.fakes.backoff import CANCELED_REST
 from tests.fakes.job_queries import InMemoryQueries
-from tests.fakes.job_work import InMemoryWork
 from tests.fakes.rows import with_attempt
+from tests.fakes.unique_jobs import InMemoryUniqueJobs
 
 
-class InMemoryJobRepo(InMemoryWork, InMemoryQueries):
+class InMemoryJobRepo(InMemoryUniqueJobs, InMemoryQueries):
     """The whole port: work, queries, and here the actions of an operator."""
 
     async def cancel_jobs(
@@ -48,9 +49,10 @@ class InMemoryJobRepo(InMemoryWork, InMemoryQueries):
                 error_group="",
                 crashes=0,
                 start_by=None,
+                unique_scope=job.unique_scope if job.unique_scope == Scope.LIVE else None,
             )
             for job in self._existing(job_ids)
-            if job.status in REDRIVABLE & set(statuses)
+            if job.status in REDRIVABLE & set(statuses) and self._may_be_retried(job)
         ]
         return [_as_one_of(job_ids, job) for job in retried]
 

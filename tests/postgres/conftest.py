@@ -49,7 +49,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.schedules",
             "pulse.paused_topics",
         ),
-        *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies"),
+        *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "

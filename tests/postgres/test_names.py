@@ -42,11 +42,11 @@ from tests.fakes.retention import InMemoryRetentionRepo
 from tests.fakes.wakeups import FakeWakeupLine
 from tests.postgres import sql_files
 
-# The second half of insert_jobs and set_policy, insert_jobs for new ids, insert_jobs and hand_over_jobs for
-# one job, claim_batch for several topics or for levels, complete_jobs for jobs that stay where they are, the
-# arms of lists that read completed jobs, what goes before a change that met a lock.
+# The second half of insert_jobs, insert_unique_jobs and set_policy, insert_jobs for new ids, insert_jobs and
+# hand_over_jobs for one job, claim_batch for several topics or for levels, complete_jobs for jobs that stay
+# where they are, the arms of lists that read completed jobs, what goes before a change that met a lock.
 WITHOUT_METHOD = {
-    *("find_existing", "insert_fresh_jobs", "insert_one", "hand_over_one"),
+    *("find_existing", "find_rivals", "meet_rivals", "insert_fresh_jobs", "insert_one", "hand_over_one"),
     *("delete_empty_policy", "override_policy", "delete_empty_run_policies", "complete_in_place"),
     *("claim_across_topics", "claim_levels", "claim_levels_across_topics"),
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
@@ -63,9 +63,13 @@ class Port(NamedTuple):
     fake: type | None
 
 
-JOB_TRANSITIONS = tuple(f"transitions/{name}.sql" for name in ("jobs", "claims", "work", "promotion"))
+JOB_TRANSITIONS = tuple(
+    f"transitions/{name}.sql" for name in ("jobs", "unique", "claims", "work", "promotion")
+)
+JOB_QUERIES = ("locks.sql", "queries.sql", "unique.sql")
+RETENTION = ("transitions/retention.sql", "unique_periods.sql")
 PORTS = [
-    Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, "locks.sql", "queries.sql"), InMemoryJobRepo),
+    Port(JobRepo, PostgresJobRepo, (*JOB_TRANSITIONS, *JOB_QUERIES), InMemoryJobRepo),
     Port(LeaseCheckRepo, PostgresLeaseCheckRepo, ("lease_checks.sql",), None),
     Port(ExportRepo, PostgresExportRepo, ("exports.sql",), None),
     Port(CompletedDayRepo, PostgresCompletedDayRepo, ("completed_days.sql",), None),
@@ -73,7 +77,7 @@ PORTS = [
     Port(ScheduleRepo, PostgresScheduleRepo, ("schedules.sql", "transitions/schedules.sql"), None),
     Port(DispatchRepo, PostgresDispatchRepo, ("dispatch.sql",), InMemoryDispatchRepo),
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
-    Port(RetentionRepo, PostgresRetentionRepo, ("transitions/retention.sql",), InMemoryRetentionRepo),
+    Port(RetentionRepo, PostgresRetentionRepo, RETENTION, InMemoryRetentionRepo),
     Port(DeadLetterRepo, PostgresDeadLetterRepo, ("dead_letters.sql",), InMemoryDeadLetterRepo),
     Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]

@@ -56,6 +56,7 @@ async def gather(connection: Connection) -> None:
 STATISTICS: dict[str, Fill] = {"missing": leave, "fresh": gather}
 CASES: dict[str, tuple[str, ...]] = {
     "due_schedules": (str(BATCH),),
+    "queued_schedules": (str(BATCH),),
     "fire_schedules": (
         array(lambda number: f"0190f3a2-7b1c-7000-8001-{number:012x}"),
         array(lambda number: f"2126-01-01 00:{number // 60:02}:{number % 60:02}+00"),
@@ -117,6 +118,16 @@ def test_tick_over_schedules_that_are_not_due_is_one_index_read_of_no_row(
     assert plan.rows_touched("schedules") == 0, plan
     assert not [node for node in plan.nodes() if "Sort" in node["Node Type"]], plan
     assert {node["Node Type"] for node in plan.nodes()} <= {"Limit", "Index Scan"}
+
+
+@under_any_statistics
+def test_tick_over_schedules_that_keep_no_occurrence_reads_no_row(
+    explained: Explained, statistics: str
+) -> None:
+    plan = explained[statistics, "queued_schedules"]
+
+    assert plan.indexes_of("schedules") == ["schedules_queued"], plan
+    assert plan.rows_touched("schedules") == 0, plan
 
 
 @under_any_statistics

@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 
 
 def all_jobs(request: pb.SubmitJobsRequest) -> Iterator[pb.SubmitJobRequest]:
-    """Yield the request for each job, whether they came as rows or as columns."""
+    """Yield the request for each job, whether they came as rows or as columns; unique ones last."""
     yield from request.jobs
     columns, begin = request.columns, 0
     for place, size in enumerate(columns.payload_sizes):
@@ -18,3 +18,4 @@ def all_jobs(request: pb.SubmitJobsRequest) -> Iterator[pb.SubmitJobRequest]:
         job.job_id = str(UUID(bytes=columns.job_ids[16 * place : 16 * (place + 1)]))
         begin += size
         yield job
+    yield from request.unique_jobs

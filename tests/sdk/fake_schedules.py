@@ -18,6 +18,7 @@ class FakeSchedules:
         self.fired: list[str] = []
         self.schedule_refusal: tuple[grpc.StatusCode, str] | None = None
         self.knows_declarations = True
+        self.knows_overlap = True
 
     def CreateSchedule(  # noqa: N802
         self, request: pb.CreateScheduleRequest, context: grpc.ServicerContext
@@ -29,6 +30,7 @@ class FakeSchedules:
             context.abort(*refusal)
         self._lose_answer(context)
         view = pb.ScheduleView(schedule_id="s1", name=request.name, kind="cron", cron="@daily")
+        view.overlap = request.overlap if self.knows_overlap else ""
         return pb.CreateScheduleResponse(schedule_id="s1", schedule=view)
 
     def DeclareSchedules(  # noqa: N802

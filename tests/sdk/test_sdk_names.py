@@ -26,6 +26,7 @@ def test_public_names_are_these() -> None:
             "Transitions",
         ),
         *("DeadLetters", "DeadLetterGroup", "Statistics", "Minute", "SchedulerStatus", "Identity"),
+        *("Unique", "UniqueWhile", "OnConflict", "Overlap"),
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
         *("RunPolicy", "TopicPolicies", "TopicPolicy", "ExportedJobs"),

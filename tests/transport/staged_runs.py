@@ -1,9 +1,10 @@
-"""What leads along the arrows of snoozes and start limits."""
+"""What leads along the arrows of snoozes, start limits and unique jobs."""
 
 from __future__ import annotations
 
 from google.protobuf.duration_pb2 import Duration
 
+from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.run_policies import MAX_SNOOZES
 from tests.transport.arrows import arrow
 from tests.transport.pulse_server_under_test import ServerUnderTest
@@ -45,3 +46,18 @@ async def not_started_after_a_release(server: ServerUnderTest, worker: Streaming
 async def start_limit_passes(server: ServerUnderTest) -> None:
     await server.table.connection.execute("UPDATE pulse.jobs SET start_by = now() - interval '1 minute'")
     server.app.start_limits.loop.nudge()
+
+
+@arrow("(new)", "PENDING", "insert_unique_jobs")
+async def submitted_with_a_unique_key(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("unwanted", unique=pb.Unique(key="shop-7"))
+
+
+@arrow("(new)", "PENDING", "fire_queued")
+async def fired_behind_a_job(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    created = await server.stub.CreateSchedule(pb.CreateScheduleRequest(topic="unwanted", every=HOUR))
+    await server.table.connection.execute(
+        "UPDATE pulse.schedules SET overlap = 'queue', queued_for = now() WHERE id = $1",
+        created.schedule_id,
+    )
+    server.app.scheduler.loop.nudge()

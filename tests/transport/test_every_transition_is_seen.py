@@ -202,7 +202,8 @@ def test_every_arrow_is_staged() -> None:
 # What the publisher calls on the roster, so that dispatch acts on the arrow. The others need no action: a
 # claim takes what is there, and the slot of a reported job is free as soon as the report arrives.
 WAKES = {
-    **dict.fromkeys(("insert_jobs", "insert_one", "fire_schedules", "fire_now"), "wake"),
+    **dict.fromkeys(("insert_jobs", "insert_one", "insert_unique_jobs"), "wake"),
+    **dict.fromkeys(("fire_schedules", "fire_queued", "fire_now"), "wake"),
     **dict.fromkeys(("release_jobs", "retry_jobs"), "wake"),
     "reap_expired": "expire_claims",
 }

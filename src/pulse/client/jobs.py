@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from pulse import payload as payloads
 from pulse import tuning
@@ -22,6 +22,7 @@ from pulse.handlers.options import NO_OPTIONS
 from pulse.handlers.registry import Registry
 from pulse.job_handle import JobHandle
 from pulse.models.jobs import JobInfo, Page, job_info
+from pulse.models.unique import Unique
 from pulse.tracing.optional import in_enqueue_span
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
@@ -48,6 +49,7 @@ class JobVerbs:
         key: str | None = None,
         metadata: Mapping[str, str] | None = None,
         job_id: str | None = None,
+        unique: Unique | Literal[False] | None = None,
         timeout: timedelta | None = None,
     ) -> JobHandle:
         """Store a job. Returns its handle once the job is committed to the database.
@@ -58,7 +60,9 @@ class JobVerbs:
 
         Concurrent calls share a batch. If an answer is lost, the job is sent again until `timeout`; it is
         stored once. With `key`, a later enqueue on the topic with the same key and arguments returns this
-        job (`.duplicate`); with other arguments it raises AlreadyExists. In a `def` handler this blocks.
+        job (`.duplicate`); with other arguments it raises AlreadyExists. With `unique`, at most one job of
+        its key waits, or lives; False stores the job whatever the handler says. In a `def` handler this
+        blocks.
         """
         handler = self._handler_of(topic)
         payload = payloads.encode(args)
@@ -70,6 +74,7 @@ class JobVerbs:
                 priority = options.priority if priority is None else priority
                 max_attempts = options.max_attempts if max_attempts is None else max_attempts
                 start_within = options.start_within if start_within is None else start_within
+                unique = options.unique if unique is None else unique
         submission = make_submission(
             topic,
             payload,
@@ -81,6 +86,7 @@ class JobVerbs:
             key=key,
             metadata=metadata,
             job_id=job_id,
+            unique=unique,
         )
         if self._enqueue_middleware:
             return await self._enqueue_surrounded(submission, timeout)
@@ -99,12 +105,14 @@ class JobVerbs:
         max_attempts: int | None = None,
         start_within: timedelta | None = None,
         metadata: Mapping[str, str] | None = None,
+        unique: Unique | Literal[False] | None = None,
         timeout: timedelta | None = None,
     ) -> list[JobHandle]:
         """Store a job for each item, in batches. Returns their handles in the same order.
 
         All jobs share the options. An item that is a `JobItem` has its own besides. `timeout` bounds each
-        batch. If the server refuses some items, the others are stored, and PartialFailure lists both.
+        batch. If the server refuses some items, the others are stored, and PartialFailure lists both. A
+        `unique` makes the key of each item of its fields; jobs with one take longer, each is sent by itself.
         """
         if not isinstance(items, Iterable):
             raise InvalidArgument(f"items has to be a list, one item for each job, but {items!r} was given.")
@@ -117,7 +125,13 @@ class JobVerbs:
             "max_attempts": options.max_attempts if max_attempts is None else max_attempts,
             "start_within": options.start_within if start_within is None else start_within,
             "metadata": metadata,
+            "unique": options.unique if unique is None else unique,
         }
+        if unique and getattr(unique, "key", None) is not None:
+            raise InvalidArgument(
+                "unique with a key makes one job of all items: give it `by`, the fields that make the key of "
+                "each."
+            )
         # Encode all items before sending any: if one cannot be encoded, no job is stored.
         given = list(items)
         encoded = [payloads.encode(item.args if type(item) is JobItem else item) for item in given]
@@ -125,11 +139,13 @@ class JobVerbs:
             for item, payload in zip(given, encoded, strict=True):
                 if not isinstance(item.args if type(item) is JobItem else item, bytes):
                     handler.check(payload)
-        template = make_submission(topic, b"", **shared)
+        template = make_submission(topic, b"", **{**shared, "unique": None})
         lone = {
-            at: make_submission(topic, encoded[at], **item.merged_with(shared))
+            at: make_submission(
+                topic, encoded[at], **(item.merged_with(shared) if type(item) is JobItem else shared)
+            )
             for at, item in enumerate(given)
-            if type(item) is JobItem
+            if shared["unique"] or type(item) is JobItem
         }
         together = [payload for at, payload in enumerate(encoded) if at not in lone] if lone else encoded
         bulk = Bulk(template, together)

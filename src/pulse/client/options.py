@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import Literal, TypedDict
+
+from pulse.models.unique import Unique
 
 
 class ManyOptions(TypedDict, total=False):
@@ -16,6 +18,7 @@ class ManyOptions(TypedDict, total=False):
     max_attempts: int | None
     start_within: timedelta | None
     metadata: Mapping[str, str] | None
+    unique: Unique | Literal[False] | None
     timeout: timedelta | None
 
 
@@ -35,5 +38,6 @@ class ItemOptions(TypedDict, total=False):
     max_attempts: int | None
     start_within: timedelta | None
     metadata: Mapping[str, str] | None
+    unique: Unique | Literal[False] | None
     key: str | None
     job_id: str | None

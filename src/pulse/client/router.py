@@ -15,7 +15,7 @@ from pulse.errors import InvalidHandler
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import HandlerOptions
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import CatchUp
+from pulse.models.schedules import CatchUp, Overlap
 from pulse.models.specs import Cron, Every
 from pulse.v1 import pulse_pb2 as pb
 
@@ -64,10 +64,20 @@ class RoutedHandlers:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
         start_within: timedelta | None = None,
+        overlap: Overlap = "allow",
     ) -> None:
         """Declare that a job is enqueued on the topic at every interval. See `Pulse.every`."""
         definition = declared_definition(
-            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up, start_within
+            topic,
+            args,
+            Every(interval),
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            catch_up=catch_up,
+            start_within=start_within,
+            overlap=overlap,
         )
         self._declare(definition, has_priority=priority is not None)
 
@@ -84,10 +94,20 @@ class RoutedHandlers:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
         start_within: timedelta | None = None,
+        overlap: Overlap = "allow",
     ) -> None:
         """Declare that a job is enqueued on the topic at the times of a cron expression."""
         definition = declared_definition(
-            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up, start_within
+            topic,
+            args,
+            Cron(expression, tz),
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            catch_up=catch_up,
+            start_within=start_within,
+            overlap=overlap,
         )
         self._declare(definition, has_priority=priority is not None)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import get_args
 
 from pulse import payload as payloads
 from pulse.client.caller import Caller
 from pulse.durations import check_duration
-from pulse.errors import InvalidArgument
+from pulse.errors import InvalidArgument, Unavailable
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import CatchUp, ScheduleInfo, schedule_info
+from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo, schedule_info
 from pulse.models.specs import Spec, spec_fields
 from pulse.models.timetables import check_timetable
 from pulse.v1 import pulse_pb2 as pb
@@ -28,6 +29,7 @@ def make_definition(
     metadata: Mapping[str, str] | None,
     catch_up: CatchUp,
     start_within: timedelta | None,
+    overlap: Overlap,
     replace: bool,
     strict: bool = False,
 ) -> pb.CreateScheduleRequest:
@@ -40,6 +42,7 @@ def make_definition(
         raise InvalidArgument("replace needs a name: that of the schedule to update.")
     if start_within is not None:
         check_duration("start_within", start_within)
+    check_overlap(overlap)
     return message(
         pb.CreateScheduleRequest,
         topic=topic,
@@ -50,6 +53,7 @@ def make_definition(
         metadata=metadata,
         catch_up=catch_up,
         start_within=start_within,
+        overlap=None if overlap == "allow" else overlap,
         replace=replace,
         strict=strict,
         **spec_fields(spec),
@@ -60,12 +64,14 @@ def declared_definition(
     topic: str,
     args: object,
     spec: Spec,
+    *,
     name: str | None,
     priority: int | None,
     max_attempts: int | None,
     metadata: Mapping[str, str] | None,
     catch_up: CatchUp,
     start_within: timedelta | None,
+    overlap: Overlap,
 ) -> pb.CreateScheduleRequest:
     """Return the request for a schedule that code declares. Its name is the topic unless it has another."""
     # Here, and not by the server alone: the traceback then shows the line with the mistake.
@@ -80,6 +86,7 @@ def declared_definition(
         metadata=metadata,
         catch_up=catch_up,
         start_within=start_within,
+        overlap=overlap,
         replace=True,
     )
 
@@ -108,7 +115,23 @@ async def create_schedule(
     response = await caller.call(
         lambda stub: stub.CreateSchedule, definition, timeout, repeatable=_is_repeatable(definition)
     )
+    require_overlap(response.schedule, definition.overlap)
     return schedule_info(response.schedule)
+
+
+def check_overlap(overlap: object) -> None:
+    """Raise InvalidArgument for a policy that there is not."""
+    if overlap not in get_args(Overlap):
+        raise InvalidArgument(f"overlap={overlap!r} is not known: use 'allow', 'skip' or 'queue'.")
+
+
+def require_overlap(stored: pb.ScheduleView, overlap: str) -> None:
+    """Raise Unavailable if the server stored the schedule without its overlap, which it does not know."""
+    if overlap and stored.overlap != overlap:
+        raise Unavailable(
+            f"The server is of a version without overlap={overlap!r}: the schedule {stored.schedule_id} is "
+            "stored, and fires also while a job of it is unfinished. Upgrade pulsed, then declare it again."
+        )
 
 
 def _is_repeatable(definition: pb.CreateScheduleRequest) -> bool:

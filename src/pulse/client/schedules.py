@@ -16,7 +16,7 @@ from pulse.client.schedule_definitions import (
 )
 from pulse.client.stored_schedules import Schedules
 from pulse.handlers.registry import Registry
-from pulse.models.schedules import CatchUp, ScheduleInfo
+from pulse.models.schedules import CatchUp, Overlap, ScheduleInfo
 from pulse.models.specs import Cron, Every, Spec
 from pulse.v1 import pulse_pb2 as pb
 
@@ -48,6 +48,7 @@ class ScheduleVerbs:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
         start_within: timedelta | None = None,
+        overlap: Overlap = "allow",
         replace: bool = False,
         strict: bool = False,
         timeout: timedelta | None = None,
@@ -60,8 +61,9 @@ class ScheduleVerbs:
         `schedules.list` shows whether the schedule exists. The same holds for `At` and `After`, whose
         schedule is deleted once it has fired. `catch_up` is the policy for occurrences that were missed
         while no server ran. A job that has not started within `start_within`, counted from its occurrence, is
-        canceled; so is that of an occurrence which fires later than that. `strict` refuses an `At` in the
-        past, which otherwise fires at once.
+        canceled; so is that of an occurrence which fires later than that. `overlap` is the policy for an
+        occurrence while a job of the schedule is unfinished. `strict` refuses an `At` in the past, which
+        otherwise fires at once.
         """
         definition = make_definition(
             topic,
@@ -73,6 +75,7 @@ class ScheduleVerbs:
             metadata=metadata,
             catch_up=catch_up,
             start_within=start_within,
+            overlap=overlap,
             replace=replace,
             strict=strict,
         )
@@ -93,6 +96,7 @@ class ScheduleVerbs:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
         start_within: timedelta | None = None,
+        overlap: Overlap = "allow",
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at every interval. Sends nothing yet.
 
@@ -102,7 +106,16 @@ class ScheduleVerbs:
         that cannot be meant raises InvalidArgument here.
         """
         definition = declared_definition(
-            topic, args, Every(interval), name, priority, max_attempts, metadata, catch_up, start_within
+            topic,
+            args,
+            Every(interval),
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            catch_up=catch_up,
+            start_within=start_within,
+            overlap=overlap,
         )
         return self._declare(definition, has_priority=priority is not None)
 
@@ -119,10 +132,20 @@ class ScheduleVerbs:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp = "one",
         start_within: timedelta | None = None,
+        overlap: Overlap = "allow",
     ) -> Declaration:
         """Declare that a job is enqueued on the topic at the times of a cron expression. See `every`."""
         definition = declared_definition(
-            topic, args, Cron(expression, tz), name, priority, max_attempts, metadata, catch_up, start_within
+            topic,
+            args,
+            Cron(expression, tz),
+            name=name,
+            priority=priority,
+            max_attempts=max_attempts,
+            metadata=metadata,
+            catch_up=catch_up,
+            start_within=start_within,
+            overlap=overlap,
         )
         return self._declare(definition, has_priority=priority is not None)
 

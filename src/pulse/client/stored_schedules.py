@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pulse import payload as payloads
 from pulse import tuning
 from pulse.client.caller import Caller
+from pulse.client.schedule_definitions import check_overlap, require_overlap
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument, NotFound
 from pulse.ids import uuid7
@@ -19,6 +20,7 @@ from pulse.models.jobs import Page, job_info
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
+    Overlap,
     ScheduleInfo,
     SchedulePage,
     SchedulerStatus,
@@ -96,6 +98,7 @@ class Schedules:
         metadata: Mapping[str, str] | None = None,
         catch_up: CatchUp | None = None,
         start_within: timedelta | None = None,
+        overlap: Overlap | None = None,
         timeout: timedelta | None = None,
     ) -> ScheduleInfo:
         """Change the given fields. Only future occurrences are affected.
@@ -105,6 +108,8 @@ class Schedules:
         """
         if start_within is not None:
             check_duration("start_within", start_within, may_be_zero=True)
+        if overlap is not None:
+            check_overlap(overlap)
         request = message(
             pb.UpdateScheduleRequest,
             schedule_id=await self._id_of(schedule, timeout),
@@ -115,9 +120,11 @@ class Schedules:
             metadata=None if metadata is None else message(pb.Metadata, entries=metadata),
             catch_up=catch_up,
             start_within=start_within,
+            overlap=overlap,
             **({} if spec is None else spec_fields(spec)),
         )
         response = await self._caller.call(lambda stub: stub.UpdateSchedule, request, timeout)
+        require_overlap(response.schedule, request.overlap)
         return schedule_info(response.schedule)
 
     async def pause(self, schedule: str | ScheduleInfo, *, timeout: timedelta | None = None) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pulse.durations import check_duration, check_timedelta
-from pulse.errors import InvalidArgument, PulseError, error_for_code
+from pulse.errors import InvalidArgument, PulseError, Unavailable, error_for_code
 from pulse.ids import uuid7
 from pulse.job_handle import JobHandle
+from pulse.models.unique import Unique
 from pulse.v1 import pulse_pb2 as pb
 
 OVERHEAD_BYTES = 64  # id, tags and lengths of one job on the wire
@@ -27,6 +29,7 @@ def make_submission(
     key: str | None = None,
     metadata: Mapping[str, str] | None = None,
     job_id: str | None = None,
+    unique: Unique | Literal[False] | None = None,
 ) -> Submission:
     """Return the request for a job. Raises InvalidArgument for values that cannot be sent."""
     if delay is not None and run_at is not None:
@@ -60,7 +63,25 @@ def make_submission(
         raise InvalidArgument(
             _refused_value(topic, priority, max_attempts, key, job_id, metadata, error)
         ) from None
-    return Submission(request, id_is_ours=job_id is None)
+    if unique:
+        _make_unique(request, unique)
+    return Submission(request, id_is_ours=job_id is None, is_unique=bool(unique))
+
+
+def _make_unique(request: pb.SubmitJobRequest, unique: Unique) -> None:
+    if not isinstance(unique, Unique):
+        raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {unique!r} was given.")
+    if unique.on_conflict == "debounce" and request.WhichOneof("start"):
+        raise InvalidArgument(
+            "Give no delay and no run_at with a debounce: its period sets when the job starts."
+        )
+    wire = request.unique
+    wire.key = unique.key_of(request.payload)
+    wire.scope, wire.on_conflict = unique.while_, unique.on_conflict
+    if unique.period is not None:
+        wire.period.FromTimedelta(unique.period)
+    if unique.longest is not None:
+        wire.longest.FromTimedelta(unique.longest)
 
 
 @dataclass(slots=True)  # not frozen: freezing costs more than the rest of the constructor
@@ -69,6 +90,7 @@ class Submission:
 
     request: pb.SubmitJobRequest
     id_is_ours: bool
+    is_unique: bool = False
 
     def size(self) -> int:
         return len(self.request.payload) + OVERHEAD_BYTES + len(self.request.topic)
@@ -76,6 +98,13 @@ class Submission:
     def inserted(self) -> JobHandle:
         """Return the handle of a job that was stored and is no duplicate."""
         return JobHandle(self.request.job_id, self.request.topic)
+
+    def ignored(self) -> PulseError:
+        """Return the error for a unique job of which the server knows nothing. It was not stored."""
+        return Unavailable(
+            "The server is of a version without unique jobs, and did not store this one. Upgrade pulsed, or "
+            "enqueue without `unique`."
+        )
 
     def settle(self, result: pb.SubmitResult) -> JobHandle | PulseError:
         """Return the handle or the error that the server's answer stands for."""
@@ -90,7 +119,7 @@ def settled(
         return error_for_code(result.refusal.code, result.refusal.message)
     # An id that this call made can only have been stored by this call, if by an earlier try.
     duplicate = result.duplicate and not (id_is_ours and result.job_id == asked_id)
-    return JobHandle(result.job_id, topic, duplicate)
+    return JobHandle(result.job_id, topic, duplicate, result.replaced)
 
 
 def _refused_value(

@@ -104,8 +104,15 @@ class Submitter:
     async def _try(self, batch: list[_Waiting]) -> PulseError | None:
         """Send once. Returns an error that may be retried; otherwise every caller has its answer."""
         message = pb.StreamSubmitsRequest()
-        message.request.brief = True
-        message.request.jobs.extend([waiting.submission.request for waiting in batch])
+        unique = [waiting for waiting in batch if waiting.submission.is_unique]
+        if unique:
+            # Not brief: a server without unique jobs would answer for the others alone.
+            batch = [waiting for waiting in batch if not waiting.submission.is_unique] + unique
+            message.request.unique_jobs.extend([waiting.submission.request for waiting in unique])
+        message.request.brief = not unique
+        message.request.jobs.extend(
+            [waiting.submission.request for waiting in batch[: len(batch) - len(unique)]]
+        )
         try:
             response = await self._line.call(message)
         except grpc.aio.AioRpcError as failed:
@@ -119,6 +126,10 @@ class Submitter:
             for waiting in batch:
                 waiting.settle(waiting.submission.inserted())
             return None
+        if unique and len(response.results) == len(batch) - len(unique):
+            for waiting in unique:
+                waiting.settle(waiting.submission.ignored())
+            batch = batch[: len(response.results)]
         for waiting, result in zip(batch, response.results, strict=True):
             waiting.settle(waiting.submission.settle(result))
         return None

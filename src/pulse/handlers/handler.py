@@ -52,6 +52,7 @@ class Handler:
         self.runs_in_loop = self.is_async and not options.process
         """Whether it runs in the event loop of the worker. Other handlers run in a thread, or a process."""
         self._signature = read_signature(function, names)
+        self._check_unique()
         self._reads_anything = _reads_anything(self._signature)
         self.decode: Callable[[bytes], Any] = decode_for(self._signature)
         """Decodes a payload to the arguments. Raises UndecodableArgs."""
@@ -59,6 +60,17 @@ class Handler:
         """Calls the function with decoded arguments and the context. A worker puts it into its middleware."""
         self.state = NO_STATE
         """The resources of the worker that runs it."""
+
+    def _check_unique(self) -> None:
+        unique = self.options.unique
+        if unique is None or self._signature.document is not None:
+            return
+        known = [parameter.name for parameter in self._signature.parameters]
+        if unknown := [name for name in unique.fields if name not in known]:
+            raise InvalidHandler(
+                f"The handler for {self.topic!r} has no parameter {unknown[0]!r}, of which Unique makes its "
+                f"key. It has {', '.join(known) or 'none'}."
+            )
 
     @property
     def resources(self) -> tuple[Parameter, ...]:

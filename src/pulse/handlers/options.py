@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
 from pulse.models.backoff import Backoff as Backoff
+from pulse.models.unique import Unique
 
 RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 """Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
@@ -32,6 +33,8 @@ class JobOptions(TypedDict, total=False):
     """The errors that make the job a dead letter at once. Wins over `retry_on`."""
     start_within: timedelta | None
     """A job that has not started this long after it was due is canceled."""
+    unique: Unique | None
+    """Of jobs that are enqueued without their own: at most one of a key waits, or lives."""
     process: bool
     """Run each attempt in a process of its own: for CPU-bound work, and for a time limit that can kill."""
 
@@ -53,6 +56,8 @@ class HandlerOptions:
     """These make the job a dead letter. Where both match, this wins."""
     start_within: timedelta | None = None
     """A job that has not started this long after it was due is canceled."""
+    unique: Unique | None = None
+    """Of jobs that are enqueued without their own."""
     process: bool = False
     """Whether each attempt runs in a process of its own."""
 
@@ -83,6 +88,8 @@ def make_options(given: JobOptions) -> HandlerOptions:
         raise InvalidArgument(
             f"retry has to be a pulse.Backoff(…) or a function of (attempt, error), but {retry!r} was given."
         )
+    if not isinstance(values.get("unique"), Unique | None):
+        raise InvalidArgument(f"unique has to be a pulse.Unique(…), but {values['unique']!r} was given.")
     if not isinstance(values.get("process", False), bool):
         raise InvalidArgument(f"process has to be True or False, but {values['process']!r} was given.")
     return HandlerOptions(**values)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pulse.models.times import time_of
+from pulse.models.unique import UniqueWhile
 from pulse.payload import decode_json
 
 if TYPE_CHECKING:
@@ -90,6 +91,10 @@ class JobInfo:
     """Attempts that ended in a lost lease, since the last retry by an operator."""
     start_by: datetime | None = None
     """Not started by then, it is canceled. None once it has started, and if it may wait for ever."""
+    unique_key: str | None = None
+    """The key of its `Unique`. Kept when it no longer holds."""
+    unique_while: UniqueWhile | None = None
+    """"waiting" or "live" while no other job may have the key. None: the key does not hold, or no longer."""
 
     @property
     def args(self) -> Any:
@@ -147,4 +152,6 @@ def job_info(view: pb.JobView) -> JobInfo:
         snoozes=view.snoozes,
         crashes=view.crashes,
         start_by=time_of(view, "start_by"),
+        unique_key=view.unique_key or None,
+        unique_while=cast("UniqueWhile | None", view.unique_scope or None),
     )

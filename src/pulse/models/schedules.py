@@ -19,6 +19,10 @@ CatchUp: TypeAlias = Literal["one", "skip", "all"]
 """The policy for occurrences that were missed while no pulsed ran: one late fire for all of them, none, or
 one for each up to a limit."""
 
+Overlap: TypeAlias = Literal["allow", "skip", "queue"]
+"""The policy for an occurrence while a job of the schedule is unfinished: another job, none, or one that
+waits until that job has finished."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduleInfo:
@@ -47,6 +51,9 @@ class ScheduleInfo:
     """Since then the code of `declared_by` declares it no longer. It still fires."""
     start_within: timedelta | None = None
     """A job that has not started this long after its occurrence is canceled. None: no limit."""
+    overlap: Overlap = "allow"
+    queued_for: datetime | None = None
+    """The occurrence that waits for an unfinished job of the schedule. None: none does."""
 
     @property
     def args(self) -> Any:
@@ -133,6 +140,8 @@ def schedule_info(view: pb.ScheduleView) -> ScheduleInfo:
         declared_by=view.declared_by or None,
         vanished_at=time_of(view, "vanished_at"),
         start_within=view.start_within.ToTimedelta() if view.HasField("start_within") else None,
+        overlap=cast("Overlap", view.overlap or "allow"),
+        queued_for=time_of(view, "queued_for"),
     )
 
 

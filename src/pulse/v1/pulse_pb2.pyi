@@ -80,6 +80,7 @@ class SubmitJobRequest(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    UNIQUE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -106,6 +107,10 @@ class SubmitJobRequest(_message.Message):
     def start_within(self) -> _duration_pb2.Duration:
         """Counted from when the job is due. Not started by then, it is CANCELED with that reason."""
 
+    @_builtins.property
+    def unique(self) -> Global___Unique:
+        """Servers without it would store every job: send these in SubmitJobsRequest.unique_jobs, which such servers ignore."""
+
     def __init__(
         self,
         *,
@@ -119,10 +124,11 @@ class SubmitJobRequest(_message.Message):
         max_attempts: _builtins.int | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        unique: Global___Unique | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "max_attempts", b"max_attempts", "run_at", b"run_at", "start", b"start", "start_within", b"start_within"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "max_attempts", b"max_attempts", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "unique", b"unique"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "topic", b"topic", "unique", b"unique"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -136,24 +142,72 @@ class SubmitJobRequest(_message.Message):
 Global___SubmitJobRequest: _TypeAlias = SubmitJobRequest  # noqa: Y015
 
 @_typing.final
+class Unique(_message.Message):
+    """At most one job of the topic and key waits, or lives. Apart from the idempotency key, which names one submit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    ON_CONFLICT_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    LONGEST_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    scope: _builtins.str
+    """Against which jobs: waiting (the default; until its first start) or live (until it is finished)."""
+    on_conflict: _builtins.str
+    """What becomes of the new job if there is one: skip (the default; the response names the other, a duplicate),
+    replace (the other takes its payload and options), debounce (replace, and start once `period` has passed without
+    a further submit), throttle (skip, also within `period` after the last one was stored).
+    """
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """of debounce and throttle"""
+
+    @_builtins.property
+    def longest(self) -> _duration_pb2.Duration:
+        """of debounce, counted from the first submit; unset: ten periods"""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        on_conflict: _builtins.str = ...,
+        period: _duration_pb2.Duration | None = ...,
+        longest: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["longest", b"longest", "period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "longest", b"longest", "on_conflict", b"on_conflict", "period", b"period", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unique: _TypeAlias = Unique  # noqa: Y015
+
+@_typing.final
 class SubmitJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     duplicate: _builtins.bool
     """true: the job existed already, nothing was inserted"""
+    replaced: _builtins.bool
+    """true: the job that existed took the payload and options of this request; a duplicate, too"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         duplicate: _builtins.bool = ...,
+        replaced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "replaced", b"replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -166,6 +220,7 @@ class SubmitJobsRequest(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     BRIEF_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
+    UNIQUE_JOBS_FIELD_NUMBER: _builtins.int
     brief: _builtins.bool
     """The caller knows its ids: a server that inserted every job under its given id may omit the results."""
     @_builtins.property
@@ -176,16 +231,23 @@ class SubmitJobsRequest(_message.Message):
         results nor all_inserted: then nothing was stored, and the caller sends `jobs`.
         """
 
+    @_builtins.property
+    def unique_jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitJobRequest]:
+        """After `jobs`: those that are `unique`. An older server ignores them, and its response has no results for them: then
+        they were not stored.
+        """
+
     def __init__(
         self,
         *,
         jobs: _abc.Iterable[Global___SubmitJobRequest] | None = ...,
         brief: _builtins.bool = ...,
         columns: Global___JobColumns | None = ...,
+        unique_jobs: _abc.Iterable[Global___SubmitJobRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "columns", b"columns", "jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brief", b"brief", "columns", b"columns", "jobs", b"jobs", "unique_jobs", b"unique_jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -207,7 +269,7 @@ class JobColumns(_message.Message):
     """one after another; with the options of each job 8 MiB at the most"""
     @_builtins.property
     def options(self) -> Global___SubmitJobRequest:
-        """of all the jobs; without payload, job_id and idempotency_key"""
+        """of all the jobs; without payload, job_id, idempotency_key and unique"""
 
     @_builtins.property
     def payload_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -239,7 +301,7 @@ class SubmitJobsResponse(_message.Message):
     """Every job was inserted under its given id, and there are no results. Only for `brief` or `columns`."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitResult]:
-        """one for each job, in the order of the request"""
+        """one for each job, in the order of the request, `unique_jobs` last"""
 
     def __init__(
         self,
@@ -262,8 +324,11 @@ class SubmitResult(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     duplicate: _builtins.bool
+    replaced: _builtins.bool
+    """as in SubmitJobResponse"""
     @_builtins.property
     def refusal(self) -> Global___Refusal:
         """set: this job was refused; the others are not affected"""
@@ -274,10 +339,11 @@ class SubmitResult(_message.Message):
         job_id: _builtins.str = ...,
         duplicate: _builtins.bool = ...,
         refusal: Global___Refusal | None = ...,
+        replaced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "job_id", b"job_id", "refusal", b"refusal", "replaced", b"replaced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -458,6 +524,8 @@ class JobView(_message.Message):
     SNOOZES_FIELD_NUMBER: _builtins.int
     CRASHES_FIELD_NUMBER: _builtins.int
     START_BY_FIELD_NUMBER: _builtins.int
+    UNIQUE_KEY_FIELD_NUMBER: _builtins.int
+    UNIQUE_SCOPE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -480,6 +548,10 @@ class JobView(_message.Message):
     """Attempts that were snoozed. They cost none: max_attempts has grown by one with each."""
     crashes: _builtins.int
     """attempts that ended in a lost lease"""
+    unique_key: _builtins.str
+    """as it was submitted, also when it no longer holds"""
+    unique_scope: _builtins.str
+    """waiting or live: until then no other job has the key. Empty: the key no longer holds, or held for a period alone."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -533,10 +605,12 @@ class JobView(_message.Message):
         snoozes: _builtins.int = ...,
         crashes: _builtins.int = ...,
         start_by: _timestamp_pb2.Timestamp | None = ...,
+        unique_key: _builtins.str = ...,
+        unique_scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1171,20 +1245,24 @@ class RetryJobsResponse(_message.Message):
     RETRIED_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     LOCKED_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     retried: _builtins.int
     next_page_token: _builtins.str
     locked: _builtins.int
     """as in CancelJobsResponse"""
+    held: _builtins.int
+    """unchanged: another job holds their unique key"""
     def __init__(
         self,
         *,
         retried: _builtins.int = ...,
         next_page_token: _builtins.str = ...,
         locked: _builtins.int = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "locked", b"locked", "next_page_token", b"next_page_token", "retried", b"retried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2823,6 +2901,7 @@ class CreateScheduleRequest(_message.Message):
     REPLACE_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
     payload: _builtins.bytes
@@ -2843,6 +2922,10 @@ class CreateScheduleRequest(_message.Message):
     """The name is taken by another definition: false refuses with ALREADY_EXISTS, true changes that schedule."""
     strict: _builtins.bool
     """refuse an `at` that has passed"""
+    overlap: _builtins.str
+    """An occurrence while a job of the schedule is not finished: allow (the default: another job), skip (none), queue (one
+    waits, and fires once that job has finished). Fires by hand are not held up.
+    """
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """original; a moment that has passed fires at once"""
@@ -2874,10 +2957,11 @@ class CreateScheduleRequest(_message.Message):
         replace: _builtins.bool = ...,
         strict: _builtins.bool = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        overlap: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "spec", b"spec", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "replace", b"replace", "spec", b"spec", "start_within", b"start_within", "strict", b"strict", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -3164,6 +3248,8 @@ class ScheduleView(_message.Message):
     DECLARED_BY_FIELD_NUMBER: _builtins.int
     VANISHED_AT_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
+    QUEUED_FOR_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -3183,6 +3269,8 @@ class ScheduleView(_message.Message):
     catch_up: _builtins.str
     declared_by: _builtins.str
     """the application whose code declares it"""
+    overlap: _builtins.str
+    """allow, skip, queue"""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """original"""
@@ -3209,6 +3297,10 @@ class ScheduleView(_message.Message):
     def start_within(self) -> _duration_pb2.Duration:
         """of its jobs; unset: no limit"""
 
+    @_builtins.property
+    def queued_for(self) -> _timestamp_pb2.Timestamp:
+        """the occurrence that waits for an unfinished job; unset: none"""
+
     def __init__(
         self,
         *,
@@ -3232,10 +3324,12 @@ class ScheduleView(_message.Message):
         declared_by: _builtins.str = ...,
         vanished_at: _timestamp_pb2.Timestamp | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        overlap: _builtins.str = ...,
+        queued_for: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "start_within", b"start_within", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "created_at", b"created_at", "every", b"every", "last_run_at", b"last_run_at", "next_run_at", b"next_run_at", "queued_for", b"queued_for", "start_within", b"start_within", "vanished_at", b"vanished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "paused", b"paused", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "catch_up", b"catch_up", "created_at", b"created_at", "cron", b"cron", "declared_by", b"declared_by", "every", b"every", "kind", b"kind", "last_run_at", b"last_run_at", "max_attempts", b"max_attempts", "metadata", b"metadata", "name", b"name", "next_run_at", b"next_run_at", "overlap", b"overlap", "paused", b"paused", "payload", b"payload", "priority", b"priority", "queued_for", b"queued_for", "schedule_id", b"schedule_id", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic", "vanished_at", b"vanished_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3435,6 +3529,7 @@ class UpdateScheduleRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     CATCH_UP_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     cron: _builtins.str
     time_zone: _builtins.str
@@ -3443,6 +3538,7 @@ class UpdateScheduleRequest(_message.Message):
     priority: _builtins.int
     max_attempts: _builtins.int
     catch_up: _builtins.str
+    overlap: _builtins.str
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -3468,10 +3564,11 @@ class UpdateScheduleRequest(_message.Message):
         metadata: Global___Metadata | None = ...,
         catch_up: _builtins.str | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        overlap: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up", "_max_attempts", b"_max_attempts", "_metadata", b"_metadata", "_overlap", b"_overlap", "_payload", b"_payload", "_priority", b"_priority", "_time_zone", b"_time_zone", "_topic", b"_topic", "at", b"at", "catch_up", b"catch_up", "cron", b"cron", "every", b"every", "max_attempts", b"max_attempts", "metadata", b"metadata", "overlap", b"overlap", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "spec", b"spec", "start_within", b"start_within", "time_zone", b"time_zone", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__catch_up: _TypeAlias = _typing.Literal["catch_up"]  # noqa: Y015
     _WhichOneofArgType__catch_up: _TypeAlias = _typing.Literal["_catch_up", b"_catch_up"]  # noqa: Y015
@@ -3479,6 +3576,8 @@ class UpdateScheduleRequest(_message.Message):
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
     _WhichOneofReturnType__metadata: _TypeAlias = _typing.Literal["metadata"]  # noqa: Y015
     _WhichOneofArgType__metadata: _TypeAlias = _typing.Literal["_metadata", b"_metadata"]  # noqa: Y015
+    _WhichOneofReturnType__overlap: _TypeAlias = _typing.Literal["overlap"]  # noqa: Y015
+    _WhichOneofArgType__overlap: _TypeAlias = _typing.Literal["_overlap", b"_overlap"]  # noqa: Y015
     _WhichOneofReturnType__payload: _TypeAlias = _typing.Literal["payload"]  # noqa: Y015
     _WhichOneofArgType__payload: _TypeAlias = _typing.Literal["_payload", b"_payload"]  # noqa: Y015
     _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
@@ -3495,6 +3594,8 @@ class UpdateScheduleRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata) -> _WhichOneofReturnType__metadata | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overlap) -> _WhichOneofReturnType__overlap | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__payload) -> _WhichOneofReturnType__payload | None: ...
     @_typing.overload

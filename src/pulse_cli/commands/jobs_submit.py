@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -13,6 +13,7 @@ from pulse_cli.failures import Misuse
 from pulse_cli.inputs.metadata import metadata_option, read_metadata
 from pulse_cli.inputs.payloads import payload_options, read_payload
 from pulse_cli.inputs.times import duration, moment
+from pulse_cli.inputs.unique import UniqueOptions, read_unique, unique_options
 from pulse_cli.views.output import output_here
 from pulse_cli.views.shapes import handle_shape
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         jq -c .order order.json | pulse submit bill-order - --key order-4711
         pulse submit rebuild-index --wait && echo rebuilt
         pulse submit send-reminder --start-within 1h
+        pulse submit sync-shop --payload '{"shop": 7}' --unique shop-7 --on-conflict replace
         pulse submit load-test --count 1000
     """,
 )
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     help="The maximum number of attempts; by the policy of the topic if not given.",
 )
 @click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")
+@unique_options
 @metadata_option
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Submit this many identical jobs.")
 @click.option(
@@ -74,6 +77,7 @@ def submit(
     count: int | None,
     wait: bool,
     wait_timeout: timedelta | None,
+    **unique_by: Unpack[UniqueOptions],
 ) -> None:
     """Submit a job on TOPIC, and print its id.
 
@@ -81,6 +85,9 @@ def submit(
     """
     if key is not None and count is not None:
         raise Misuse("--key and --count exclude each other: jobs with the same key are one job.")
+    unique = read_unique(unique_by)
+    if unique is not None and count is not None:
+        raise Misuse("--unique and --count exclude each other: of jobs with the same key one waits.")
     if delay is not None and run_at is not None:
         raise Misuse("Give --delay or --at, not both.")
     args = read_payload(payload, file, source, raw=raw)
@@ -97,6 +104,7 @@ def submit(
                     start_within=start_within,
                     max_attempts=max_attempts,
                     key=key,
+                    unique=unique,
                     metadata=entries,
                 )
             ]
@@ -131,6 +139,8 @@ def _show(handles: list[JobHandle], *, is_array: bool) -> None:
     else:
         (handle,) = handles
         was = " It already existed, with the same key." if handle.duplicate else ""
+        if handle.replaced:
+            was = " It already existed, with the same unique key, and has this payload and these options now."
         click.echo(f"Submitted {handle.id} on {handle.topic}.{was}")
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pulse
 
 CATCH_UPS = ("one", "skip", "all")
+OVERLAPS = ("allow", "skip", "queue")
 
 
 @click.command(
@@ -60,6 +61,13 @@ CATCH_UPS = ("one", "skip", "all")
     show_default=True,
     help="Fires missed while no server ran: make up for one, none (skip) or all.",
 )
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="allow",
+    show_default=True,
+    help="A fire while a job of it is unfinished: make another job, none (skip), or wait for it (queue).",
+)
 @click.option("--replace", is_flag=True, help="Change the schedule of this name if it exists.")
 def create(
     topic: str,
@@ -73,6 +81,7 @@ def create(
     start_within: timedelta | None,
     metadata: tuple[str, ...],
     catch_up: pulse.CatchUp,
+    overlap: pulse.Overlap,
     replace: bool,
     **when: Unpack[SpecOptions],
 ) -> None:
@@ -91,6 +100,7 @@ def create(
             start_within=start_within,
             metadata=read_metadata(metadata),
             catch_up=catch_up,
+            overlap=overlap,
             replace=replace,
         )
         fires = client.schedules.preview(made.spec) if output.is_for_people and made.kind == "cron" else []
@@ -119,6 +129,7 @@ def create(
 )
 @metadata_option
 @click.option("--catch-up", type=click.Choice(CATCH_UPS), help="What to do about missed fires.")
+@click.option("--overlap", type=click.Choice(OVERLAPS), help="What to do while a job of it is unfinished.")
 def update(
     schedule: str,
     payload: str | None,
@@ -131,6 +142,7 @@ def update(
     start_within: timedelta | None,
     metadata: tuple[str, ...],
     catch_up: pulse.CatchUp | None,
+    overlap: pulse.Overlap | None,
     **when: Unpack[SpecOptions],
 ) -> None:
     """Change the given fields of a schedule. A new timetable starts now; its kind cannot change."""
@@ -143,6 +155,7 @@ def update(
         "start_within": start_within,
         "metadata": read_metadata(metadata),
         "catch_up": catch_up,
+        "overlap": overlap,
         "args": args,
     }
     changes = {name: value for name, value in changes.items() if value is not None}

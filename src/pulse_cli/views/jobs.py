@@ -105,6 +105,7 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
         ("Lease until", job.lease_until),
         ("Worker", job.worker_id),
         ("Key", job.idempotency_key),
+        ("Unique key", _unique_key(job)),
         ("Schedule", job.schedule_id),
         *((f"@{name}", value) for name, value in sorted(job.metadata.items())),
         present=present,
@@ -152,6 +153,13 @@ def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:
         yield _event(job.finished_at, present, str(job.status).lower().replace("_", "-"))
     elif job.next_run_at is not None and job.next_run_at > present:
         yield _event(job.next_run_at, present, f"attempt {job.attempts + 1} is due")
+
+
+def _unique_key(job: pulse.JobInfo) -> str | None:
+    if job.unique_key is None:
+        return None
+    until = {"waiting": "until it starts", "live": "until it is finished"}
+    return f"{job.unique_key} ({until.get(job.unique_while or '', 'no longer held')})"
 
 
 def _event(moment: datetime | None, present: datetime, text: str, reason: Cell = _NO_REASON) -> Row:

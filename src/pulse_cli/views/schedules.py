@@ -104,6 +104,8 @@ def describe_schedule(schedule: pulse.ScheduleInfo, fires: Sequence[datetime] = 
         ("Max attempts", str(schedule.max_attempts)),
         ("Start within", format_exact(schedule.start_within) if schedule.start_within else None),
         ("Catch-up", schedule.catch_up),
+        ("Overlap", schedule.overlap),
+        ("Queued fire", schedule.queued_for),
         ("Created", schedule.created_at),
         ("Declared by", _declared_by(schedule)),
         ("Vanished", schedule.vanished_at),

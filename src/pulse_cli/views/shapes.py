@@ -41,6 +41,8 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "snoozes": job.snoozes,
         "crashes": job.crashes,
         "start_by": _time(job.start_by),
+        "unique_key": job.unique_key,
+        "unique_while": job.unique_while,
     }
 
 
@@ -51,7 +53,12 @@ def whole_job_shape(job: pulse.JobInfo) -> Shape:
 
 def handle_shape(handle: pulse.JobHandle) -> Shape:
     """A job that was stored."""
-    return {"id": handle.id, "topic": handle.topic, "duplicate": handle.duplicate}
+    return {
+        "id": handle.id,
+        "topic": handle.topic,
+        "duplicate": handle.duplicate,
+        "replaced": handle.replaced,
+    }
 
 
 def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
@@ -73,6 +80,8 @@ def schedule_shape(schedule: pulse.ScheduleInfo) -> Shape:
         "declared_by": schedule.declared_by,
         "vanished_at": _time(schedule.vanished_at),
         "start_within": None if schedule.start_within is None else format_exact(schedule.start_within),
+        "overlap": schedule.overlap,
+        "queued_for": _time(schedule.queued_for),
     }
 
 

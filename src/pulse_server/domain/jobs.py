@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.unique import Unique
 
 
 class NewJob(NamedTuple):
@@ -30,6 +31,7 @@ class NewJob(NamedTuple):
     schedule_id: str | None = None
     start_within: timedelta | None = None
     """Canceled if it has not started so long after it was due."""
+    unique: Unique | None = None
 
     @property
     def starts_at_once(self) -> bool:
@@ -48,6 +50,8 @@ class Submitted(NamedTuple):
     duplicate: bool
     is_taken: bool = False
     """Whether it was handed over to a worker with a free slot."""
+    is_replaced: bool = False
+    """Of a duplicate: whether the job that was there has the payload and the options of this one now."""
 
 
 class Claim(NamedTuple):
@@ -204,6 +208,9 @@ class Job:
     """Attempts that ended in a lost lease, since the last retry by an operator."""
     start_by: datetime | None = None
     """It is canceled if it has not started by then."""
+    unique_key: str | None = None
+    unique_scope: str | None = None
+    """Until when the key holds, as in Unique. None: it does not, or no longer."""
     history: tuple[Attempt, ...] = ()
 
 

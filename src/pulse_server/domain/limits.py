@@ -13,6 +13,7 @@ from pulse_server.domain.errors import InvalidArgument
 
 MAX_TOPIC_LENGTH = 255
 MAX_KEY_LENGTH = 255
+MAX_UNIQUE_KEY_LENGTH = 255
 MAX_WORKER_ID_LENGTH = 255
 MAX_PAYLOAD_BYTES = 1024 * 1024  # a default gRPC client receives 4 MiB: what goes in must come out
 MAX_METADATA_ENTRIES = 64
@@ -81,17 +82,17 @@ def check_payload(payload: bytes) -> bytes:
 def check_key(key: str) -> str | None:
     if not key:
         return None
-    return _check_text(key, "idempotency_key", MAX_KEY_LENGTH)
+    return check_text(key, "idempotency_key", MAX_KEY_LENGTH)
 
 
 def check_name(name: str) -> str | None:
-    return _check_text(name, "name", MAX_KEY_LENGTH) if name else None
+    return check_text(name, "name", MAX_KEY_LENGTH) if name else None
 
 
 def check_application(application: str) -> str:
     if not application:
         raise InvalidArgument("application", "is empty: give the name of the program, such as shop.app.")
-    return _check_text(application, "application", MAX_KEY_LENGTH)
+    return check_text(application, "application", MAX_KEY_LENGTH)
 
 
 def check_preview_count(count: int) -> int:
@@ -103,11 +104,11 @@ def check_preview_count(count: int) -> int:
 def check_worker_id(worker_id: str) -> str:
     if not worker_id:
         raise InvalidArgument("worker_id", "is empty: give each worker process a name of its own.")
-    return _check_text(worker_id, "worker_id", MAX_WORKER_ID_LENGTH)
+    return check_text(worker_id, "worker_id", MAX_WORKER_ID_LENGTH)
 
 
 def check_run_id(run_id: str) -> str:
-    return _check_text(run_id, "run_id", MAX_WORKER_ID_LENGTH)
+    return check_text(run_id, "run_id", MAX_WORKER_ID_LENGTH)
 
 
 def check_metadata(metadata: Mapping[str, str]) -> Mapping[str, str] | None:
@@ -181,7 +182,7 @@ def check_minutes(minutes: int) -> int:
 
 
 def check_search(text: str, field: str = "error_contains") -> str | None:
-    return _check_text(text, field, MAX_SEARCH_LENGTH) if text else None
+    return check_text(text, field, MAX_SEARCH_LENGTH) if text else None
 
 
 def check_error_group(group: str) -> str | None:
@@ -224,7 +225,7 @@ def clean_error(error: str) -> str:
     return error if len(data) <= MAX_ERROR_BYTES else data[:MAX_ERROR_BYTES].decode(errors="ignore")
 
 
-def _check_text(text: str, field: str, longest: int) -> str:
+def check_text(text: str, field: str, longest: int) -> str:
     if len(text) > longest:
         raise InvalidArgument(field, f"has {len(text)} characters; {longest} are allowed at the most.")
     if "\0" in text:

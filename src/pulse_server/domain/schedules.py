@@ -21,6 +21,14 @@ class CatchUp(StrEnum):
     ALL = "all"  # fire each of them, up to a bound
 
 
+class Overlap(StrEnum):
+    """What an occurrence does while a job of the schedule is unfinished. ADR-0066"""
+
+    ALLOW = "allow"  # make another job
+    SKIP = "skip"  # make none
+    QUEUE = "queue"  # wait, one at a time, and fire once that job has finished
+
+
 @dataclass(frozen=True, slots=True)
 class Once:
     at: datetime
@@ -72,6 +80,8 @@ class Schedule:
     declared_by: str | None = None  # the user; None: made on an open server, or before users were kept
     application: str | None = None  # whose code declares it
     vanished_at: datetime | None = None  # since then its code declares it no longer
+    overlap: Overlap = Overlap.ALLOW
+    queued_for: datetime | None = None  # the occurrence that waits for an unfinished job
 
     @property
     def kind(self) -> str:
@@ -114,6 +124,8 @@ class Fired:
     occurrence: datetime
     job_id: str | None
     taken_id: str | None = None
+    is_held: bool = False
+    """Whether it made none because a job of the schedule is unfinished."""
 
 
 @dataclass(frozen=True, slots=True)

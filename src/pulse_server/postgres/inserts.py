@@ -127,7 +127,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
     """The parameters of insert_jobs: the jobs as parallel arrays, and since when completed ones matter."""
     if isinstance(jobs, UniformJobs):
         return _uniform_columns(jobs)
-    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules, within = (
+    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules, within, _ = (
         zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
     )
     return (
@@ -234,11 +234,11 @@ def answers(jobs: Sequence[NewJob], inserted: set[str], existing: Rows) -> list[
             inserted.remove(job.id)  # the same id again in this batch is a duplicate of this one
             results.append(Submitted(job.id, False))
         else:
-            results.append(_answer(job, rivals))
+            results.append(answer_for_existing(job, rivals))
     return results
 
 
-def _answer(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
+def answer_for_existing(job: NewJob, rivals: Sequence[tuple[str, bool, bool]]) -> Submitted | PulseError:
     """The result for a job that was left out, given the rows with its id or key."""
     for existing_id, by_id, same in rivals:
         if not same:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from pulse_server import tuning
 from pulse_server.domain.completions import Completions
@@ -30,7 +31,7 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
-from pulse_server.postgres import inserts
+from pulse_server.postgres import inserts, unique_jobs
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
@@ -38,17 +39,13 @@ from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.row_locks import RowLocks
-from pulse_server.postgres.rows import (
-    claim_columns,
-    in_lock_order,
-    job_from_row,
-)
+from pulse_server.postgres.rows import claim_columns, in_lock_order, job_from_row
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Slots, Taker
+from pulse_server.repos.jobs import Slots, Taker, UniqueHolder
 
 _SQL = statements(
     *("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql"),
-    *("locks.sql", "queries.sql"),
+    *("locks.sql", "queries.sql", "unique.sql"),
 )
 
 _DEFAULT_RUN = RunPolicy(max_crashes=tuning.MAX_CRASHES)
@@ -71,6 +68,9 @@ class PostgresJobRepo:
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
+
+    async def insert_unique_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        return await unique_jobs.insert_unique(self._database.hot, "insert_unique_jobs", jobs)
 
     async def hand_over_jobs(
         self,
@@ -197,10 +197,13 @@ class PostgresJobRepo:
     async def retry_jobs(
         self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
     ) -> list[Job]:
-        rows = await self._rows.fetch(
-            self._database.operators, "retry_jobs", sorted(job_ids), attempts, list(statuses)
-        )
+        send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
+        rows = await unique_jobs.without_held(send, self.unique_holders, job_ids, attempts, list(statuses))
         return [job_from_row(row) for row in rows]
+
+    async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:
+        rows = await self._fetch(self._database.operators, "unique_holders", list(job_ids))
+        return {str(job_id): UniqueHolder(str(holder), key) for job_id, holder, key in rows}
 
     async def prioritize_jobs(
         self, job_ids: Collection[str], priority: int, statuses: Collection[JobStatus] = LIVE

@@ -12,7 +12,7 @@ from pulse_server.postgres.rows import THE_BEGINNING
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.retention import Sweep
 
-_SQL = statements("transitions/retention.sql")
+_SQL = statements("transitions/retention.sql", "unique_periods.sql")
 _STATUSES = {
     "completed": JobStatus.COMPLETED,
     "canceled": JobStatus.CANCELED,
@@ -45,3 +45,7 @@ class PostgresRetentionRepo:
             deleted={status: row[name] for name, status in _STATUSES.items() if row[name]},
             is_taken=not row["is_ours"],
         )
+
+    async def forget_periods(self, limit: int) -> int:
+        (row,) = await self._database.hot.fetch("forget_periods", _SQL["forget_periods"], limit)
+        return int(row["forgotten"])

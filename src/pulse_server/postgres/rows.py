@@ -46,6 +46,8 @@ def job_from_row(row: asyncpg.Record) -> Job:
         snoozes=row.get("snoozes") or 0,
         crashes=row.get("crashes") or 0,
         start_by=row.get("start_by"),
+        unique_key=row.get("unique_key"),
+        unique_scope=row.get("unique_scope"),
         history=history_from_json(row.get("history")),
     )
 

@@ -16,6 +16,7 @@ from pulse_server.domain.schedules import (
     Fire,
     Fired,
     Once,
+    Overlap,
     Schedule,
     SchedulerStatus,
     Timetable,
@@ -52,6 +53,7 @@ class PostgresScheduleRepo:
                 *_work_columns(schedule.work),
                 schedule.next_run_at,
                 schedule.declared_by,
+                schedule.overlap.value,
             )
         )
 
@@ -76,16 +78,19 @@ class PostgresScheduleRepo:
             [fire.next_run_at for fire in fires],
             [fire.job_id for fire in fires],
         )
-        return [
-            Fired(
-                schedule_id=str(row["schedule_id"]),
-                topic=row["topic"],
-                occurrence=row["occurrence"],
-                job_id=str(row["job_id"]) if row["is_new"] else None,
-                taken_id=str(row["taken_id"]) if row["taken_id"] else None,
-            )
-            for row in rows
-        ]
+        return [_fired(row) for row in rows]
+
+    async def queued_schedules(self, limit: int) -> list[Schedule]:
+        return [_schedule(row) for row in await self._fetch("queued_schedules", limit)]
+
+    async def fire_queued(self, fires: Sequence[Fire]) -> list[Fired]:
+        rows = await self._fetch(
+            "fire_queued",
+            [fire.schedule_id for fire in fires],
+            [fire.occurrence for fire in fires],
+            [fire.job_id for fire in fires],
+        )
+        return [_fired(row) for row in rows]
 
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
         rows = await self._ask("fire_now", schedule_id, job_id, finished_since([job_id]))
@@ -106,6 +111,7 @@ class PostgresScheduleRepo:
                 *_work_columns(schedule.work),
                 schedule.next_run_at,
                 schedule.declared_by,
+                schedule.overlap.value,
             )
         )
 
@@ -174,6 +180,17 @@ def _work_columns(work: Work) -> tuple[str, bytes, int, int, str | None, bool, t
     )
 
 
+def _fired(row: asyncpg.Record) -> Fired:
+    return Fired(
+        schedule_id=str(row["schedule_id"]),
+        topic=row["topic"],
+        occurrence=row["occurrence"],
+        job_id=str(row["job_id"]) if row["is_new"] else None,
+        taken_id=str(row["taken_id"]) if row["taken_id"] else None,
+        is_held=row["is_held"],
+    )
+
+
 def _first(rows: Rows) -> Schedule | None:
     return _schedule(rows[0]) if rows else None
 
@@ -193,6 +210,8 @@ def _schedule(row: asyncpg.Record) -> Schedule:
             start_within=row["start_within"],
         ),
         catch_up=CatchUp(row["catch_up"]),
+        overlap=Overlap(row["overlap"]),
+        queued_for=row["queued_for"],
         paused=row["paused"],
         next_run_at=row["next_run_at"],
         last_run_at=row["last_run_at"],

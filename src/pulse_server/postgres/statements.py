@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 
 _MARK = "-- name: "
-_FRAGMENTS = ("fragments/jobs.sql", "fragments/work.sql")
+_FRAGMENTS = ("fragments/jobs.sql", "fragments/schedules.sql", "fragments/work.sql")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 

@@ -64,9 +64,23 @@ class Taker(NamedTuple):
     confirms: bool
 
 
+class UniqueHolder(NamedTuple):
+    """The job that holds a unique key."""
+
+    job_id: str
+    key: str
+
+
 class JobRepo(Protocol):
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         """Insert the jobs. Answers for each, in order; AlreadyExists where an id or key is taken."""
+        ...
+
+    async def insert_unique_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        """Insert the jobs, each with its unique key. Answers as insert_jobs.
+
+        Where another job holds the key, the answer is a duplicate with the id of that one.
+        """
         ...
 
     async def hand_over_jobs(
@@ -170,8 +184,13 @@ class JobRepo(Protocol):
     ) -> list[Job]:
         """Requeue dead-lettered and canceled jobs with at least that many attempts.
 
-        Those in one of the statuses alone. Several are returned without their payloads and histories.
+        Those in one of the statuses alone, and without those whose unique key another job holds. Several are
+        returned without their payloads and histories.
         """
+        ...
+
+    async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:
+        """Those of the finished jobs that cannot be retried, and the jobs that hold their unique keys."""
         ...
 
     async def prioritize_jobs(

@@ -32,3 +32,7 @@ class RetentionRepo(Protocol):
         walk is over when fewer than `limit` were looked at: what follows is too young.
         """
         ...
+
+    async def forget_periods(self, limit: int) -> int:
+        """Delete throttled keys whose period is over. Returns how many, at most `limit`."""
+        ...

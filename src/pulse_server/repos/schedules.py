@@ -34,6 +34,14 @@ class ScheduleRepo(Protocol):
         """
         ...
 
+    async def queued_schedules(self, limit: int) -> list[Schedule]:
+        """What has kept an occurrence that can fire now, and is not paused; longest kept first."""
+        ...
+
+    async def fire_queued(self, fires: Sequence[Fire]) -> list[Fired]:
+        """Insert the job of each kept occurrence, unless a job of its schedule is unfinished by now."""
+        ...
+
     async def fire_now(self, schedule_id: str, job_id: str) -> str | None:
         """Insert a job beside the cursor. Returns its topic; None if there is no such schedule, or the id is
         taken."""

@@ -1,4 +1,4 @@
-"""Deletes finished jobs that have been kept long enough, a few at a time. ADR-0021"""
+"""Deletes finished jobs that have been kept long enough, a few at a time, and throttled keys. ADR-0021"""
 
 from __future__ import annotations
 
@@ -64,15 +64,24 @@ class Janitor:
         async with self._turn:
             began = self._clock()
             sweep = await self._repo.delete_expired(self._kept, after=self._reached, limit=RETENTION_BATCH)
+            is_over = sweep.is_taken or sweep.looked_at < RETENTION_BATCH
+            if is_over:
+                await self._forget_periods()
         self._publisher.deleted(sweep.deleted, "retention")
         for status, count in sweep.deleted.items():
             self._deleted[status.value] += count
         self._reached = sweep.reached or self._reached
-        if sweep.is_taken or sweep.looked_at < RETENTION_BATCH:
+        if is_over:
             self._end_pass()
             return self._interval
         took = timedelta(seconds=self._clock() - began)
         return max(RETENTION_PAUSE, took * (1 / RETENTION_SHARE - 1))
+
+    async def _forget_periods(self) -> None:
+        """Delete throttled keys whose period is over, in batches."""
+        forgotten = RETENTION_BATCH
+        while forgotten == RETENTION_BATCH:
+            forgotten = await self._repo.forget_periods(RETENTION_BATCH)
 
     def _end_pass(self) -> None:
         if self._deleted:

@@ -90,6 +90,12 @@ class Jobs:
         retried = await self.retry_all([job_id], attempts)
         if retried:
             return retried[0]
+        if holder := (await self._repo.unique_holders([job_id])).get(job_id):
+            raise InvalidTransition(
+                job_id,
+                f"Job {job_id} has the unique key {holder.key!r}, which job {holder.job_id} holds until it "
+                "is finished. Retry it then, or cancel that one.",
+            )
         job = await self._get_refused(job_id, REDRIVABLE)
         raise InvalidTransition(
             job_id, f"Job {job_id} is {job.status}: only DEAD_LETTERED and CANCELED jobs can be retried."

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from pulse_server.domain.cron_expressions import read_expression
 from pulse_server.domain.errors import InvalidArgument
-from pulse_server.domain.schedules import CatchUp, Cron, Schedule, Timetable, Work
+from pulse_server.domain.schedules import CatchUp, Cron, Once, Overlap, Schedule, Timetable, Work
 
 NO_LIMIT = timedelta(0)
 
@@ -21,6 +21,7 @@ class Definition:
     work: Work
     catch_up: CatchUp
     refuse_past: bool = False
+    overlap: Overlap = Overlap.ALLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Changes:
     time_zone: str | None = None
     start_within: timedelta | None = None
     """NO_LIMIT removes it."""
+    overlap: Overlap | None = None
 
 
 def is_same(existing: Schedule, wanted: Definition) -> bool:
@@ -46,11 +48,18 @@ def is_same(existing: Schedule, wanted: Definition) -> bool:
     work = existing.work
     if work.attempts_by_policy and wanted.work.attempts_by_policy:  # the number is that of the settings then
         work = replace(work, max_attempts=wanted.work.max_attempts)
-    return (existing.timetable, work, existing.catch_up) == (
+    return (existing.timetable, work, existing.catch_up, existing.overlap) == (
         wanted.timetable,
         wanted.work,
         wanted.catch_up,
+        wanted.overlap,
     )
+
+
+def check_overlap(timetable: Timetable, overlap: Overlap) -> None:
+    """Raise InvalidArgument for an overlap of a schedule that fires once."""
+    if isinstance(timetable, Once) and overlap is not Overlap.ALLOW:
+        raise InvalidArgument("overlap", "belongs to schedules that repeat: this one fires once.")
 
 
 def changes_to(wanted: Definition) -> Changes:
@@ -67,6 +76,7 @@ def changes_to(wanted: Definition) -> Changes:
         catch_up=wanted.catch_up,
         time_zone=wanted.timetable.time_zone if isinstance(wanted.timetable, Cron) else None,
         start_within=NO_LIMIT if work.start_within is None else work.start_within,
+        overlap=wanted.overlap,
     )
 
 

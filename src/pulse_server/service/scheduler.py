@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.schedules import Fire, Schedule
+from pulse_server.domain.schedules import Fire, Fired, Schedule, fire_id
 from pulse_server.domain.timetables import plan
 from pulse_server.loops import Loop
 from pulse_server.repos.schedules import ScheduleRepo
@@ -31,6 +31,7 @@ class Scheduler:
         self.loop = Loop("scheduler", self.tick, interval)
 
     async def tick(self) -> timedelta | None:
+        await self._fire_queued()
         # What could not be read at the last tick is still the longest due: it must not fill the batch.
         limit = SCHEDULE_BATCH + self._unreadable
         due = await self._repo.due_schedules(limit)
@@ -43,8 +44,34 @@ class Scheduler:
         fires = [fire for schedule in due if (fire := _plan(schedule, now))]
         self._unreadable = len(due) - len(fires)
         done = await self._repo.fire_schedules(fires) if fires else []
+        self._published(done, now)
+        # Unless nothing moved: that would spin, or another server fires these.
+        pause = self._pause([fire.next_run_at for fire in fires], now, len(due) == limit) if done else None
+        self._look_again_in = pause or None
+        return pause
+
+    async def _fire_queued(self) -> None:
+        """Fire the occurrences that waited for a job of their schedule to finish."""
+        queued = await self._repo.queued_schedules(SCHEDULE_BATCH)
+        if not queued:
+            return
+        now = await self._repo.database_now()
+        fires = [
+            Fire(schedule.id, schedule.queued_for, None, fire_id(schedule.id, schedule.queued_for))
+            for schedule in queued
+            if schedule.queued_for is not None
+        ]
+        self._published(await self._repo.fire_queued(fires), now)
+
+    def _published(self, done: Sequence[Fired], now: datetime) -> None:
+        """Publish and log the steps that were taken."""
         self._publisher.fired(done, now)
         for fired in done:
+            if fired.is_held:
+                log.info(
+                    "fire_held",
+                    extra={"schedule_id": fired.schedule_id, "occurrence": fired.occurrence.isoformat()},
+                )
             if fired.taken_id:
                 log.warning(
                     "fire_id_taken",
@@ -64,10 +91,6 @@ class Scheduler:
                         "late_seconds": round((now - fired.occurrence).total_seconds(), 3),
                     },
                 )
-        # Unless nothing moved: that would spin, or another server fires these.
-        pause = self._pause([fire.next_run_at for fire in fires], now, len(due) == limit) if done else None
-        self._look_again_in = pause or None
-        return pause
 
     def _pause(
         self, following: Sequence[datetime | None], now: datetime, is_full_batch: bool

@@ -29,6 +29,7 @@ from pulse_server.service.schedule_definitions import (
     changed_timetable,
     changed_work,
     changes_to,
+    check_overlap,
     is_same,
 )
 
@@ -76,6 +77,7 @@ class Schedules:
         """
         now = await self._repo.database_now()
         timetable = check_timetable(wanted.timetable, now)
+        check_overlap(timetable, wanted.overlap)
         if wanted.refuse_past and isinstance(timetable, Once) and timetable.at < now:
             raise InvalidArgument("at", "lies in the past, and the request is strict about that.")
         schedule = Schedule(
@@ -84,6 +86,7 @@ class Schedules:
             timetable=timetable,
             work=wanted.work,
             catch_up=wanted.catch_up,
+            overlap=wanted.overlap,
             paused=False,
             next_run_at=first_run(timetable, now),
             declared_by=declarer.user,
@@ -203,11 +206,14 @@ class Schedules:
         if timetable != current.timetable:
             now = await self._repo.database_now()
             cursor = first_run(check_timetable(timetable, now), now)
+        overlap = changes.overlap or current.overlap
+        check_overlap(timetable, overlap)
         return replace(
             current,
             timetable=timetable,
             next_run_at=cursor,
             catch_up=changes.catch_up or current.catch_up,
+            overlap=overlap,
             work=changed_work(current.work, changes),
         )
 

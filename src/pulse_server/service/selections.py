@@ -22,11 +22,13 @@ class Batch:
     """The result of one batch. An empty token: no matching job is left.
 
     `locked`: so many jobs are unchanged because another session of the database has locked their rows.
+    `held`: so many are unchanged because another job holds their unique key.
     """
 
     changed: int
     next_token: str
     locked: int = 0
+    held: int = 0
 
 
 class Selections:
@@ -60,8 +62,11 @@ class Selections:
         """Retry the next jobs that match. A job whose status has changed meanwhile is skipped."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
-        changed = await self._jobs.retry_all(job_ids, attempts, statuses)
-        return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
+        changed = [job.id for job in await self._jobs.retry_all(job_ids, attempts, statuses)]
+        skipped = set(job_ids).difference(changed)
+        held = await self._repo.unique_holders(skipped) if skipped else {}
+        batch = await self._batch(skipped.difference(held), (), statuses, next_token)
+        return replace(batch, changed=len(changed), held=len(held))
 
     async def prioritize(self, wanted: JobFilter, priority: int, *, limit: int, token: str) -> Batch:
         """Change the priority of the next jobs that match. A job that has finished meanwhile is skipped."""

@@ -36,12 +36,22 @@ class Submissions:
         self._publisher.batch_sent("submit", len(jobs))
         sent_at = lease_clock()
         answers: Sequence[Submitted | PulseError] | None = None
-        if all(job.start_within is None for job in kinds(jobs)):  # a hand-over stores none
+        if all(job.start_within is None and job.unique is None for job in kinds(jobs)):
             answers = await self._hub.hand_over(jobs)
+        elif any(job.unique is not None for job in kinds(jobs)):
+            answers = await self._insert_unique(jobs)
         if answers is None:
             answers = await self._repo.insert_jobs(jobs)
         self._publisher.submitted(jobs, answers, lease_clock() - sent_at)
         return answers
+
+    async def _insert_unique(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
+        """Insert jobs of which some have a unique key. Each kind has a statement of its own."""
+        unique = [job for job in jobs if job.unique is not None]
+        plain = [job for job in jobs if job.unique is None]
+        rest = iter(await self._repo.insert_jobs(plain) if plain else ())
+        of_unique = iter(await self._repo.insert_unique_jobs(unique))
+        return [next(rest if job.unique is None else of_unique) for job in jobs]
 
 
 def _size(job: NewJob) -> int:

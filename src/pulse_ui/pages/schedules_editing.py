@@ -73,6 +73,7 @@ async def create(visit: Visit, form: Form) -> Response:
             max_attempts=wanted.max_attempts,
             metadata=wanted.metadata,
             catch_up=wanted.catch_up,
+            overlap=wanted.overlap,
         )
     except _ABOUT_THE_FORM as error:
         return await _page(visit, typed, problems=dict([refused(error)]))

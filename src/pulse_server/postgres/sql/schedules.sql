@@ -4,9 +4,9 @@
 -- A schedule whose name exists is left as it is; the caller looks it up and answers with it.
 INSERT INTO pulse.schedules
     (id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, payload, priority,
-     max_attempts, metadata, attempts_by_policy, start_within, next_run_at, declared_by)
+     max_attempts, metadata, attempts_by_policy, start_within, next_run_at, declared_by, overlap)
 VALUES ($1::uuid, $2, $3, $4::timestamptz, $5::bigint, $6, $7, $8, $9, $10, $11, $12, $13::jsonb,
-        $14, $15::interval, $16::timestamptz, $17)
+        $14, $15::interval, $16::timestamptz, $17, $18)
 ON CONFLICT DO NOTHING
 RETURNING *;
 
@@ -30,6 +30,14 @@ LIMIT $3;
 SELECT {schedule} FROM pulse.schedules
 WHERE NOT paused AND next_run_at <= now()
 ORDER BY next_run_at
+LIMIT $1;
+
+-- name: queued_schedules
+-- Those whose kept occurrence can fire: no job of theirs is unfinished. Read without a lock, as due_schedules.
+SELECT {schedule} FROM pulse.schedules AS schedule
+WHERE queued_for IS NOT NULL AND NOT paused
+    AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.schedule_id = schedule.id AND job.finished_at IS NULL)
+ORDER BY queued_for
 LIMIT $1;
 
 -- name: has_fired
@@ -59,6 +67,8 @@ SET run_at = $4::timestamptz,
     start_within = $15::interval,
     next_run_at = $16::timestamptz,
     declared_by = $17,
+    overlap = $18,
+    queued_for = CASE WHEN $18 = 'queue' THEN queued_for END,
     updated_at = clock_timestamp()
 WHERE id = $1::uuid AND next_run_at = $2::timestamptz AND updated_at = $3::timestamptz
 RETURNING *;

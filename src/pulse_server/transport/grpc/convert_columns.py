@@ -17,11 +17,13 @@ from pulse_server.transport.grpc import convert_jobs
 def check_columns(request: pb.SubmitJobsRequest) -> None:
     """Raise InvalidArgument if the columns do not make up jobs, or have more bytes than one statement."""
     columns = request.columns
-    if request.jobs:
+    if request.jobs or request.unique_jobs:
         raise InvalidArgument("columns", "and jobs are both given: send them in two requests.")
     for field in ("payload", "job_id", "idempotency_key"):
         if getattr(columns.options, field):
             raise InvalidArgument(f"columns.options.{field}", "is given: each job has its own.")
+    if columns.options.HasField("unique"):
+        raise InvalidArgument("columns.options.unique", "is given: send these in unique_jobs.")
     count, ids, payloads = len(columns.payload_sizes), len(columns.job_ids), len(columns.payloads)
     limits.check_count("columns.payload_sizes", count, limits.MAX_JOBS_PER_SUBMIT)
     if ids != count * ID_BYTES:

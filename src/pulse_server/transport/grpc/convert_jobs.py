@@ -13,6 +13,7 @@ from pulse_server.domain.ids import new_id, parse_id, parse_new_id
 from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
 from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.status import WAITING, JobStatus
+from pulse_server.domain.unique import OnConflict, Scope, check_unique
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
 
@@ -24,7 +25,7 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
     job_id, key, metadata = request.job_id, request.idempotency_key, request.metadata
     start = request.WhichOneof("start")
     # By position, because this runs for every submitted job: keywords take twice as long.
-    return NewJob(
+    job = NewJob(
         parse_new_id(job_id) if job_id else new_id(),
         limits.check_topic(request.topic),
         limits.check_payload(request.payload),
@@ -42,6 +43,20 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
         if request.HasField("start_within")
         else None,
     )
+    return _with_unique_key(job, request.unique) if request.HasField("unique") else job
+
+
+def _with_unique_key(job: NewJob, given: pb.Unique) -> NewJob:
+    unique = check_unique(
+        given.key,
+        given.scope,
+        given.on_conflict,
+        duration(given.period, "unique.period") if given.HasField("period") else None,
+        duration(given.longest, "unique.longest") if given.HasField("longest") else None,
+        starts_at_once=job.starts_at_once,
+    )
+    is_debounce = unique.on_conflict is OnConflict.DEBOUNCE
+    return job._replace(unique=unique, delay=unique.period if is_debounce else job.delay)
 
 
 def job_filter(request: pb.ListJobsRequest | pb.JobFilter) -> JobFilter:
@@ -107,7 +122,19 @@ def job_view(job: Job) -> pb.JobView:
         snoozes=job.snoozes,
         crashes=job.crashes,
         start_by=timestamp(job.start_by),
+        unique_key=job.unique_key or "",
+        unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
     )
+
+
+def _holds_its_key(job: Job) -> bool:
+    """Whether no other job may have its unique key.
+
+    One that has started keeps the scope `waiting` until another comes.
+    """
+    if job.unique_scope == Scope.WAITING:
+        return job.status is JobStatus.PENDING
+    return job.finished_at is None
 
 
 def _attempt_view(attempt: Attempt) -> pb.Attempt:

@@ -12,7 +12,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import check_positive
-from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
+from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Overlap, Schedule, Timetable, Work
 from pulse_server.domain.timetables import cron
 from pulse_server.service.schedule_definitions import NO_LIMIT, Changes, Definition
 from pulse_server.transport.grpc import convert_times
@@ -42,6 +42,7 @@ def definition(request: pb.CreateScheduleRequest, default_attempts: int) -> Defi
         ),
         catch_up=_catch_up(request.catch_up) or CatchUp.ONE,
         refuse_past=request.strict,
+        overlap=_overlap(request.overlap) or Overlap.ALLOW,
     )
 
 
@@ -60,6 +61,7 @@ def changes(request: pb.UpdateScheduleRequest) -> Changes:
         else None,
         catch_up=_catch_up(request.catch_up) if request.HasField("catch_up") else None,
         start_within=_changed_start_within(request) if request.HasField("start_within") else None,
+        overlap=_overlap(request.overlap) if request.HasField("overlap") else None,
     )
 
 
@@ -99,6 +101,8 @@ def schedule_view(
         declared_by=schedule.application or "",
         vanished_at=convert_times.timestamp(schedule.vanished_at),
         start_within=None if work.start_within is None else convert_times.wire_duration(work.start_within),
+        overlap=schedule.overlap.value,
+        queued_for=convert_times.timestamp(schedule.queued_for),
     )
     match schedule.timetable:
         case Once(at):
@@ -128,4 +132,15 @@ def _catch_up(text: str) -> CatchUp | None:
     except ValueError:
         raise InvalidArgument(
             "catch_up", f"{text[:40]!r} is not known; it is one of {', '.join(CatchUp)}."
+        ) from None
+
+
+def _overlap(text: str) -> Overlap | None:
+    if not text:
+        return None
+    try:
+        return Overlap(text)
+    except ValueError:
+        raise InvalidArgument(
+            "overlap", f"{text[:40]!r} is not known; it is one of {', '.join(Overlap)}."
         ) from None

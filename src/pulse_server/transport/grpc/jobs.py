@@ -28,16 +28,23 @@ class JobRpcs:
         self._max_attempts_of = policies.max_attempts
 
     async def submit_job(self, request: pb.SubmitJobRequest, _context: Any) -> pb.SubmitJobResponse:
-        (answer,) = await self._submissions.submit([convert_jobs.new_job(request, self._max_attempts_of)])
+        job = convert_jobs.new_job(request, self._max_attempts_of)
+        (answer,) = await self._submissions.submit([job])
         if isinstance(answer, PulseError):
             raise answer
-        return pb.SubmitJobResponse(job_id=answer.job_id, duplicate=answer.duplicate)
+        return pb.SubmitJobResponse(
+            job_id=answer.job_id, duplicate=answer.duplicate, replaced=answer.is_replaced
+        )
 
     async def submit_jobs(self, request: pb.SubmitJobsRequest, _context: Any) -> pb.SubmitJobsResponse:
         if request.HasField("columns"):
             return await self._submit_columns(request)
         limits.check_count("jobs", len(request.jobs), limits.MAX_JOBS_PER_SUBMIT)
-        return await self._submit_each(request.jobs, brief=request.brief)
+        if not request.unique_jobs:
+            return await self._submit_each(request.jobs, brief=request.brief)
+        jobs = [*request.jobs, *request.unique_jobs]
+        limits.check_count("jobs and unique_jobs", len(jobs), limits.MAX_JOBS_PER_SUBMIT)
+        return await self._submit_each(jobs, brief=request.brief)
 
     async def _submit_columns(self, request: pb.SubmitJobsRequest) -> pb.SubmitJobsResponse:
         convert_columns.check_columns(request)
@@ -135,4 +142,4 @@ def _are_inserted(answers: Sequence[Submitted | PulseError]) -> bool:
 def _result(answer: Submitted | PulseError) -> pb.SubmitResult:
     if isinstance(answer, PulseError):
         return pb.SubmitResult(refusal=refusal(answer))
-    return pb.SubmitResult(job_id=answer.job_id, duplicate=answer.duplicate)
+    return pb.SubmitResult(job_id=answer.job_id, duplicate=answer.duplicate, replaced=answer.is_replaced)

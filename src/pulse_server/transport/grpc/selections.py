@@ -37,7 +37,10 @@ class SelectionRpcs:
             token=request.page_token,
         )
         return pb.RetryJobsResponse(
-            retried=batch.changed, next_page_token=batch.next_token, locked=batch.locked
+            retried=batch.changed,
+            next_page_token=batch.next_token,
+            locked=batch.locked,
+            held=batch.held,
         )
 
     async def prioritize_jobs(

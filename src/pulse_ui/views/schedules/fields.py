@@ -13,6 +13,7 @@ from pulse_text.durations import parse_duration
 from pulse_ui.views.zones import zone_named
 
 CATCH_UPS: tuple[pulse.CatchUp, ...] = ("one", "skip", "all")
+OVERLAPS: tuple[pulse.Overlap, ...] = ("allow", "skip", "queue")
 EDITED_PAYLOAD = 256 * 1024
 """In a form each quotation mark is sent as three characters; a form may have 2 MiB."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
@@ -128,6 +129,13 @@ def read_catch_up(text: str) -> pulse.CatchUp:
         if text == known:
             return known
     raise InvalidField("catch_up", "Choose one of the options.")
+
+
+def read_overlap(text: str) -> pulse.Overlap:
+    for known in OVERLAPS:
+        if text == known:
+            return known
+    raise InvalidField("overlap", "Choose one of the options.")
 
 
 def read_metadata(text: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pulse_ui.views.schedules.fields import (
     read_metadata,
     read_moment,
     read_number,
+    read_overlap,
     read_payload,
     read_span,
     read_topic,
@@ -39,6 +40,7 @@ _FIELD_OF = {
     "max_attempts": ("max_attempts", "The number of attempts"),
     "metadata": ("metadata", "The metadata"),
     "catch_up": ("catch_up", "The catch-up"),
+    "overlap": ("overlap", "The overlap"),
 }
 
 
@@ -57,6 +59,7 @@ class ScheduleForm:
     priority: str = "0"
     max_attempts: str = ""
     catch_up: str = "one"
+    overlap: str = "allow"
     metadata: str = ""
 
     def typed(self, given: Mapping[str, str]) -> ScheduleForm:
@@ -79,6 +82,7 @@ class Wanted:
     max_attempts: int | None
     """None: the default of pulsed."""
     catch_up: pulse.CatchUp
+    overlap: pulse.Overlap
     metadata: dict[str, str]
 
 
@@ -93,6 +97,7 @@ def form_of_schedule(schedule: pulse.ScheduleInfo, zone: ZoneInfo) -> ScheduleFo
         priority=str(schedule.priority),
         max_attempts=str(schedule.max_attempts),
         catch_up=schedule.catch_up,
+        overlap=schedule.overlap,
         metadata=metadata_text(schedule.metadata) or "",
     )
     match schedule.spec:
@@ -131,6 +136,7 @@ def read_form(form: ScheduleForm, now: datetime) -> tuple[Wanted | None, dict[st
         priority=read(read_number, "priority", form.priority) or 0,
         max_attempts=read(read_number, "max_attempts", form.max_attempts),
         catch_up=read(read_catch_up, form.catch_up),
+        overlap="allow" if form.kind == "once" else read(read_overlap, form.overlap),
         metadata=read(read_metadata, form.metadata),
     )
     return (None if reading.problems else wanted), reading.problems
@@ -158,6 +164,7 @@ def read_changes(
     change("priority", ("priority",), lambda: read_number("priority", form.priority) or 0)
     change("max_attempts", ("max_attempts",), read_number, "max_attempts", form.max_attempts)
     change("catch_up", ("catch_up",), read_catch_up, form.catch_up)
+    change("overlap", ("overlap",), read_overlap, form.overlap)
     change("metadata", ("metadata",), read_metadata, form.metadata)
     return changes, reading.problems
 

@@ -1,13 +1,13 @@
 -- What several statements share, or one statement needs several times, written once: {name} in a statement or in
 -- another fragment is replaced by the fragment of that name. Here those of jobs: how they are read, stored, operated and
--- kept. work.sql has those of claims, leases and promotions.
+-- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires.
 
 -- name: job
 -- A job without what may be large: its payload and its history.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     {is_claimable} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
-    job.start_by
+    job.start_by, job.unique_key, job.unique_scope
 
 -- name: is_claimable
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
@@ -22,18 +22,12 @@ job.queued AND job.locked_by IS NULL AND {may_start}
 job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
     job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
     job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
-    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by
+    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
 CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
     CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history
-
--- name: schedule
--- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
-id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
-    attempts_by_policy, metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
-    application, vanished_at, start_within
 
 -- name: new_job_columns
 -- What an insert of jobs writes: {new_job}, then queued and status.
@@ -141,24 +135,22 @@ INSERT INTO pulse.jobs ({new_job_columns}, attempts, locked_by, lease_until, sta
     ON CONFLICT DO NOTHING
     RETURNING id, idempotency_key, locked_by
 
--- name: fire_columns
--- What a fire writes besides the id of the job and its start_by: {fire}.
-topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
+-- name: holds_unique_key
+-- The job holds the unique key of `new`, in its scope. In the form of the index jobs_unique.
+job.topic = new.topic AND job.unique_key = new.unique_key AND job.unique_scope = new.unique_scope
+      AND job.finished_at IS NULL
 
--- name: fire
--- A job as its schedule defines it, ready at once.
-topic, payload, priority, {attempts_of_fire}, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+-- name: replaced_job_is_due_at
+-- When the waiting `job` is due after `new` has replaced it.
+CASE
+            WHEN new.longest IS NULL THEN LEAST(job.next_run_at, {new_job_is_due_at})
+            WHEN job.queued OR job.next_run_at <= clock_timestamp() THEN job.next_run_at
+            ELSE LEAST(clock_timestamp() + new.delay, job.submitted_at + new.longest)
+        END
 
--- name: attempts_of_fire
--- Of the job that the schedule `step` makes.
-CASE WHEN step.attempts_by_policy
-        THEN COALESCE((
-            SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int
-            FROM pulse.run_policies AS policy
-            WHERE policy.topic = step.topic
-        ), step.max_attempts)
-        ELSE step.max_attempts
-    END
+-- name: repeats_submit
+-- The submit of `new` made the job `known`.
+known.topic = new.topic AND (known.payload = new.payload OR COALESCE(known.unique_key = new.unique_key, false))
 
 -- name: unfinished_targets
 -- The jobs in $1 that an operator's statement changes: not finished, and of a status in $3. In a form that no partial

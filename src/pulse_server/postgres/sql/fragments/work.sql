@@ -151,13 +151,13 @@ job.id = claim.id
 -- What a completed job keeps of its row as it is.
 job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,
         job.delivered, job.topic, job.payload, job.idempotency_key, job.schedule_id, job.last_error, job.metadata,
-        job.history, job.snoozes, job.crashes
+        job.history, job.snoozes, job.crashes, job.unique_key
 
 -- name: completed_columns
 -- The columns of completed_jobs.
 id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
         delivered, topic, payload, idempotency_key, schedule_id, last_error, metadata,
-        history, snoozes, crashes, finished_by, finished_at
+        history, snoozes, crashes, unique_key, finished_by, finished_at
 
 -- name: failure_is_final
 -- A reported failure leads to DEAD_LETTERED.

@@ -1,6 +1,7 @@
 -- The files of this directory hold every statement that changes a row of pulse.jobs, by the port that sends it:
 --
 --   jobs.sql       submit, cancel, retry, prioritize, delete
+--   unique.sql     submits with a unique key
 --   claims.sql     claim, of one topic or several
 --   work.sql       complete, fail, extend, release, reap
 --   promotion.sql  waiting jobs whose time has come
@@ -137,7 +138,8 @@ RETURNING {job}, {rest_of_one},
 -- From DEAD_LETTERED or CANCELED, limited to the statuses in $3, to PENDING, ready at once, with at least $2 attempts
 -- ahead. The count of attempts continues: it is the fence's token. If it started over, a worker that still runs the old
 -- first attempt could report for the new one. Lost leases are counted anew. The guard has the form of
--- {unfinished_targets}, for the same reason.
+-- {unfinished_targets}, for the same reason. A unique key that was held while it waited stays free; if it was held for as
+-- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
 -- A job that was canceled in a worker, as its history shows, is due 2 s after the cancel at the earliest: by then that
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
 UPDATE pulse.jobs AS job
@@ -155,6 +157,7 @@ SET status = 'PENDING',
     max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
     crashes = NULL,
     start_by = NULL,
+    unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'live' END,
     finished_at = NULL,
     finished_by = NULL,
     ended_as = NULL,

@@ -8,52 +8,52 @@
 -- origin has that id, the fire takes a random one. If that job was committed after this statement began, nothing is
 -- inserted and the cursor stays: the next tick sees the job. ADR-0018
 -- A start_within counts from the occurrence: the job of a late fire may be one that never starts.
+-- A schedule with an overlap other than allow makes no job while one of its jobs is unfinished. Whether one is, is read
+-- behind the lock on the schedule, with a snapshot of its own: every fire holds that lock until it commits. The first
+-- occurrence that this holds up is kept by `queue`, for fire_queued. ADR-0066
 -- `+ interval '0'` keeps the planner off schedules_due: where many schedules share a moment, as hourly ones do, each
 -- look-up by it would walk them all.
 --   $1 schedule ids   $2 occurrences   $3 next occurrences (NULL: none)   $4 job ids (NULL: skip the occurrence)
-WITH step AS MATERIALIZED (
-    SELECT
-        schedule.*, step.following, holder.is_own,
-        CASE WHEN NOT holder.is_own THEN gen_random_uuid() ELSE step.job_id END AS job_id,
-        CASE WHEN NOT holder.is_own THEN step.job_id END AS taken_id
+WITH locked AS MATERIALIZED (
+    SELECT schedule.*, asked.following, asked.occurrence, {id_of_fire}
     FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::uuid[])
-        AS step (schedule_id, occurrence, following, job_id)
+        AS asked (schedule_id, occurrence, following, job_id)
     JOIN pulse.schedules AS schedule
-        ON schedule.id = step.schedule_id
-       AND schedule.next_run_at + interval '0' = step.occurrence
+        ON schedule.id = asked.schedule_id
+       AND schedule.next_run_at + interval '0' = asked.occurrence
        AND NOT schedule.paused
-    LEFT JOIN LATERAL (
-        SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own
-        FROM pulse.all_jobs AS job
-        WHERE job.id = step.job_id
-    ) AS holder ON true
+    {holder_of_fire}
     ORDER BY schedule.id
     FOR UPDATE OF schedule SKIP LOCKED
 ),
-fired AS (
-    INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
-    SELECT job_id, {fire}, step.next_run_at + step.start_within
-    FROM step
-    WHERE job_id IS NOT NULL AND is_own IS NOT TRUE
-    ON CONFLICT DO NOTHING
-    RETURNING id
+step AS MATERIALIZED (
+    SELECT locked.*, CASE
+        WHEN locked.overlap <> 'allow' AND locked.following IS NOT NULL AND locked.job_id IS NOT NULL
+             AND locked.is_own IS NOT TRUE
+        THEN pulse.schedule_is_busy(locked.id)
+        ELSE false
+    END AS is_held
+    FROM locked
 ),
-taken_back AS MATERIALIZED (
-    SELECT unnest(pulse.completed_among(array_agg(fired.id), NULL, min(step.next_run_at) - interval '1 hour')) AS id
-    FROM fired
-    JOIN step ON step.job_id = fired.id
-),
+{fired_by_step},
 done AS MATERIALIZED (
     SELECT step.*, fired.id IS NOT NULL AS is_new
     FROM step
     LEFT JOIN fired ON fired.id = step.job_id
     LEFT JOIN taken_back ON taken_back.id = step.job_id
-    WHERE step.job_id IS NULL OR step.is_own OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
+    WHERE step.job_id IS NULL OR step.is_own OR step.is_held OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
 ),
 advanced AS (
     UPDATE pulse.schedules AS schedule
     SET next_run_at = done.following,
-        last_run_at = CASE WHEN done.job_id IS NULL THEN schedule.last_run_at ELSE done.next_run_at END
+        last_run_at = CASE
+            WHEN done.job_id IS NULL OR done.is_held THEN schedule.last_run_at
+            ELSE done.occurrence
+        END,
+        queued_for = CASE
+            WHEN done.is_held AND done.overlap = 'queue' THEN COALESCE(schedule.queued_for, done.occurrence)
+            ELSE schedule.queued_for
+        END
     FROM done
     WHERE schedule.id = done.id AND done.following IS NOT NULL
 ),
@@ -62,7 +62,42 @@ ended AS (
     USING done
     WHERE schedule.id = done.id AND done.following IS NULL
 )
-SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.next_run_at AS occurrence, done.is_new
+SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
+FROM done;
+
+-- name: fire_queued
+-- fire_schedules for the occurrence that a schedule has kept, once no job of it is unfinished. The cursor stays.
+--   $1 schedule ids   $2 occurrences   $3 job ids
+WITH locked AS MATERIALIZED (
+    SELECT schedule.*, asked.occurrence, {id_of_fire}
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::uuid[]) AS asked (schedule_id, occurrence, job_id)
+    JOIN pulse.schedules AS schedule
+        ON schedule.id = asked.schedule_id
+       AND schedule.queued_for + interval '0' = asked.occurrence
+       AND NOT schedule.paused
+    {holder_of_fire}
+    ORDER BY schedule.id
+    FOR UPDATE OF schedule SKIP LOCKED
+),
+step AS MATERIALIZED (
+    SELECT locked.*, false AS is_held FROM locked WHERE NOT pulse.schedule_is_busy(locked.id)
+),
+{fired_by_step},
+done AS MATERIALIZED (
+    SELECT step.*, fired.id IS NOT NULL AS is_new
+    FROM step
+    LEFT JOIN fired ON fired.id = step.job_id
+    LEFT JOIN taken_back ON taken_back.id = step.job_id
+    WHERE step.is_own OR (fired.id IS NOT NULL AND taken_back.id IS NULL)
+),
+advanced AS (
+    UPDATE pulse.schedules AS schedule
+    SET queued_for = NULL,
+        last_run_at = GREATEST(schedule.last_run_at, done.occurrence)
+    FROM done
+    WHERE schedule.id = done.id
+)
+SELECT done.id AS schedule_id, done.topic, done.job_id, done.taken_id, done.occurrence, done.is_new, done.is_held
 FROM done;
 
 -- name: fire_now

@@ -1,0 +1,55 @@
+-- Fragments of schedules and their fires. jobs.sql has the others, and what a fragment is.
+
+-- name: schedule
+-- A schedule without its payload, which may be large: a list of a thousand would take a gigabyte.
+id, name, kind, run_at, interval_ms, cron_expr, time_zone, catch_up, topic, ''::bytea AS payload, priority, max_attempts,
+    attempts_by_policy, metadata, paused, next_run_at, last_run_at, created_at, updated_at, declared_by,
+    application, vanished_at, start_within, overlap, queued_for
+
+-- name: fire_columns
+-- What a fire writes besides the id of the job and its start_by: {fire}.
+topic, payload, priority, max_attempts, metadata, schedule_id, submitted_at, next_run_at, queued, status
+
+-- name: fire
+-- A job as its schedule defines it, ready at once.
+topic, payload, priority, {attempts_of_fire}, metadata, id, clock_timestamp(), clock_timestamp(), true, 'PENDING'
+
+-- name: id_of_fire
+-- The id that the job of the fire `asked` gets, given the holder of the one that it should have.
+holder.is_own,
+        CASE WHEN NOT holder.is_own THEN gen_random_uuid() ELSE asked.job_id END AS job_id,
+        CASE WHEN NOT holder.is_own THEN asked.job_id END AS taken_id
+
+-- name: holder_of_fire
+LEFT JOIN LATERAL (
+        SELECT job.schedule_id IS NOT DISTINCT FROM schedule.id AS is_own
+        FROM pulse.all_jobs AS job
+        WHERE job.id = asked.job_id
+    ) AS holder ON true
+
+-- name: fired_by_step
+-- The jobs of the fires in `step`, and those of them that completed_among took back.
+fired AS (
+    INSERT INTO pulse.jobs (id, {fire_columns}, start_by)
+    SELECT job_id, {fire}, step.occurrence + step.start_within
+    FROM step
+    WHERE job_id IS NOT NULL AND is_own IS NOT TRUE AND NOT is_held
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+taken_back AS MATERIALIZED (
+    SELECT unnest(pulse.completed_among(array_agg(fired.id), NULL, min(step.occurrence) - interval '1 hour')) AS id
+    FROM fired
+    JOIN step ON step.job_id = fired.id
+)
+
+-- name: attempts_of_fire
+-- Of the job that the schedule `step` makes.
+CASE WHEN step.attempts_by_policy
+        THEN COALESCE((
+            SELECT ((policy.declared || policy.overrides) ->> 'max_attempts')::int
+            FROM pulse.run_policies AS policy
+            WHERE policy.topic = step.topic
+        ), step.max_attempts)
+        ELSE step.max_attempts
+    END

@@ -1,0 +1,19 @@
+-- The periods of throttled keys. insert_unique_jobs takes them. ADR-0066
+
+-- name: forget_periods
+-- Throttled keys whose period is over, a batch of them. One that is being taken again is locked, and stays.
+WITH over AS MATERIALIZED (
+    SELECT known.topic, known.key
+    FROM pulse.unique_periods AS known
+    WHERE known.until < now()
+    ORDER BY known.until
+    LIMIT $1
+    FOR UPDATE SKIP LOCKED
+),
+forgotten AS (
+    DELETE FROM pulse.unique_periods AS known
+    USING over
+    WHERE known.topic = over.topic AND known.key = over.key
+    RETURNING known.key
+)
+SELECT count(*) AS forgotten FROM forgotten;

@@ -1,0 +1,199 @@
+"""Stores new jobs with a unique key, and retries jobs that hold one. ADR-0066
+
+The index decides races. A job that is left out is looked up; what the submit does to the job that holds its
+key is guarded by that row, and if the row has changed meanwhile the insert is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import asyncpg
+
+from pulse_server.domain.errors import PulseError, Unavailable
+from pulse_server.domain.jobs import NewJob, Submitted
+from pulse_server.domain.unique import Scope, Unique
+from pulse_server.postgres.database import Connections, Fetch, Rows
+from pulse_server.postgres.inserts import answer_for_existing, existing_columns, insert_columns
+from pulse_server.postgres.rows import metadata_to_json
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import UniqueHolder
+
+# A submit that meets a job which starts, ends or is locked in the same moment is tried again. One round
+# settles nearly every race; past these tries a session holds a row for long, or the key is under a flood.
+TRIES = 20
+PAUSE = timedelta(milliseconds=5)
+
+_SQL = statements("transitions/unique.sql", "unique.sql")
+
+
+@dataclass(slots=True)
+class _Rivals:
+    """What find_rivals found for one job."""
+
+    existing: list[tuple[str, bool, bool]] = field(default_factory=list)
+    """Jobs with its id or idempotency key: their ids, whether by id, whether they are the same."""
+    holder: str | None = None
+    """The job that holds its unique key."""
+    holder_waits: bool = False
+    last: str | None = None
+    """The job that was stored last of its throttled key, and not long enough ago."""
+
+
+async def insert_unique(hot: Connections, name: str, jobs: Sequence[NewJob]) -> list[Submitted | PulseError]:
+    """Store the jobs, each with its unique key. Returns a result for each, in order."""
+    answers: dict[int, Submitted | PulseError] = {}
+    places: Sequence[int] = range(len(jobs))
+    for attempt in range(TRIES):
+        if attempt > 1:
+            await asyncio.sleep(PAUSE.total_seconds() * min(attempt, 10))
+        stored = await _insert(hot, name, [jobs[place] for place in places])
+        for place in places:
+            if jobs[place].id in stored:
+                stored.remove(jobs[place].id)  # the same id again in this batch is a duplicate of this one
+                answers[place] = Submitted(jobs[place].id, False)
+        if left := [place for place in places if place not in answers]:
+            answers.update(await _meet(hot, jobs, left))
+        places = [place for place in left if place not in answers]
+        if not places:
+            break
+    return [answers.get(place) or _contended(jobs[place]) for place in range(len(jobs))]
+
+
+async def _insert(hot: Connections, name: str, jobs: Sequence[NewJob]) -> set[str]:
+    """Insert those that nothing stands against. Returns their ids."""
+
+    async def without_rivals(fetch: Fetch) -> Rows:
+        # A session that has changed one of the rivals, and not committed, would delay the others. ADR-0042
+        found = await fetch(_SQL["find_rivals"], *_rival_columns(jobs))
+        known = {row["position"] - 1 for row in found}
+        free = [job for place, job in enumerate(jobs) if place not in known]
+        return await fetch(_SQL[name], *_insert_columns(free)) if free else []
+
+    rows = await hot.fetch(name, _SQL[name], *_insert_columns(jobs), if_locked=without_rivals)
+    if not rows:
+        return set()
+    inserted, *removed = rows[0]
+    return set(map(str, inserted or ())).difference(*(map(str, ids or ()) for ids in removed))
+
+
+async def _meet(
+    hot: Connections, jobs: Sequence[NewJob], places: Sequence[int]
+) -> dict[int, Submitted | PulseError]:
+    """Judge the jobs that were left out. Those without a result have to be inserted again."""
+    rows = await hot.fetch("find_rivals", _SQL["find_rivals"], *_rival_columns([jobs[at] for at in places]))
+    found = {place: _Rivals() for place in places}
+    for position, job_id, reason, same, waits in rows:
+        _note(found[places[position - 1]], str(job_id), reason, same, waits)
+    answers: dict[int, Submitted | PulseError] = {}
+    to_meet: dict[int, str] = {}
+    for place, rivals in found.items():
+        job, unique = jobs[place], _unique(jobs[place])
+        if rivals.existing:
+            answers[place] = answer_for_existing(job, rivals.existing)
+        elif rivals.holder is not None and not rivals.holder_waits and unique.scope is Scope.WAITING:
+            if rivals.last is not None:
+                answers[place] = Submitted(rivals.last, True)
+            else:
+                to_meet[place] = rivals.holder  # it has started: its key is free
+        elif rivals.holder is not None and unique.replaces:
+            to_meet[place] = rivals.holder
+        elif rivals.holder is not None or rivals.last is not None:
+            answers[place] = Submitted(rivals.holder or rivals.last or "", True)
+    if to_meet:
+        replaced = await _meet_rivals(hot, jobs, to_meet)
+        answers |= {
+            place: Submitted(rival, True, is_replaced=True)
+            for place, rival in to_meet.items()
+            if rival in replaced and _unique(jobs[place]).replaces
+        }
+    return answers
+
+
+def _note(rivals: _Rivals, job_id: str, reason: str, same: bool, waits: bool) -> None:
+    match reason:
+        case "unique":
+            rivals.holder, rivals.holder_waits = job_id, waits
+        case "period":
+            rivals.last = job_id
+        case _:
+            rivals.existing.append((job_id, reason == "id", same))
+
+
+async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[int, str]) -> set[str]:
+    """Replace the rivals that wait, and free the keys of those that have started. Returns the former."""
+    # Of several that replace the same job the last one wins.
+    of_rival: dict[str, int] = {}
+    for place, rival in to_meet.items():
+        if rival not in of_rival or _unique(jobs[place]).replaces:
+            of_rival[rival] = place
+    met = [(rival, jobs[place], _unique(jobs[place])) for rival, place in sorted(of_rival.items())]
+    rows = await hot.fetch(
+        "meet_rivals",
+        _SQL["meet_rivals"],
+        [rival for rival, _, _ in met],
+        [job.topic for _, job, _ in met],
+        [unique.key for _, _, unique in met],
+        [unique.scope.value for _, _, unique in met],
+        [unique.replaces for _, _, unique in met],
+        [job.payload if unique.replaces else None for _, job, unique in met],
+        [job.priority for _, job, _ in met],
+        [job.max_attempts for _, job, _ in met],
+        [metadata_to_json(job.metadata) for _, job, _ in met],
+        [job.run_at for _, job, _ in met],
+        [job.delay for _, job, _ in met],
+        [unique.longest for _, _, unique in met],
+        [job.start_within for _, job, _ in met],
+    )
+    return {str(job_id) for job_id, is_replaced in rows if is_replaced}
+
+
+async def without_held(
+    retry: Callable[..., Awaitable[Rows]],
+    holders: Callable[[Collection[str]], Awaitable[dict[str, UniqueHolder]]],
+    job_ids: Collection[str],
+    *args: object,
+) -> Rows:
+    """Retry the jobs, but for those whose unique key another job holds by now."""
+    for _ in range(TRIES):
+        try:
+            return await retry(sorted(job_ids), *args) if job_ids else []
+        except asyncpg.UniqueViolationError:
+            held = await holders(job_ids)
+            job_ids = [job_id for job_id in job_ids if job_id not in held]
+    raise Unavailable("Jobs with the unique keys of these kept coming and going. Try again.")
+
+
+def _contended(job: NewJob) -> PulseError:
+    return Unavailable(
+        f"The job that holds the unique key {_unique(job).key!r} is locked by another session of the "
+        "database, or kept changing. Try again."
+    )
+
+
+def _unique(job: NewJob) -> Unique:
+    assert job.unique is not None, "only jobs with a unique key come here"
+    return job.unique
+
+
+def _insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
+    uniques = [_unique(job) for job in jobs]
+    return (
+        *insert_columns(jobs),
+        [unique.key for unique in uniques],
+        [unique.scope.value for unique in uniques],
+        [unique.throttle for unique in uniques],
+    )
+
+
+def _rival_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
+    uniques = [_unique(job) for job in jobs]
+    return (
+        *existing_columns(jobs),
+        [unique.key for unique in uniques],
+        [unique.scope.value for unique in uniques],
+        [unique.throttle is not None for unique in uniques],
+    )
