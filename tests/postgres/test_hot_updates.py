@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.unique import Unique
 from pulse_server.postgres.claiming import slot_arguments
 from pulse_server.postgres.rows import claim_columns
 from tests.fakes.store import LEASE, Store, a_job, room
@@ -74,3 +75,13 @@ async def test_no_index_names_a_column_that_a_claim_writes(connection: Connectio
     columns = {row["column"] for row in named}
     assert {"topic", "queued", "ended_as", "finished_at"} <= columns, "the query finds columns of predicates"
     assert not columns & WRITTEN, [tuple(row) for row in named if row["column"] in WRITTEN]
+
+
+async def test_claim_of_unique_jobs_is_hot(postgres: Store, connection: Connection) -> None:
+    """Their keys stand in an index, and a claim leaves them there. ADR-0066"""
+    await connection.execute("TRUNCATE pulse.jobs")
+    await postgres.repo.insert_unique_jobs([a_job(unique=Unique(f"shop-{n}")) for n in range(FEW)])
+
+    async with connection.transaction():
+        await claim(connection, [])
+        assert tuple(await connection.fetchrow(_UPDATES) or ()) == (FEW, FEW)

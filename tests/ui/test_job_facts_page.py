@@ -65,3 +65,14 @@ async def test_page_shows_until_when_a_job_may_start(
     async with pulse.Pulse(server.address) as p:
         job = await p.enqueue("mail", start_within=timedelta(hours=1))
     assert "<dt>Start by</dt>" in (await Visitor(dashboard.url).get(f"/jobs/{job.id}")).text
+
+
+async def test_page_shows_the_unique_key_and_whether_it_holds(dashboard: DashboardUnderTest) -> None:
+    visitor = Visitor(dashboard.url)
+    async with dashboard.client() as client:
+        job = await client.enqueue("quiet", unique=pulse.Unique("shop-7", while_="live"))
+        held = (await visitor.get(f"/jobs/{job.id}")).text
+        assert "<code>shop-7</code>" in held
+        assert "until it is finished" in held
+        await client.cancel(job.id)
+        assert "no longer held" in (await visitor.get(f"/jobs/{job.id}")).text

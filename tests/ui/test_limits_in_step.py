@@ -14,7 +14,7 @@ from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
 from pulse_ui.views import limits
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.attempts import OUTCOMES
-from pulse_ui.views.schedules.fields import CATCH_UPS
+from pulse_ui.views.schedules.fields import CATCH_UPS, OVERLAPS
 
 
 def test_limits_are_those_of_pulsed() -> None:
@@ -57,3 +57,7 @@ def test_actions_apply_to_the_same_statuses_as_in_pulsed() -> None:
 
 def test_every_catch_up_can_be_chosen() -> None:
     assert set(get_args(pulse.CatchUp)) == set(CATCH_UPS)
+
+
+def test_every_overlap_can_be_chosen() -> None:
+    assert set(get_args(pulse.Overlap)) == set(OVERLAPS)

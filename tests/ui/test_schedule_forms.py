@@ -72,6 +72,7 @@ def test_whole_form_becomes_a_schedule() -> None:
                 "priority": "-2",
                 "max_attempts": "7",
                 "catch_up": "all",
+                "overlap": "queue",
                 "metadata": "team=billing\n\nformula=a=b",
             }
         ),
@@ -87,7 +88,7 @@ def test_whole_form_becomes_a_schedule() -> None:
     )
     assert wanted.spec == pulse.Cron("0 9 * * 1-5", "Europe/Paris")
     assert wanted.args == b'{"to": "ann"}'
-    assert wanted.catch_up == "all"
+    assert (wanted.catch_up, wanted.overlap) == ("all", "queue")
     assert wanted.metadata == {"team": "billing", "formula": "a=b"}
 
 
@@ -119,6 +120,7 @@ def test_fields_that_may_be_empty_say_nothing() -> None:
         ("priority", "99999999999", "not a valid whole number"),
         ("max_attempts", "1.5", "not a valid whole number"),
         ("catch_up", "sometimes", "Choose one"),
+        ("overlap", "sometimes", "Choose one"),
         ("metadata", "team=billing\nnonsense", "Line 2 is not of the form name=value."),
         ("metadata", "=value", "Line 1"),
         ("metadata", "a=1\na=2", "Line 2 repeats a."),
