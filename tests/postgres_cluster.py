@@ -25,6 +25,8 @@ FAST_SETTINGS = {
     "autovacuum": "off",
     "max_connections": "300",
     "max_prepared_transactions": "10",
+    # The order of commits, for audits.
+    "track_commit_timestamp": "on",
 }
 
 

@@ -22,6 +22,7 @@ from pulse_server.loops import Loop
 from pulse_server.observation import Observation
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
+from pulse_server.postgres.completing import GovernedRuns
 from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
@@ -103,8 +104,9 @@ class App:
         self.metrics = metrics = Metrics()
         self._database = Database(dsn, metrics, behind_pooler=settings.behind_pooler)
         self._line = wakeup_line(self._database.connector, settings.lease_ttl)
+        governed = GovernedRuns()
         repo = with_failpoints(
-            PostgresJobRepo(self._database, settings.run, settings.lease_ttl), port_failpoints.JOBS
+            PostgresJobRepo(self._database, settings.run, settings.lease_ttl, governed), port_failpoints.JOBS
         )
         self.roster = Roster(settings.lease_ttl)
         self.watchers = Watchers(self._line)

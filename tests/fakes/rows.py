@@ -29,6 +29,7 @@ def new_row(job: NewJob, now: datetime) -> Job:
         schedule_id=job.schedule_id,
         metadata=dict(job.metadata or {}),
         start_by=None if job.start_within is None else starts + job.start_within,
+        lane=job.lane,
     )
 
 

@@ -66,6 +66,7 @@ class InMemoryUniqueJobs(InMemoryWork):
             next_run_at=due,
             ready=holder.ready or (unique.longest is None and asked <= now),
             start_by=None if job.start_within is None else due + job.start_within,
+            lane=job.lane,
         )
 
     async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:

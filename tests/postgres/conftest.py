@@ -11,11 +11,13 @@ import pytest
 from pulse_server import tuning
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.postgres.database import Database
+from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
+from tests.postgres.governed import Governed
 from tests.postgres.lifecycle_world import World
 from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.runs import Runs, runs_in_memory
@@ -50,6 +52,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
             "pulse.paused_topics",
         ),
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
+        *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
@@ -86,6 +89,15 @@ async def postgres(shared_dsn: str, connection: Connection) -> AsyncIterator[Sto
     """The real store."""
     database = Database(shared_dsn)
     yield Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    await database.close()
+
+
+@pytest.fixture
+async def governed(shared_dsn: str, connection: Connection) -> AsyncIterator[Governed]:
+    """The real store with flow control."""
+    database = Database(shared_dsn)
+    store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    yield Governed(store, PostgresFlowRepo(database), connection)
     await database.close()
 
 

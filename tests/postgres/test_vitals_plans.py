@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "ready_by_topic": Case([str(MOST_TOPICS)], ["jobs_claim", "jobs_pkey"], READY + 2 * RUNNING),
+    "ready_by_topic": Case([str(MOST_TOPICS)], ["jobs_claim", "jobs_lane", "jobs_pkey"], READY + 2 * RUNNING),
     "count_jobs": Case([], ["jobs_pkey", "jobs_unsuccessful"], RUNNING + DEAD),
     "measure_database": Case([], [], 0),
 }

@@ -80,6 +80,7 @@ class SubmitJobRequest(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     UNIQUE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """original"""
@@ -95,6 +96,8 @@ class SubmitJobRequest(_message.Message):
     """
     max_attempts: _builtins.int
     """unset: the policy of the topic"""
+    lane: _builtins.str
+    """Jobs of a lane share its limits and its turns, if the topic has such. ADR-0064"""
     @_builtins.property
     def run_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -124,11 +127,12 @@ class SubmitJobRequest(_message.Message):
         max_attempts: _builtins.int | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         start_within: _duration_pb2.Duration | None = ...,
+        lane: _builtins.str = ...,
         unique: Global___Unique | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "max_attempts", b"max_attempts", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "unique", b"unique"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "topic", b"topic", "unique", b"unique"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "delay", b"delay", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "run_at", b"run_at", "start", b"start", "start_within", b"start_within", "topic", b"topic", "unique", b"unique"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -524,6 +528,7 @@ class JobView(_message.Message):
     SNOOZES_FIELD_NUMBER: _builtins.int
     CRASHES_FIELD_NUMBER: _builtins.int
     START_BY_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
     UNIQUE_SCOPE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
@@ -548,6 +553,7 @@ class JobView(_message.Message):
     """Attempts that were snoozed. They cost none: max_attempts has grown by one with each."""
     crashes: _builtins.int
     """attempts that ended in a lost lease"""
+    lane: _builtins.str
     unique_key: _builtins.str
     """as it was submitted, also when it no longer holds"""
     unique_scope: _builtins.str
@@ -605,12 +611,13 @@ class JobView(_message.Message):
         snoozes: _builtins.int = ...,
         crashes: _builtins.int = ...,
         start_by: _timestamp_pb2.Timestamp | None = ...,
+        lane: _builtins.str = ...,
         unique_key: _builtins.str = ...,
         unique_scope: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -31,6 +31,7 @@ class NewJob(NamedTuple):
     schedule_id: str | None = None
     start_within: timedelta | None = None
     """Canceled if it has not started so long after it was due."""
+    lane: str | None = None
     unique: Unique | None = None
 
     @property
@@ -211,6 +212,7 @@ class Job:
     unique_key: str | None = None
     unique_scope: str | None = None
     """Until when the key holds, as in Unique. None: it does not, or no longer."""
+    lane: str | None = None
     history: tuple[Attempt, ...] = ()
 
 

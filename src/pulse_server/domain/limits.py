@@ -85,6 +85,10 @@ def check_key(key: str) -> str | None:
     return check_text(key, "idempotency_key", MAX_KEY_LENGTH)
 
 
+def check_lane(lane: str) -> str | None:
+    return check_text(lane, "lane", MAX_KEY_LENGTH) if lane else None
+
+
 def check_name(name: str) -> str | None:
     return check_text(name, "name", MAX_KEY_LENGTH) if name else None
 

@@ -11,7 +11,7 @@ import asyncpg
 
 from pulse_server.domain.errors import AlreadyExists, PulseError, Unavailable
 from pulse_server.domain.jobs import Level, NewJob, Submitted
-from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs
+from pulse_server.domain.uniform_jobs import AllInserted, UniformJobs, kinds
 from pulse_server.postgres.completing import finished_since
 from pulse_server.postgres.database import Connections, Fetch, Rows
 from pulse_server.postgres.rows import level_columns, metadata_to_json
@@ -70,6 +70,8 @@ async def hand_over(
 
 
 async def _insert_one(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _Stored:
+    if jobs[0].lane is not None:
+        return await _insert_many(hot, name, jobs)
     columns = _lone_columns(jobs[0])
     return await _insert(hot, name, _SQL["insert_one"], jobs, columns, lambda _: columns)
 
@@ -78,12 +80,24 @@ async def _insert_many(hot: Connections, name: str, jobs: Sequence[NewJob]) -> _
     def columns_of(places: Sequence[int]) -> tuple[object, ...]:
         return insert_columns([jobs[place] for place in places])
 
+    if any(job.lane is not None for job in kinds(jobs)):
+        return await _insert_in_lanes(hot, jobs)
     columns = _shared(insert_columns(jobs))
     if isinstance(jobs, UniformJobs):
         # Their ids were made for this bulk. If one exists, the bulk was sent before.
         with suppress(asyncpg.UniqueViolationError):
             fresh = "insert_fresh_jobs"
             return await _insert(hot, fresh, _SQL[fresh], jobs, columns, columns_of)
+    return await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
+
+
+async def _insert_in_lanes(hot: Connections, jobs: Sequence[NewJob]) -> _Stored:
+    def columns_of(places: Sequence[int]) -> tuple[object, ...]:
+        some = [jobs[place] for place in places]
+        return *insert_columns(some), [job.lane for job in some]
+
+    name = "insert_in_lanes"
+    columns = *_shared(insert_columns(jobs)), [job.lane for job in jobs]
     return await _insert(hot, name, _SQL[name], jobs, columns, columns_of)
 
 
@@ -127,7 +141,7 @@ def insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
     """The parameters of insert_jobs: the jobs as parallel arrays, and since when completed ones matter."""
     if isinstance(jobs, UniformJobs):
         return _uniform_columns(jobs)
-    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules, within, _ = (
+    ids, topics, payloads, priorities, max_attempts, keys, metadata, run_at, delays, schedules, within, *_ = (
         zip(*jobs, strict=True) if jobs else ((),) * len(NewJob._fields)
     )
     return (

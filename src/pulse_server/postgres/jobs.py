@@ -33,7 +33,7 @@ from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts, unique_jobs
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
-from pulse_server.postgres.completing import DatabaseTime, complete_jobs
+from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.listing import Listing
@@ -57,6 +57,7 @@ class PostgresJobRepo:
         database: Database,
         run: RunPolicy = _DEFAULT_RUN,
         lease: timedelta = tuning.LEASE_TTL,
+        governed: GovernedRuns | None = None,
     ) -> None:
         """`run` holds where the topic of a job has no policy; `lease` is the grace of its time limit."""
         self._database = database
@@ -65,6 +66,7 @@ class PostgresJobRepo:
         self._lease = lease
         self._rows = RowLocks(_SQL)
         self._time = DatabaseTime()
+        self._governed = governed or GovernedRuns()
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
         return await inserts.insert(self._database.hot, "insert_jobs", jobs)
@@ -93,7 +95,8 @@ class PostgresJobRepo:
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         now = self._time.now() or await self.database_now()  # read by each tick of the watchdog
-        return await complete_jobs(self._rows, self._database.hot, "complete_jobs", claims, now)
+        name = "complete_governed" if self._governed.are_likely else "complete_jobs"
+        return await complete_jobs(self._rows, self._database.hot, name, claims, now)
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)

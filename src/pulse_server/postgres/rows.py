@@ -48,6 +48,7 @@ def job_from_row(row: asyncpg.Record) -> Job:
         start_by=row.get("start_by"),
         unique_key=row.get("unique_key"),
         unique_scope=row.get("unique_scope"),
+        lane=row.get("lane") or None,
         history=history_from_json(row.get("history")),
     )
 

@@ -147,6 +147,7 @@ async def _meet_rivals(hot: Connections, jobs: Sequence[NewJob], to_meet: dict[i
         [job.delay for _, job, _ in met],
         [unique.longest for _, _, unique in met],
         [job.start_within for _, job, _ in met],
+        [job.lane for _, job, _ in met],
     )
     return {str(job_id) for job_id, is_replaced in rows if is_replaced}
 
@@ -186,6 +187,7 @@ def _insert_columns(jobs: Sequence[NewJob]) -> tuple[object, ...]:
         [unique.key for unique in uniques],
         [unique.scope.value for unique in uniques],
         [unique.throttle for unique in uniques],
+        [job.lane for job in jobs],
     )
 
 

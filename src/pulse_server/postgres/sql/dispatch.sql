@@ -4,7 +4,9 @@
 -- name: read_gate
 SELECT paused, reason, paused_at, paused_by,
        (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at, paused_by) ORDER BY topic)
-        FROM pulse.paused_topics) AS topics
+        FROM pulse.paused_topics
+        WHERE paused_topics.paused) AS topics,
+       (SELECT jsonb_agg(topic ORDER BY topic) FROM pulse.flow_policies) AS governed
 FROM pulse.dispatch_control
 WHERE id = 1;
 
@@ -23,7 +25,15 @@ UPDATE pulse.dispatch_control SET paused = false, reason = '', paused_by = '', p
 
 -- name: pause_topic
 INSERT INTO pulse.paused_topics (topic, reason, paused_by) VALUES ($1, $2, $3)
-ON CONFLICT (topic) DO UPDATE SET reason = EXCLUDED.reason, paused_by = EXCLUDED.paused_by;
+ON CONFLICT (topic) DO UPDATE
+SET paused = true,
+    reason = EXCLUDED.reason,
+    paused_by = EXCLUDED.paused_by,
+    paused_at = CASE WHEN paused_topics.paused THEN paused_topics.paused_at ELSE EXCLUDED.paused_at END;
 
 -- name: resume_topic
-DELETE FROM pulse.paused_topics WHERE topic = $1;
+-- The row of a governed topic stays.
+WITH governed AS (
+    UPDATE pulse.paused_topics SET paused = false, reason = '', paused_by = '' WHERE topic = $1 AND governed
+)
+DELETE FROM pulse.paused_topics WHERE topic = $1 AND NOT governed;

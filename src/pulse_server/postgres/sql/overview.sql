@@ -7,10 +7,9 @@
 WITH {running_jobs}
 SELECT counted.topic, counted.state, counted.jobs, counted.oldest
 FROM (
-    SELECT job.topic, 'ready' AS state, count(*) AS jobs, min(job.next_run_at) AS oldest
-    FROM pulse.jobs AS job
-    WHERE {is_ready_now}
-    GROUP BY job.topic
+    SELECT ready.topic, 'ready' AS state, sum(ready.jobs)::bigint AS jobs, min(ready.oldest) AS oldest
+    FROM {ready_by_topic_now}
+    GROUP BY ready.topic
     UNION ALL
     SELECT job.topic, 'waiting', count(*), NULL
     FROM pulse.jobs AS job

@@ -10,7 +10,7 @@ SELECT {job}, job.payload, job.history FROM pulse.all_jobs AS job WHERE job.id =
 
 -- name: look_up_jobs
 -- By id, for judging what a fence refused. The payload stays in the database.
-SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, {is_claimable} AS ready,
+SELECT id, topic, status, priority, attempts, max_attempts, submitted_at, next_run_at, {is_ready} AS ready,
        delivered, locked_by, lease_until, started_at, finished_at, finished_by, history
 FROM pulse.all_jobs AS job
 WHERE id = ANY($1::uuid[])

@@ -6,10 +6,9 @@
 -- that run.
 WITH {running_jobs},
 waiting AS MATERIALIZED (
-    SELECT job.topic, count(*) AS ready, min(job.next_run_at) AS due_since
-    FROM pulse.jobs AS job
-    WHERE {is_ready_now}
-    GROUP BY job.topic
+    SELECT ready.topic, sum(ready.jobs) AS ready, min(ready.oldest) AS due_since
+    FROM {ready_by_topic_now}
+    GROUP BY ready.topic
 ),
 ranked AS (
     SELECT waiting.*, row_number() OVER (ORDER BY waiting.ready DESC, waiting.topic) AS rank FROM waiting

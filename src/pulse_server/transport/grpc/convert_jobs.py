@@ -42,6 +42,7 @@ def new_job(request: pb.SubmitJobRequest, max_attempts_of: Callable[[str], int])
         check_positive(duration(request.start_within, "start_within"), "start_within")
         if request.HasField("start_within")
         else None,
+        limits.check_lane(lane) if (lane := request.lane) else None,
     )
     return _with_unique_key(job, request.unique) if request.HasField("unique") else job
 
@@ -124,6 +125,7 @@ def job_view(job: Job) -> pb.JobView:
         start_by=timestamp(job.start_by),
         unique_key=job.unique_key or "",
         unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
+        lane=job.lane or "",
     )
 
 

@@ -5,13 +5,17 @@
 -- name: job
 -- A job without what may be large: its payload and its history.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
-    {is_claimable} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
+    {is_ready} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
-    job.start_by, job.unique_key, job.unique_scope
+    job.start_by, job.unique_key, job.unique_scope, job.lane
 
--- name: is_claimable
+-- name: is_ready
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
 job.queued AND job.locked_by IS NULL AND {may_start}
+
+-- name: is_claimable
+-- Ready, and in no lane. ADR-0064
+{is_ready} AND job.tier IS NULL
 
 -- name: may_start
 -- A job with a start_by starts for the first time before that, or never. The clock's time: a claim may have waited.
@@ -22,7 +26,7 @@ job.queued AND job.locked_by IS NULL AND {may_start}
 job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
     job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
     job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
-    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope
+    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope, job.lane
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.

@@ -40,7 +40,7 @@ candidate AS MATERIALIZED (
         SELECT {claimable}
         FROM pulse.jobs AS job
         -- Still claimable, in a form that keeps the planner from walking the claim index for it.
-        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL AND {may_start}
+        WHERE job.id = best.id AND job.queued::int = 1 AND job.locked_by IS NULL AND job.tier IS NULL AND {may_start}
         FOR UPDATE SKIP LOCKED
     ) AS locked
     LIMIT $2
@@ -119,7 +119,9 @@ SET status = 'RUNNING',
     started_at = clock_timestamp(),
     -- The attempt counts once its worker has extended the lease, which it does only for handlers that have started.
     -- For a worker that does not confirm it counts from here. hand_over_jobs does the same. ADR-0043
-    delivered = NOT ($5::bool[])[picked.worker]
+    delivered = NOT ($5::bool[])[picked.worker],
+    turnstile = NULL,
+    lane_held = NULL
 FROM (SELECT picked.*, (SELECT dealt.slots FROM dealt)[picked.slot] AS worker FROM picked) AS picked
 WHERE job.ctid = picked.tid
 RETURNING
@@ -151,13 +153,31 @@ job.id = claim.id
 -- What a completed job keeps of its row as it is.
 job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,
         job.delivered, job.topic, job.payload, job.idempotency_key, job.schedule_id, job.last_error, job.metadata,
-        job.history, job.snoozes, job.crashes, job.unique_key
+        job.history, job.snoozes, job.crashes, job.unique_key, job.lane
 
 -- name: completed_columns
 -- The columns of completed_jobs.
 id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
         delivered, topic, payload, idempotency_key, schedule_id, last_error, metadata,
-        history, snoozes, crashes, unique_key, finished_by, finished_at
+        history, snoozes, crashes, unique_key, lane, finished_by, finished_at
+
+-- name: completed
+claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
+
+-- name: completed_is_moved
+moved AS (
+    INSERT INTO pulse.completed_jobs ({completed_columns})
+    SELECT {completed_columns}
+    FROM completed
+)
+
+-- name: completed_by_topic
+SELECT
+    completed.topic,
+    array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
+    array_agg(completed.place) AS places
+FROM completed
+GROUP BY completed.topic
 
 -- name: failure_is_final
 -- A reported failure leads to DEAD_LETTERED.
@@ -227,10 +247,24 @@ running AS MATERIALIZED (
     ))
 )
 
--- name: is_ready_now
--- Queued, and not among the `running`: by the claim index alone, which does not know. The subselect is made a hash
--- table whatever the statistics say: the planner expects ten rows of it.
-job.queued AND job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids FROM running) AS held)
+-- name: ready_by_topic_now
+-- How many jobs of each topic are queued and not among the `running`, and when the first was due: by the two indexes alone,
+-- each in its order. Those of lanes are counted by themselves.
+(
+        SELECT job.topic, count(*) AS jobs, min(job.next_run_at) AS oldest
+        FROM pulse.jobs AS job
+        WHERE job.queued AND job.tier IS NULL AND {is_not_running}
+        GROUP BY job.topic
+        UNION ALL
+        SELECT job.topic, count(*), min(job.next_run_at)
+        FROM pulse.jobs AS job
+        WHERE job.queued AND job.tier IS NOT NULL AND {is_not_running}
+        GROUP BY job.topic
+    ) AS ready
+
+-- name: is_not_running
+-- The subselect is made a hash table whatever the statistics say: the planner expects ten rows of it.
+job.id NOT IN (SELECT unnest(held.ids) FROM (SELECT array_agg(running.id) AS ids FROM running) AS held)
 
 -- name: waits
 -- PENDING or RETRYING and not ready, in the form of the index jobs_due.
@@ -245,7 +279,10 @@ NOT job.queued AND COALESCE(job.finished_at, 'infinity') = 'infinity' AND job.to
 -- Makes the jobs in `due` ready.
 promoted AS (
     UPDATE pulse.jobs AS job
-    SET queued = true
+    SET queued = true,
+        -- Its claim puts it into its lane again.
+        tier = NULL,
+        rank_at = NULL
     FROM due
     WHERE job.id = due.id
     RETURNING job.topic, job.priority, job.submitted_at
@@ -255,3 +292,25 @@ promoted AS (
 -- What became ready, by topic and priority, and how long ago the oldest of it was submitted. ADR-0055
 promoted.topic, promoted.priority, count(*) AS promoted,
     date_part('epoch', now() - min(promoted.submitted_at)) AS age_seconds
+
+-- name: freed_by
+-- What a statement that ends runs returns of each job for {notices_of_ended}.
+job.turnstile, job.lane_held
+
+-- name: notices_of_ended
+-- Lets the next claim know of the runs in `ended` that were counted at a turnstile, and puts their places in lanes into the
+-- line. ADR-0064
+noticed AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, ended)
+    SELECT ended.turnstile, ended.topic, count(*)
+    FROM ended
+    WHERE ended.turnstile IS NOT NULL
+    GROUP BY ended.turnstile, ended.topic
+),
+lined AS (
+    INSERT INTO pulse.lane_line (topic, lane, places, job_id)
+    SELECT ended.topic, ended.lane_held, count(*), (min(ended.id::text) FILTER (WHERE ended.status = 'RETRYING'))::uuid
+    FROM ended
+    WHERE ended.lane_held IS NOT NULL
+    GROUP BY ended.topic, ended.lane_held
+)

@@ -56,6 +56,53 @@ WITH inserted AS (
 SELECT {inserted_at_last}
 FROM inserted;
 
+-- name: insert_in_lanes
+-- insert_jobs for jobs of which some have a lane ($13). Those of topics with lanes enter theirs, if they are due: the next
+-- claim finds them by the notices. The others do so in a claim. ADR-0064
+WITH new AS MATERIALIZED (
+    SELECT
+        given.id, COALESCE(given.topic, ($2::text[])[1]) AS topic, given.payload,
+        COALESCE(given.priority, ($4::int[])[1]) AS priority,
+        COALESCE(given.max_attempts, ($5::int[])[1]) AS max_attempts,
+        given.idempotency_key, given.metadata, given.schedule_id, given.run_at, given.delay, given.start_within, given.lane
+    FROM unnest(
+        $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
+        $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[], $13::text[]
+    ) AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at, delay,
+                start_within, lane)
+),
+inserted AS (
+    INSERT INTO pulse.jobs ({new_job_columns}, start_by, lane, tier, rank_at)
+    SELECT
+        {new_job},
+        {new_job_is_due},
+        'PENDING',
+        {new_job_is_due_at} + new.start_within,
+        new.lane,
+        CASE WHEN policy.topic IS NULL THEN NULL WHEN policy.aging IS NULL THEN new.priority ELSE 0 END,
+        CASE WHEN policy.topic IS NOT NULL
+            THEN clock_timestamp() - COALESCE(new.priority * policy.aging, interval '0')
+        END
+    FROM new
+    LEFT JOIN LATERAL (
+        SELECT known.topic, known.aging
+        FROM pulse.flow_policies AS known
+        WHERE known.topic = new.topic AND known.laned AND new.lane IS NOT NULL AND {new_job_is_due}
+        LIMIT 1
+    ) AS policy ON true
+    ON CONFLICT DO NOTHING
+    RETURNING id, idempotency_key, topic, lane, tier
+),
+noticed AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+    SELECT
+        (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
+        entered.topic, entered.lane, 0
+    FROM (SELECT DISTINCT inserted.topic, inserted.lane FROM inserted WHERE inserted.tier IS NOT NULL) AS entered
+)
+SELECT {inserted_at_last}
+FROM inserted;
+
 -- name: hand_over_jobs
 -- insert_jobs and claim_batch in one, for jobs that start at once and for which a worker has a free slot: from nothing
 -- to RUNNING, under that worker's lease. The rules of a claim apply: the pause switches are read in this statement, and
@@ -115,24 +162,37 @@ FROM inserted;
 -- name: cancel_jobs
 -- From PENDING, RETRYING or RUNNING, limited to the statuses in $3, to CANCELED. A running job loses its lease in this
 -- statement: the fences refuse every later report of its worker, which is notified to stop.
-WITH {unfinished_targets}
-UPDATE pulse.jobs AS job
-SET status = 'CANCELED',
-    ended_as = 'CANCELED',
-    queued = false,
-    finished_at = clock_timestamp(),
-    history = CASE
-        WHEN job.locked_by IS NULL THEN job.history
-        ELSE pulse.with_attempt(
-            job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
-    END,
-    last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
-    locked_by = NULL,
-    lease_until = NULL
-FROM target
-WHERE job.id = target.id
-RETURNING {job}, {rest_of_one},
-    target.locked_by AS ended_worker_id, target.attempts AS ended_attempt;
+WITH {unfinished_targets},
+canceled AS (
+    UPDATE pulse.jobs AS job
+    SET status = 'CANCELED',
+        ended_as = 'CANCELED',
+        queued = false,
+        finished_at = clock_timestamp(),
+        history = CASE
+            WHEN job.locked_by IS NULL THEN job.history
+            ELSE pulse.with_attempt(
+                job.history, job.attempts, job.locked_by, job.started_at, 'canceled', $2::text)
+        END,
+        last_error = COALESCE(NULLIF($2::text, ''), job.last_error),
+        locked_by = NULL,
+        lease_until = NULL
+    FROM target
+    WHERE job.id = target.id
+    RETURNING {job}, {rest_of_one}, target.locked_by AS ended_worker_id, target.attempts AS ended_attempt, {freed_by}
+),
+ended AS (
+    SELECT * FROM canceled WHERE canceled.ended_worker_id IS NOT NULL
+),
+{notices_of_ended},
+-- One that was to be tried again may have held its lane.
+released AS (
+    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+    SELECT DISTINCT canceled.turnstile, canceled.topic, canceled.lane_held, 0
+    FROM canceled
+    WHERE canceled.ended_worker_id IS NULL AND canceled.lane_held IS NOT NULL
+)
+SELECT * FROM canceled;
 
 -- name: retry_jobs
 -- From DEAD_LETTERED or CANCELED, limited to the statuses in $3, to PENDING, ready at once, with at least $2 attempts
@@ -161,7 +221,9 @@ SET status = 'PENDING',
     finished_at = NULL,
     finished_by = NULL,
     ended_as = NULL,
-    error_group = ''
+    error_group = '',
+    tier = NULL,
+    rank_at = NULL
 WHERE job.id = ANY($1::uuid[])
   AND job.status = ANY($3::text[])
   AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
@@ -169,10 +231,13 @@ RETURNING {job}, {rest_of_one};
 
 -- name: prioritize_jobs
 -- PENDING, RETRYING or RUNNING, limited to the statuses in $3, stays so with another priority. A running job keeps
--- running: its priority counts from its next claim on. Rows are locked in the order in which reports lock theirs.
+-- running: its priority counts from its next claim on. One that waits in a lane leaves it, and enters it at its new place
+-- with the next claim. Rows are locked in the order in which reports lock theirs.
 WITH {unfinished_targets}
 UPDATE pulse.jobs AS job
-SET priority = $2::int
+SET priority = $2::int,
+    tier = CASE WHEN job.locked_by IS NOT NULL THEN job.tier END,
+    rank_at = CASE WHEN job.locked_by IS NOT NULL THEN job.rank_at END
 FROM target
 WHERE job.id = target.id
 RETURNING {job}, {rest_of_one};

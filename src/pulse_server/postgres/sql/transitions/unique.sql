@@ -8,25 +8,26 @@
 -- whose period is not over. Rows are inserted in the order of their keys: two statements cannot wait for each other.
 -- Returns the ids of the rows that were inserted, and those of them that were taken back, by completed_among or because
 -- a submit in the same moment took the period.
---   $1-$12 as insert_jobs   $13 unique keys   $14 scopes   $15 periods of throttled jobs
+--   $1-$12 as insert_jobs   $13 unique keys   $14 scopes   $15 periods of throttled jobs   $16 lanes: they enter them in a claim
 WITH new AS MATERIALIZED (
     SELECT *
     FROM unnest(
         $1::uuid[], $2::text[], $3::bytea[], $4::int[], $5::int[],
         $6::text[], $7::text[], $8::uuid[], $9::timestamptz[], $10::interval[], $12::interval[],
-        $13::text[], $14::text[], $15::interval[]
+        $13::text[], $14::text[], $15::interval[], $16::text[]
     ) WITH ORDINALITY AS given (id, topic, payload, priority, max_attempts, idempotency_key, metadata, schedule_id, run_at,
-                                delay, start_within, unique_key, unique_scope, period, place)
+                                delay, start_within, unique_key, unique_scope, period, lane, place)
 ),
 inserted AS (
-    INSERT INTO pulse.jobs ({new_job_columns}, start_by, unique_key, unique_scope)
+    INSERT INTO pulse.jobs ({new_job_columns}, start_by, unique_key, unique_scope, lane)
     SELECT
         {new_job},
         {new_job_is_due},
         'PENDING',
         {new_job_is_due_at} + new.start_within,
         new.unique_key,
-        new.unique_scope
+        new.unique_scope,
+        new.lane
     FROM new
     WHERE new.period IS NULL OR NOT EXISTS (
         SELECT
@@ -71,15 +72,16 @@ CROSS JOIN throttled;
 -- no later than $12 after the first one, unless it is due already. A job that has started no longer waits: its key is free. A row
 -- that another session has locked is skipped, and the caller tries again. Returns the rivals that were met, and whether
 -- they were replaced.
---   $1 rivals   $2-$4 topics, unique keys, scopes   $5 whether to replace   $6-$11, $13 payload and options
+--   $1 rivals   $2-$4 topics, unique keys, scopes   $5 whether to replace   $6-$11, $13, $14 payload and options
 --   $12 the longest that a debounce may take; NULL: no debounce
 WITH asked AS MATERIALIZED (
     SELECT *
     FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::bool[],
-        $6::bytea[], $7::int[], $8::int[], $9::text[], $10::timestamptz[], $11::interval[], $12::interval[], $13::interval[]
+        $6::bytea[], $7::int[], $8::int[], $9::text[], $10::timestamptz[], $11::interval[], $12::interval[],
+        $13::interval[], $14::text[]
     ) AS new (rival_id, topic, unique_key, unique_scope, replaces,
-              payload, priority, max_attempts, metadata, run_at, delay, longest, start_within)
+              payload, priority, max_attempts, metadata, run_at, delay, longest, start_within, lane)
 ),
 rival AS MATERIALIZED (
     SELECT job.id, job.status = 'PENDING' AS waits
@@ -103,7 +105,11 @@ replaced AS (
         metadata = new.metadata::jsonb,
         next_run_at = {replaced_job_is_due_at},
         queued = job.queued OR (new.longest IS NULL AND {new_job_is_due}),
-        start_by = {replaced_job_is_due_at} + new.start_within
+        start_by = {replaced_job_is_due_at} + new.start_within,
+        -- It leaves the lane that it stands in, and enters the new one with the next claim. ADR-0064
+        lane = new.lane,
+        tier = NULL,
+        rank_at = NULL
     FROM rival
     JOIN asked AS new ON new.rival_id = rival.id AND new.replaces
     WHERE job.id = rival.id AND rival.waits

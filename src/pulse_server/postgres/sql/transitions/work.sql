@@ -10,20 +10,27 @@
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
-    WHERE {claim_holds}
-    RETURNING claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
+    WHERE {claim_holds} AND job.turnstile IS NULL
+    RETURNING {completed}
 ),
-moved AS (
-    INSERT INTO pulse.completed_jobs ({completed_columns})
-    SELECT {completed_columns}
-    FROM completed
-)
-SELECT
-    completed.topic,
-    array_agg(date_part('epoch', completed.finished_at - completed.started_at)) AS ran_seconds,
-    array_agg(completed.place) AS places
-FROM completed
-GROUP BY completed.topic;
+{completed_is_moved}
+{completed_by_topic};
+
+-- name: complete_governed
+-- complete_jobs for all jobs, also those that were counted at a turnstile. A statement of its own: others need not pay for
+-- the notices.
+WITH completed AS (
+    DELETE FROM pulse.jobs AS job
+    USING {compact_claims}
+    WHERE {claim_holds}
+    RETURNING {completed}, 'COMPLETED' AS status, {freed_by}
+),
+ended AS (
+    SELECT * FROM completed
+),
+{notices_of_ended},
+{completed_is_moved}
+{completed_by_topic};
 
 -- name: complete_in_place
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
@@ -37,8 +44,13 @@ WITH completed AS (
         lease_until = NULL
     FROM {compact_claims}
     WHERE {claim_holds}
-    RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds
-)
+    RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds,
+        job.id, job.status, {freed_by}
+),
+ended AS (
+    SELECT * FROM completed
+),
+{notices_of_ended}
 SELECT completed.topic, array_agg(completed.ran_seconds) AS ran_seconds, array_agg(completed.place) AS places
 FROM completed
 GROUP BY completed.topic;
@@ -48,64 +60,72 @@ GROUP BY completed.topic;
 -- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
 -- comes from the policy of the worker ($9) gives way to a backoff that an operator has set.
 --   $1-$7 claims, errors, delays, discards, error groups   $8 whether it timed out   $10 the backoff of the settings
-UPDATE pulse.jobs AS job
-SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
-    ended_as = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' END,
-    queued = false,
-    finished_at = CASE WHEN {failure_is_final} THEN clock_timestamp() END,
-    finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
-    next_run_at = clock_timestamp() + (
-        SELECT CASE
-            WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
-            THEN pulse.retry_delay(
-                COALESCE((policy.declared || policy.overrides) -> 'backoff', $10::text::jsonb), {failures})
-            ELSE claim.retry_after
-        END
-        FROM (SELECT) AS always
-        LEFT JOIN pulse.run_policies AS policy ON policy.topic = job.topic
-    ),
-    start_by = NULL,
-    last_error = claim.error,
-    error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
-    history = pulse.with_attempt(
-        job.history, job.attempts, job.locked_by, job.started_at,
-        CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
-    locked_by = NULL,
-    lease_until = NULL
-FROM unnest(
-        $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[]
-    ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy)
-WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
-    date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
+WITH ended AS (
+    UPDATE pulse.jobs AS job
+    SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+        ended_as = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' END,
+        queued = false,
+        finished_at = CASE WHEN {failure_is_final} THEN clock_timestamp() END,
+        finished_by = CASE WHEN {failure_is_final} THEN job.locked_by END,
+        next_run_at = clock_timestamp() + (
+            SELECT CASE
+                WHEN claim.retry_after IS NULL OR (claim.is_policy AND policy.overrides ? 'backoff')
+                THEN pulse.retry_delay(
+                    COALESCE((policy.declared || policy.overrides) -> 'backoff', $10::text::jsonb), {failures})
+                ELSE claim.retry_after
+            END
+            FROM (SELECT) AS always
+            LEFT JOIN pulse.run_policies AS policy ON policy.topic = job.topic
+        ),
+        start_by = NULL,
+        last_error = claim.error,
+        error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
+        history = pulse.with_attempt(
+            job.history, job.attempts, job.locked_by, job.started_at,
+            CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
+        locked_by = NULL,
+        lease_until = NULL
+    FROM unnest(
+            $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[]
+        ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy)
+    WHERE {claim_holds}
+    RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+        date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
+),
+{notices_of_ended}
+SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
 -- name: snooze_jobs
 -- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt,
 -- but the number of the attempt is the fence's token and is not used again: max_attempts grows instead. To DEAD_LETTERED
 -- after $6 snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
 --   $1-$3 claims   $4 delays   $5 reasons   $7 error and $8 error group of a job that is dead-lettered
-UPDATE pulse.jobs AS job
-SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
-    ended_as = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' END,
-    queued = false,
-    finished_at = CASE WHEN {snooze_is_final} THEN clock_timestamp() END,
-    finished_by = CASE WHEN {snooze_is_final} THEN job.locked_by END,
-    max_attempts = job.max_attempts + 1,
-    snoozes = COALESCE(job.snoozes, 0) + 1,
-    next_run_at = clock_timestamp() + claim.delay,
-    start_by = NULL,
-    last_error = CASE WHEN {snooze_is_final} THEN $7::text ELSE job.last_error END,
-    error_group = CASE WHEN {snooze_is_final} THEN $8::text ELSE '' END,
-    history = pulse.with_attempt(
-        CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
-        job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
-    locked_by = NULL,
-    lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[])
-    AS claim (id, worker_id, attempt, delay, reason)
-WHERE {claim_holds}
-RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
-    date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status;
+WITH ended AS (
+    UPDATE pulse.jobs AS job
+    SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+        ended_as = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' END,
+        queued = false,
+        finished_at = CASE WHEN {snooze_is_final} THEN clock_timestamp() END,
+        finished_by = CASE WHEN {snooze_is_final} THEN job.locked_by END,
+        max_attempts = job.max_attempts + 1,
+        snoozes = COALESCE(job.snoozes, 0) + 1,
+        next_run_at = clock_timestamp() + claim.delay,
+        start_by = NULL,
+        last_error = CASE WHEN {snooze_is_final} THEN $7::text ELSE job.last_error END,
+        error_group = CASE WHEN {snooze_is_final} THEN $8::text ELSE '' END,
+        history = pulse.with_attempt(
+            CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
+            job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
+        locked_by = NULL,
+        lease_until = NULL
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[])
+        AS claim (id, worker_id, attempt, delay, reason)
+    WHERE {claim_holds}
+    RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
+        date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
+),
+{notices_of_ended}
+SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status FROM ended;
 
 -- name: extend_leases
 -- RUNNING stays RUNNING, for another lease, if the claim still holds. A claim that is not returned is lost: its worker
@@ -136,18 +156,25 @@ RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= c
 -- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
-UPDATE pulse.jobs AS job
-SET status = 'RETRYING',
-    attempts = job.attempts - 1,
-    started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
-    locked_by = NULL,
-    lease_until = NULL
-FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
-WHERE job.id = claim.id
-  AND job.locked_by = claim.worker_id
-  AND job.attempts = claim.attempt
-  AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
-RETURNING job.id, job.topic;
+WITH ended AS (
+    UPDATE pulse.jobs AS job
+    SET status = 'RETRYING',
+        attempts = job.attempts - 1,
+        started_at = CASE WHEN job.attempts > 1 OR job.history IS NOT NULL THEN job.started_at END,
+        -- A job in a lane enters it again with the next claim, which opens the lane.
+        tier = NULL,
+        rank_at = NULL,
+        locked_by = NULL,
+        lease_until = NULL
+    FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+    WHERE job.id = claim.id
+      AND job.locked_by = claim.worker_id
+      AND job.attempts = claim.attempt
+      AND ($4::interval IS NULL OR (NOT job.delivered AND job.started_at < now() - $4::interval))
+    RETURNING job.id, job.topic, '' AS status, {freed_by}
+),
+{notices_of_ended}
+SELECT ended.id, ended.topic FROM ended;
 
 -- name: reap_expired
 -- From RUNNING, once the lease has expired, as after a failure: RETRYING, or DEAD_LETTERED when no attempt is left, or so
@@ -263,8 +290,14 @@ reaped AS (
         lease_until = NULL
     FROM outcome
     WHERE job.id = outcome.id
-    RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.delivered, outcome.is_timed_out
-)
-SELECT reaped.*, (SELECT count(*) FROM due) AS lease_checks
+    RETURNING job.id, job.topic, job.status, outcome.locked_by, outcome.attempts, outcome.delivered, outcome.is_timed_out,
+        {freed_by}
+),
+ended AS (
+    SELECT * FROM reaped
+),
+{notices_of_ended}
+SELECT reaped.id, reaped.topic, reaped.status, reaped.locked_by, reaped.attempts, reaped.delivered, reaped.is_timed_out,
+    (SELECT count(*) FROM due) AS lease_checks
 FROM (SELECT) AS always
 LEFT JOIN reaped ON true;

@@ -1,0 +1,205 @@
+"""Flow policies: how many jobs of a topic run at once, how many start in a period, and whose turn it is.
+
+A policy has entries, each of which is decided on its own: what an operator has set wins over what the code of
+the connected workers declares, of which the strictest holds. ADR-0064, ADR-0065
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.jobs import ClaimedJob
+
+MAX_RUNNING = 1_000_000
+MAX_STARTS = 1_000_000
+MAX_WEIGHT = 1000
+# A slice of a period is a twentieth of it, and at least as long as a claim takes.
+SHORTEST_PERIOD = timedelta(milliseconds=100)
+LONGEST_PERIOD = timedelta(days=31)
+LONGEST_AGING = timedelta(days=365)
+LONGEST_HOLD = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many starts in any period of this length."""
+
+    starts: int
+    period: timedelta
+
+    @property
+    def per_second(self) -> float:
+        return self.starts / self.period.total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPolicy:
+    """The entries of a policy. A None is decided elsewhere."""
+
+    limit: int | None = None
+    """How many jobs run at once, in the whole cluster."""
+    rate: Rate | None = None
+    pool: str | None = None
+    """The limit and the rate count over all topics of the pool."""
+    per_lane: int | None = None
+    lane_rate: Rate | None = None
+    turns: bool | None = None
+    """Lanes take turns. Implied by all that concerns lanes."""
+    ordered: bool | None = None
+    """A job that is tried again holds its lane."""
+    aging: timedelta | None = None
+    """Of waiting that is worth a step of priority."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be governed: neither a limit, nor a rate, nor lanes."""
+        return self.limit is None and self.rate is None and not self.is_laned
+
+    @property
+    def is_laned(self) -> bool:
+        lanes = (self.per_lane, self.lane_rate, self.aging)
+        return bool(self.turns or self.ordered) or any(entry is not None for entry in lanes)
+
+    def over(self, other: FlowPolicy) -> FlowPolicy:
+        """The entries of this policy, and those of the other where this one has none."""
+        return FlowPolicy(
+            *(
+                getattr(other, name) if getattr(self, name) is None else getattr(self, name)
+                for name in FLOW_ENTRIES
+            )
+        )
+
+    def without(self, names: Collection[str]) -> FlowPolicy:
+        return replace(self, **dict.fromkeys(names))
+
+
+FLOW_ENTRIES = tuple(field.name for field in fields(FlowPolicy))
+NO_FLOW_POLICY = FlowPolicy()
+
+
+def strictest(policies: Iterable[FlowPolicy]) -> FlowPolicy:
+    """Of each entry the strictest. Of pools and agings, of which none is stricter, the last."""
+    held = NO_FLOW_POLICY
+    for policy in policies:
+        held = FlowPolicy(
+            limit=_least(held.limit, policy.limit),
+            rate=_slowest(held.rate, policy.rate),
+            pool=held.pool if policy.pool is None else policy.pool,
+            per_lane=_least(held.per_lane, policy.per_lane),
+            lane_rate=_slowest(held.lane_rate, policy.lane_rate),
+            turns=held.turns or policy.turns,
+            ordered=held.ordered or policy.ordered,
+            aging=held.aging if policy.aging is None else policy.aging,
+        )
+    return held
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)
+
+
+def _slowest(one: Rate | None, other: Rate | None) -> Rate | None:
+    return min(
+        (rate for rate in (one, other) if rate is not None),
+        key=lambda rate: (rate.per_second, rate.starts),
+        default=None,
+    )
+
+
+class GovernedClaims(NamedTuple):
+    """The jobs that a claim of governed topics took, and in how many seconds the next one of a topic may
+    start, if that is known. Zero: there may be more at once. Infinity: once a run has ended."""
+
+    jobs: Sequence[ClaimedJob]
+    next_starts: Mapping[str, float]
+
+
+class Repaired(NamedTuple):
+    """What a sweep had to count anew. Not zero: rows were changed by hand, or there is a bug."""
+
+    turnstiles: int
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A governed topic: the policy in force, and where it stands."""
+
+    topic: str
+    policy: FlowPolicy
+    running: int
+    """Over all topics of the pool, if there is one."""
+    closed_until: datetime | None = None
+    """Held: no job starts before then."""
+    next_start_at: datetime | None = None
+    """The rate is spent until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneState:
+    """A lane and where it stands. `waiting` counts to a thousand."""
+
+    lane: str
+    waiting: int
+    running: int
+    oldest: datetime | None
+    """When the job that is next was submitted."""
+    next_start_at: datetime | None = None
+    weight: int = 1
+    limit: int | None = None
+    """Its own, instead of the policy's."""
+
+
+def check_policy(policy: FlowPolicy, field: str) -> FlowPolicy:
+    """Raises InvalidArgument, which names the entry."""
+    for name in ("limit", "per_lane"):
+        if (number := getattr(policy, name)) is not None and not 1 <= number <= MAX_RUNNING:
+            raise InvalidArgument(f"{field}.{name}", f"is {number}: it must be from 1 to {MAX_RUNNING:,}.")
+    for name in ("rate", "lane_rate"):
+        if (rate := getattr(policy, name)) is not None:
+            _check_rate(rate, f"{field}.{name}")
+    if policy.aging is not None and not timedelta(0) < policy.aging <= LONGEST_AGING:
+        raise InvalidArgument(
+            f"{field}.aging",
+            f"must be above zero and at most {LONGEST_AGING.days} days: a duration such as 5 min.",
+        )
+    if policy.pool is not None:
+        limits.check_topic(policy.pool, f"{field}.pool")
+        if policy.limit is None and policy.rate is None:
+            raise InvalidArgument(
+                f"{field}.pool", "has neither a limit nor a rate to share: set one of them."
+            )
+    if policy.ordered and policy.per_lane not in (None, 1):
+        raise InvalidArgument(
+            f"{field}.ordered",
+            f"needs one job of a lane at a time, and per_lane is {policy.per_lane}: make it 1.",
+        )
+    return policy
+
+
+def _check_rate(rate: Rate, field: str) -> None:
+    if not 1 <= rate.starts <= MAX_STARTS:
+        raise InvalidArgument(f"{field}.starts", f"is {rate.starts}: it must be from 1 to {MAX_STARTS:,}.")
+    if not SHORTEST_PERIOD <= rate.period <= LONGEST_PERIOD:
+        raise InvalidArgument(
+            f"{field}.period", f"must be from 100 ms to {LONGEST_PERIOD.days} days: a duration such as 1 min."
+        )
+
+
+def check_entry(name: str, field: str) -> str:
+    if name not in FLOW_ENTRIES:
+        raise InvalidArgument(
+            field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(FLOW_ENTRIES)}."
+        )
+    return name
+
+
+def check_weight(weight: int, field: str = "weight") -> int:
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidArgument(field, f"is {weight}: it must be from 1 to {MAX_WEIGHT:,}.")
+    return weight

@@ -1,0 +1,140 @@
+"""Flow control. Each method sends the SQL section of its own name; most of them call a function. ADR-0064"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+import asyncpg
+
+from pulse_server.domain.errors import Unavailable
+from pulse_server.domain.flow import (
+    NO_FLOW_POLICY,
+    FlowPolicy,
+    GovernedClaims,
+    LaneState,
+    Limits,
+    Rate,
+    Repaired,
+)
+from pulse_server.postgres.claiming import claimed_jobs, slot_arguments
+from pulse_server.postgres.completing import GovernedRuns
+from pulse_server.postgres.database import Database, Fetch, Rows
+from pulse_server.postgres.statements import statements
+from pulse_server.repos.jobs import Slots
+
+_SQL = statements("flow.sql")
+# How long a change waits for the lock of the jobs table. While it waits, so does every other statement.
+_TABLE_LOCK_MILLISECONDS = 300
+
+
+class PostgresFlowRepo:
+    def __init__(self, database: Database, governed: GovernedRuns | None = None) -> None:
+        self._database = database
+        self._governed = governed or GovernedRuns()
+
+    async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
+        arguments = slot_arguments(slots._replace(packed=()), lease)[:6]
+        rows = await self._database.hot.fetch(
+            "claim_governed", _SQL["claim_governed"], list(topics), *arguments
+        )
+        leased = [row[:-1] for row in rows if row["id"] is not None]
+        if leased:
+            self._governed.claimed()
+        next_starts = {row["topic"]: row["next_start_seconds"] for row in rows if row["id"] is None}
+        return GovernedClaims(claimed_jobs(leased, slots), next_starts)
+
+    async def govern(self, topic: str, policy: FlowPolicy) -> None:
+        await self._govern(topic, policy, is_retired=False)
+
+    async def retire(self, topic: str) -> None:
+        await self._govern(topic, NO_FLOW_POLICY, is_retired=True)
+
+    async def _govern(self, topic: str, policy: FlowPolicy, *, is_retired: bool) -> None:
+        per_lane = 1 if policy.ordered else policy.per_lane
+        rate, lane_rate = policy.rate, policy.lane_rate
+        await self._with_table_lock(
+            "govern",
+            *(topic, policy.pool or topic, policy.is_laned, per_lane),
+            *(lane_rate and lane_rate.starts, lane_rate and lane_rate.period),
+            *(bool(policy.ordered), policy.aging, is_retired, policy.limit),
+            *(rate and rate.starts, rate and rate.period),
+        )
+
+    async def remove_retired(self) -> list[str]:
+        rows = await self._database.operators.fetch("retired_policies", _SQL["retired_policies"])
+        removed = []
+        for (topic,) in rows:
+            ((is_plain,),) = await self._with_table_lock("ungovern", topic)
+            if is_plain:
+                removed.append(topic)
+        return removed
+
+    async def _with_table_lock(self, name: str, *args: object) -> Rows:
+        async def work(fetch: Fetch) -> Rows:
+            await fetch(f"SET LOCAL lock_timeout = {_TABLE_LOCK_MILLISECONDS}")
+            return await fetch(_SQL[name], *args)
+
+        try:
+            return await self._database.operators.transact(name, work)
+        except asyncpg.LockNotAvailableError as error:
+            raise Unavailable(
+                "Another session of the database holds a lock on pulse.jobs. Try again in a moment."
+            ) from error
+
+    async def hold(self, topic: str, span: timedelta) -> bool:
+        rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span)
+        return bool(rows)
+
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> bool:
+        rows = await self._database.operators.fetch("set_lane", _SQL["set_lane"], topic, lane, weight, limit)
+        return bool(rows[0]["has_lanes"])
+
+    async def list_limits(
+        self, *, limit: int, after: str = "", topics: Collection[str] | None = None
+    ) -> list[Limits]:
+        named = None if topics is None else list(topics)
+        rows = await self._database.reads.fetch("list_limits", _SQL["list_limits"], after, limit, named)
+        return [_limits(row) for row in rows]
+
+    async def list_lanes(self, topic: str, *, limit: int, by_share: bool = False) -> list[LaneState]:
+        rows = await self._database.reads.fetch("list_lanes", _SQL["list_lanes"], topic, limit, by_share)
+        return [
+            LaneState(
+                row["lane"],
+                row["waiting"],
+                row["running"],
+                row["oldest"],
+                row["next_at"],
+                row["weight"],
+                row["max_running"],
+            )
+            for row in rows
+        ]
+
+    async def forget_lanes(self, limit: int) -> int:
+        rows = await self._database.operators.fetch("forget_lanes", _SQL["forget_lanes"], limit)
+        return int(rows[0]["forgotten"])
+
+    async def sweep(self) -> Repaired:
+        rows = await self._database.operators.fetch("sweep", _SQL["sweep"])
+        return Repaired(*rows[0])
+
+
+def _limits(row: asyncpg.Record) -> Limits:
+    topic, turnstile = row["topic"], row["name"]
+    policy = FlowPolicy(
+        limit=row["max_running"],
+        rate=_rate(row["starts"], row["period"]),
+        pool=None if turnstile == topic else turnstile,
+        per_lane=row["per_lane"],
+        lane_rate=_rate(row["lane_starts"], row["lane_period"]),
+        turns=row["laned"] or None,
+        ordered=row["ordered"] or None,
+        aging=row["aging"],
+    )
+    return Limits(topic, policy, row["running"], row["closed_until"], row["next_start_at"])
+
+
+def _rate(starts: int | None, period: timedelta | None) -> Rate | None:
+    return None if starts is None or period is None else Rate(starts, period)

@@ -1,0 +1,931 @@
+-- Flow control: limits, rates, lanes and turns, for topics that have a flow policy. ADR-0064
+--
+-- A topic with a flow policy is governed. Its claims pass a turnstile, one at a time in the whole cluster. What flow control
+-- writes (turnstiles, lanes, the removal of notices) is written under the lock of the turnstile only. All other statements
+-- append notices, which waits for no lock. So there is one lock, and claims take it before any other.
+--
+-- In one transaction, as 0003. The table is not rewritten; the claim index is built anew.
+
+ALTER TABLE pulse.jobs
+    ADD COLUMN lane      text,         -- as given at submit; '' once the job stands in the lane of those without one
+    ADD COLUMN tier      integer,      -- the order in its lane: first by tier, the highest first. NULL: it stands in no lane
+    ADD COLUMN rank_at   timestamptz,  -- then by this
+    ADD COLUMN turnstile text,         -- where the last attempt was counted. Counts while the job runs; NULL: nowhere
+    ADD COLUMN lane_held text;         -- the lane that the last attempt has a place in; NULL: its lane has no limit
+ALTER TABLE pulse.completed_jobs ADD COLUMN lane text;
+
+-- Each queued job is in one of the two. What a claim writes stands in neither. ADR-0056
+CREATE INDEX jobs_claim_next ON pulse.jobs (topic, priority DESC, submitted_at, id) INCLUDE (next_run_at)
+    WHERE queued AND tier IS NULL;
+DROP INDEX pulse.jobs_claim;
+ALTER INDEX pulse.jobs_claim_next RENAME TO jobs_claim;
+CREATE INDEX jobs_lane ON pulse.jobs (topic, lane, tier DESC, rank_at, id) INCLUDE (next_run_at)
+    WHERE queued AND tier IS NOT NULL;
+
+CREATE OR REPLACE VIEW pulse.all_jobs AS
+SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
+       job.attempts, job.max_attempts, job.queued, job.queued AND job.locked_by IS NULL AS ready, job.delivered,
+       job.status, job.topic, job.payload, job.locked_by, job.finished_by, job.idempotency_key, job.schedule_id,
+       job.last_error, job.metadata, job.history, job.error_group,
+       job.snoozes, job.crashes, job.start_by, job.unique_key, job.unique_scope, job.lane
+FROM pulse.jobs AS job
+UNION ALL
+SELECT done.id, done.submitted_at, done.next_run_at, NULL::timestamptz, done.started_at, done.finished_at, done.priority,
+       done.attempts, done.max_attempts, false, false, done.delivered,
+       'COMPLETED'::text, done.topic, done.payload, NULL::text, done.finished_by, done.idempotency_key, done.schedule_id,
+       done.last_error, done.metadata, done.history, ''::text,
+       done.snoozes, done.crashes, NULL::timestamptz, done.unique_key, NULL::text, done.lane
+FROM pulse.completed_jobs AS done;
+
+-- Plain claims and hand-overs take nothing of a topic that is in this table. Governed topics are, paused or not.
+ALTER TABLE pulse.paused_topics
+    ADD COLUMN paused   boolean NOT NULL DEFAULT true,
+    ADD COLUMN governed boolean NOT NULL DEFAULT false,
+    ADD CONSTRAINT paused_topics_has_a_reason CHECK (paused OR governed);
+
+-- One for each governed topic that has no pool, under the name of the topic, and one for each pool.
+CREATE TABLE pulse.turnstiles (
+    name         text        PRIMARY KEY,
+    max_running  integer     CONSTRAINT turnstiles_max_running_is_positive CHECK (max_running > 0),
+    starts       integer     CONSTRAINT turnstiles_starts_is_positive CHECK (starts > 0),  -- at most, in any period
+    period       interval,
+    held         integer     NOT NULL DEFAULT 0,      -- jobs that run and are counted here, and places in notices
+    slice        bigint      NOT NULL DEFAULT 0,      -- that of the last entry in slices
+    slices       integer[]   NOT NULL DEFAULT '{}',   -- starts of the period, in 21 slices
+    closed_until timestamptz,                         -- no start before then
+    CONSTRAINT turnstiles_rate_is_whole CHECK ((starts IS NULL) = (period IS NULL))
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+
+-- What holds for each governed topic now, of what operators have set and code declares.
+CREATE TABLE pulse.flow_policies (
+    topic       text     PRIMARY KEY,
+    turnstile   text     NOT NULL,
+    laned       boolean  NOT NULL DEFAULT false,      -- jobs stand in lanes, which take turns
+    per_lane    integer  CONSTRAINT flow_policies_per_lane_is_positive CHECK (per_lane > 0),
+    shrinks     boolean  NOT NULL DEFAULT false,      -- a lane may have more places in use than it is to have
+    lane_starts integer  CONSTRAINT flow_policies_lane_starts_is_positive CHECK (lane_starts > 0),
+    lane_period interval,
+    ordered     boolean  NOT NULL DEFAULT false,      -- a job that is tried again holds its lane
+    retired     boolean  NOT NULL DEFAULT false,      -- says nothing any more: goes once no job stands in a lane
+    aging       interval,                             -- of waiting that is worth a step of priority
+    CONSTRAINT flow_policies_lane_rate_is_whole CHECK ((lane_starts IS NULL) = (lane_period IS NULL)),
+    CONSTRAINT flow_policies_lanes_are_laned
+        CHECK (laned OR (per_lane IS NULL AND lane_starts IS NULL AND aging IS NULL AND NOT ordered))
+);
+
+-- The lanes that have jobs, or had some a while ago. A lane has as many places as jobs of it may run at once, or one if there
+-- is no such limit. A place is in the line, or a running job has it, or it waits for next_at, or it is not in use.
+CREATE TABLE pulse.lanes (
+    topic       text        NOT NULL,
+    lane        text        NOT NULL,
+    held        integer     NOT NULL,                 -- places in use: in the line, waiting, or a running job has it
+    weight      smallint    NOT NULL DEFAULT 1 CONSTRAINT lanes_weight_is_positive CHECK (weight > 0),
+    max_running integer     CONSTRAINT lanes_max_running_is_positive CHECK (max_running > 0),  -- instead of per_lane
+    waiting     integer     NOT NULL DEFAULT 0,       -- places that wait for next_at: the rate is spent, or a retry holds the lane
+    next_at     timestamptz,
+    waits_for   uuid,                                 -- the job that is next, where order is kept through retries
+    slice       bigint      NOT NULL DEFAULT 0,
+    slices      integer[]   NOT NULL DEFAULT '{}',
+    used_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT lanes_pkey PRIMARY KEY (topic, lane),
+    CONSTRAINT lanes_wait_has_an_end CHECK ((waiting > 0) = (next_at IS NOT NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lanes_waiting ON pulse.lanes (topic, next_at) WHERE next_at IS NOT NULL;
+
+-- The line of turns: free places of lanes, in the order in which they are used. The statement that ends a job appends the
+-- place that it had.
+CREATE TABLE pulse.lane_line (
+    id     bigint  GENERATED ALWAYS AS IDENTITY,
+    topic  text    NOT NULL,
+    lane   text    NOT NULL,
+    places integer NOT NULL,
+    job_id uuid                                       -- the job that had the place, if it will be tried again
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 10);
+CREATE INDEX lane_line_next ON pulse.lane_line (topic, id);
+
+-- What a claim has to know and did not see itself: runs that have ended, lanes that have new work.
+CREATE TABLE pulse.flow_notices (
+    turnstile text    NOT NULL,
+    topic     text    NOT NULL,
+    lane      text,                                   -- has new work; NULL: runs have ended
+    ended     integer NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+        autovacuum_vacuum_insert_scale_factor = 10);
+CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
+
+-- A period is counted in 20 slices and the one under way. A start counts until its whole slice is older than the period: so
+-- in any period of that length no more start than are allowed, and up to a twentieth of it is given away.
+-- The clock may be set back, slices never are.
+CREATE FUNCTION pulse.slice_of(moment timestamptz, period interval, at_least bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT GREATEST(at_least, floor(date_part('epoch', moment) * 20 / date_part('epoch', period))::bigint)
+$$;
+
+-- The slices as they are at a later slice.
+CREATE FUNCTION pulse.slices_at(slices integer[], slice bigint, later bigint) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN cardinality(slices) = 0 OR later - slice > 20 THEN array_fill(0, ARRAY[21])
+        WHEN later <= slice THEN slices
+        ELSE slices[1 + (later - slice)::int : 21] || array_fill(0, ARRAY[(later - slice)::int])
+    END
+$$;
+
+CREATE FUNCTION pulse.slices_sum(slices integer[]) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT COALESCE(sum(counted), 0)::int FROM unnest(slices) AS counted
+$$;
+
+CREATE FUNCTION pulse.slices_with(slices integer[], starts integer) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT slices[1:20] || (slices[21] + starts)
+$$;
+
+-- When the oldest starts count no longer.
+CREATE FUNCTION pulse.slices_free_at(slices integer[], slice bigint, period interval) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT to_timestamp((slice + min(place)) * date_part('epoch', period) / 20)
+    FROM unnest(slices) WITH ORDINALITY AS counted (starts, place)
+    WHERE counted.starts > 0
+$$;
+
+-- Puts the free places of lanes that have work into the line. A lane that is new has all of its places free.
+CREATE FUNCTION pulse.open_lanes(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    opened text[];
+    places integer[];
+BEGIN
+    -- Looked up one by one, and written by upserts: a planner that thinks the lanes few would join each with each.
+    SELECT array_agg(lane.name), array_agg(lane.places - lane.held)
+    INTO opened, places
+    FROM (
+        SELECT
+            asked.name, COALESCE(known.held, 0) AS held,
+            CASE WHEN asked.name <> '' AND policy.per_lane IS NOT NULL
+                THEN COALESCE(known.max_running, policy.per_lane)
+                ELSE 1
+            END AS places
+        FROM unnest(names) AS asked (name)
+        LEFT JOIN LATERAL (
+            SELECT lane.held, lane.max_running
+            FROM pulse.lanes AS lane
+            WHERE lane.topic = policy.topic AND lane.lane = asked.name
+            LIMIT 1
+        ) AS known ON true
+    ) AS lane
+    WHERE lane.held < lane.places;
+    IF opened IS NOT NULL THEN
+        INSERT INTO pulse.lanes AS known (topic, lane, held)
+        SELECT policy.topic, lane.name, lane.places
+        FROM unnest(opened, places) AS lane (name, places)
+        ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
+        INSERT INTO pulse.lane_line (topic, lane, places)
+        SELECT policy.topic, lane.name, lane.places FROM unnest(opened, places) AS lane (name, places);
+    END IF;
+    IF policy.ordered THEN
+        -- The job that a lane waited for was canceled.
+        UPDATE pulse.lanes AS lane
+        SET next_at = clock_timestamp()
+        WHERE lane.topic = policy.topic AND lane.lane = ANY(names) AND lane.waits_for IS NOT NULL AND lane.next_at IS NOT NULL
+          AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = lane.waits_for AND job.finished_at IS NULL);
+    END IF;
+END
+$$;
+
+-- Takes the notices of a turnstile, which is locked, and returns how many runs have ended. Notices of transactions that have
+-- not ended stay for the next claim.
+CREATE FUNCTION pulse.take_notices(of_turnstile text) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    ended  integer := 0;
+    news   record;
+    policy pulse.flow_policies;
+BEGIN
+    FOR news IN
+        WITH taken AS (
+            DELETE FROM pulse.flow_notices AS notice
+            WHERE notice.ctid = ANY(ARRAY(
+                SELECT next.ctid FROM pulse.flow_notices AS next WHERE next.turnstile = of_turnstile LIMIT 10000
+            ))
+            RETURNING notice.topic, notice.lane, notice.ended
+        )
+        SELECT taken.topic, sum(taken.ended) AS ended, array_agg(DISTINCT taken.lane) FILTER (WHERE taken.lane IS NOT NULL)
+            AS lanes
+        FROM taken
+        GROUP BY taken.topic
+    LOOP
+        ended := ended + news.ended;
+        IF news.lanes IS NOT NULL THEN
+            SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = news.topic AND known.laned;
+            IF FOUND THEN
+                PERFORM pulse.open_lanes(policy, news.lanes);
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN ended;
+END
+$$;
+
+-- Puts jobs of a topic with lanes that stand in none into theirs: the backlog from before the policy, the jobs of schedules,
+-- those that are due after a delay or a retry, and those that got another priority. Returns whether there may be more of them.
+CREATE FUNCTION pulse.enter_lanes(policy pulse.flow_policies) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    names text[];
+    jobs  integer;
+BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT job.ctid AS tid
+        FROM pulse.jobs AS job
+        WHERE job.topic = policy.topic AND job.queued AND job.tier IS NULL AND job.locked_by IS NULL
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        LIMIT 1000
+        FOR UPDATE OF job SKIP LOCKED
+    ),
+    entered AS (
+        UPDATE pulse.jobs AS job
+        SET lane = COALESCE(job.lane, ''),
+            tier = CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END,
+            rank_at = job.submitted_at - COALESCE(job.priority * policy.aging, interval '0')
+        FROM found
+        WHERE job.ctid = found.tid
+        RETURNING job.lane
+    )
+    SELECT array_agg(DISTINCT entered.lane), count(*) INTO names, jobs FROM entered;
+    IF names IS NOT NULL THEN
+        PERFORM pulse.open_lanes(policy, names);
+    END IF;
+    RETURN jobs = 1000;
+END
+$$;
+
+-- The same backwards, for a topic that has no lanes any more.
+CREATE FUNCTION pulse.leave_lanes(of_topic text) RETURNS void LANGUAGE sql AS $$
+    UPDATE pulse.jobs AS job
+    SET tier = NULL, rank_at = NULL
+    WHERE job.ctid = ANY(ARRAY(
+        SELECT laned.ctid
+        FROM pulse.jobs AS laned
+        WHERE laned.topic = of_topic AND laned.queued AND laned.tier IS NOT NULL AND laned.locked_by IS NULL
+        ORDER BY laned.lane, laned.tier DESC, laned.rank_at, laned.id
+        LIMIT 1000
+        FOR UPDATE SKIP LOCKED
+    ))
+$$;
+
+-- What claim_governed returns: a job that was leased, or, without an id, a topic and when its next job may start. Infinity: all
+-- places are taken, and nothing starts before a run has ended.
+CREATE TYPE pulse.governed_claim AS (
+    slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer,
+    max_attempts integer, metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision,
+    age_seconds double precision, snoozes integer, next_start_seconds double precision
+);
+
+-- Leases locked jobs to the workers of the slots behind the first `taken`, as claim_batch does. Their start is the moment by
+-- which their rates were counted.
+CREATE FUNCTION pulse.lease_governed(
+    tids tid[], confirmed boolean[], at_turnstile text, by_policy pulse.flow_policies, stamp timestamptz, taken integer,
+    slots integer[], workers text[], confirms boolean[], lease interval
+) RETURNS SETOF pulse.governed_claim LANGUAGE sql AS $$
+    WITH leased AS (
+        UPDATE pulse.jobs AS job
+        SET status = 'RUNNING',
+            attempts = job.attempts + 1,
+            locked_by = workers[slots[taken + picked.place]],
+            lease_until = clock_timestamp() + lease,
+            started_at = stamp,
+            delivered = NOT confirms[slots[taken + picked.place]],
+            turnstile = at_turnstile,
+            lane_held = CASE WHEN by_policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
+        FROM unnest(tids, confirmed) WITH ORDINALITY AS picked (tid, must_confirm, place)
+        WHERE job.ctid = picked.tid
+        RETURNING
+            (taken + picked.place)::int AS slot, slots[taken + picked.place] AS worker, job.id, job.topic, job.payload,
+            job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key,
+            picked.must_confirm AND NOT job.delivered AS confirm,
+            GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
+            NULL::double precision AS age_seconds, job.snoozes
+    ),
+    checked AS (
+        INSERT INTO pulse.lease_checks (check_at, settled, ids)
+        SELECT now() + LEAST(lease, interval '2 seconds'), false, array_agg(leased.id)
+        FROM leased
+        HAVING count(*) > 0
+    )
+    SELECT leased.*, NULL::double precision FROM leased
+$$;
+
+-- Picks and locks the next jobs of a topic without lanes, in their order: `room` of them at the most.
+CREATE FUNCTION pulse.pick_in_order(
+    of_topic text, room integer, most_bytes bigint, OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint
+) LANGUAGE sql AS $$
+    WITH candidate AS MATERIALIZED (
+        SELECT job.ctid AS tid, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
+            octet_length(job.payload) AS bytes
+        FROM pulse.jobs AS job
+        WHERE job.topic = of_topic AND job.queued AND job.tier IS NULL AND job.locked_by IS NULL
+          AND (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
+        ORDER BY job.priority DESC, job.submitted_at, job.id
+        LIMIT room
+        FOR UPDATE OF job SKIP LOCKED
+    ),
+    ranked AS (
+        SELECT candidate.*, row_number() OVER line AS slot, sum(candidate.bytes) OVER line - candidate.bytes AS bytes_before
+        FROM candidate
+        WINDOW line AS (ROWS UNBOUNDED PRECEDING)
+    )
+    SELECT
+        array_agg(picked.tid ORDER BY picked.slot), array_agg(picked.must_confirm ORDER BY picked.slot), sum(picked.bytes)
+    FROM ranked AS picked
+    WHERE picked.slot = 1 OR picked.bytes_before < most_bytes
+$$;
+
+-- Picks and locks the next jobs of a topic with lanes: those for which there are places at the head of the line. A lane
+-- without a limit has one place, which stands for its turn: it gives its share of `room`, times its weight, and goes to the
+-- end of the line at once. has_more: a lane could have given more.
+CREATE FUNCTION pulse.pick_by_turns(
+    policy pulse.flow_policies, stamp timestamptz, room integer, most_bytes bigint,
+    OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint, OUT has_more boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    hand   text[];      -- lanes
+    places integer[];   -- of each of them, and so on
+    tried  uuid[];      -- the job that had the place, and is tried again
+    shares integer[];   -- jobs that it may give
+    waits  uuid[];      -- the only job that it may give
+    found  integer[];
+    given  integer[];
+    owners integer[];   -- of each job: the number of its lane in hand
+    owner  integer;
+BEGIN
+    -- The places of lanes whose time has come.
+    SELECT array_agg(due.lane), array_agg(due.waiting) INTO hand, places
+    FROM (
+        SELECT lane.lane, lane.waiting
+        FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND lane.next_at <= stamp
+        ORDER BY lane.next_at
+        LIMIT 1000
+    ) AS due;
+    IF hand IS NOT NULL THEN
+        UPDATE pulse.lanes AS lane SET waiting = 0, next_at = NULL WHERE lane.topic = policy.topic AND lane.lane = ANY(hand);
+        INSERT INTO pulse.lane_line (topic, lane, places)
+        SELECT policy.topic, due.lane, due.places FROM unnest(hand, places) AS due (lane, places);
+    END IF;
+
+    WITH taken AS (
+        DELETE FROM pulse.lane_line AS place
+        WHERE place.ctid = ANY(ARRAY(
+            SELECT next.ctid
+            FROM pulse.lane_line AS next
+            WHERE next.topic = policy.topic
+            ORDER BY next.id
+            -- A turn is worth a few jobs: it costs as much as one.
+            LIMIT CASE WHEN policy.per_lane IS NULL THEN (room + 3) / 4 ELSE room END
+        ))
+        RETURNING place.id, place.lane, place.places, place.job_id
+    )
+    SELECT
+        array_agg(turn.lane ORDER BY turn.id), array_agg(turn.places ORDER BY turn.id), array_agg(turn.job_id ORDER BY turn.id),
+        array_agg(LEAST(turn.places, room) ORDER BY turn.id), array_fill(NULL::uuid, ARRAY[count(*)::int]),
+        array_fill(0, ARRAY[count(*)::int])
+    INTO hand, places, tried, shares, waits, given
+    FROM (
+        SELECT min(taken.id) AS id, taken.lane, sum(taken.places)::int AS places, min(taken.job_id::text)::uuid AS job_id
+        FROM taken
+        GROUP BY taken.lane
+    ) AS turn;
+    IF hand IS NULL THEN
+        RETURN;
+    END IF;
+
+    -- For lanes with a limit alone, the places say it all. Others have to be looked up.
+    IF policy.per_lane IS NULL OR policy.shrinks OR policy.ordered OR policy.lane_starts IS NOT NULL THEN
+        SELECT array_agg(lane.share ORDER BY lane.number), array_agg(lane.waits_for ORDER BY lane.number)
+        INTO shares, waits
+        FROM (
+            SELECT
+                turn.number, job.id AS waits_for,
+                GREATEST(0, LEAST(
+                    room,
+                    CASE
+                        WHEN policy.ordered AND turn.tried IS NOT NULL THEN 0
+                        WHEN job.id IS NOT NULL AND (NOT job.queued OR job.tier IS NULL) THEN 0
+                        WHEN policy.per_lane IS NULL OR turn.lane = ''
+                        THEN known.weight * ((room + cardinality(hand) - 1) / cardinality(hand))
+                        ELSE turn.places - GREATEST(0, known.held - COALESCE(known.max_running, policy.per_lane))
+                    END,
+                    CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum(
+                        pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice))) END
+                )) AS share
+            FROM unnest(hand, places, tried) WITH ORDINALITY AS turn (lane, places, tried, number)
+            LEFT JOIN LATERAL (
+                SELECT * FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.lane = turn.lane LIMIT 1
+            ) AS known ON true
+            LEFT JOIN LATERAL (
+                SELECT job.id, job.queued, job.tier
+                FROM pulse.jobs AS job
+                WHERE policy.ordered AND job.id = COALESCE(turn.tried, known.waits_for) AND job.finished_at IS NULL
+                LIMIT 1
+            ) AS job ON true
+        ) AS lane;
+    END IF;
+
+    -- The jobs of a lane are read as arrays, so that nothing has to be joined: there may be a thousand lanes.
+    WITH line AS MATERIALIZED (
+        SELECT turn.number::int, turn.share, head.found, head.tids, head.confirmed, head.bytes
+        FROM unnest(hand, shares, waits) WITH ORDINALITY AS turn (lane, share, waits_for, number)
+        CROSS JOIN LATERAL (
+            SELECT count(*)::int AS found, array_agg(job.tid) AS tids, array_agg(job.must_confirm) AS confirmed,
+                array_agg(job.bytes) AS bytes
+            FROM (
+                SELECT job.ctid AS tid, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
+                    octet_length(job.payload) AS bytes
+                FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND job.lane = turn.lane AND job.queued AND job.tier IS NOT NULL
+                  AND job.locked_by IS NULL
+                  AND (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
+                  AND (turn.waits_for IS NULL OR job.id = turn.waits_for)
+                ORDER BY job.tier DESC, job.rank_at, job.id
+                LIMIT turn.share
+                FOR UPDATE OF job SKIP LOCKED
+            ) AS job
+        ) AS head
+    ),
+    dealt AS MATERIALIZED (
+        SELECT
+            line.number, job.*,
+            row_number() OVER order_of_deal AS slot,
+            sum(job.bytes) OVER order_of_deal - job.bytes AS bytes_before
+        FROM line
+        CROSS JOIN LATERAL unnest(line.tids, line.confirmed, line.bytes)
+            WITH ORDINALITY AS job (tid, must_confirm, bytes, nth)
+        WINDOW order_of_deal AS (ORDER BY line.number, job.nth)
+        ORDER BY slot
+        LIMIT room
+    )
+    SELECT
+        array_agg(picked.tid ORDER BY picked.slot), array_agg(picked.must_confirm ORDER BY picked.slot),
+        array_agg(picked.number ORDER BY picked.slot), sum(picked.bytes),
+        (SELECT array_agg(line.found ORDER BY line.number) FROM line)
+    INTO tids, confirmed, owners, bytes, found
+    FROM dealt AS picked
+    WHERE picked.slot = 1 OR picked.bytes_before < most_bytes;
+    FOREACH owner IN ARRAY COALESCE(owners, '{}') LOOP
+        given[owner] := given[owner] + 1;
+    END LOOP;
+
+    -- What becomes of the places that were not used: they wait, go to the end of the line, or are no longer in use.
+    WITH lane AS MATERIALIZED (
+        SELECT
+            turn.*,
+            CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN 1 ELSE turn.places - turn.given END AS rest,
+            CASE
+                WHEN policy.shrinks AND turn.lane <> ''
+                THEN LEAST(turn.places, GREATEST(0, known.held - COALESCE(known.max_running, policy.per_lane)))
+                ELSE 0
+            END AS surplus,
+            pulse.slice_of(stamp, policy.lane_period, known.slice) AS slice,
+            CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
+                pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
+            ) END AS slices
+        FROM unnest(hand, places, shares, waits, found, given) AS turn (lane, places, share, waits_for, found, given)
+        LEFT JOIN LATERAL (
+            SELECT *
+            FROM pulse.lanes AS lane
+            WHERE lane.topic = policy.topic AND lane.lane = turn.lane
+              AND (policy.shrinks OR policy.lane_starts IS NOT NULL)
+            LIMIT 1
+        ) AS known ON true
+    ),
+    unused AS MATERIALIZED (
+        SELECT
+            lane.*,
+            CASE
+                WHEN lane.rest <= lane.surplus THEN NULL
+                WHEN lane.waits_for IS NOT NULL AND lane.given = 0 THEN (
+                    SELECT GREATEST(job.next_run_at, stamp + interval '100 milliseconds')
+                    FROM pulse.jobs AS job
+                    WHERE job.id = lane.waits_for
+                )
+                WHEN lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum(lane.slices)
+                THEN pulse.slices_free_at(lane.slices, lane.slice, policy.lane_period)
+            END AS waits_until,
+            -- A lane from which everything was taken that could be locked may have a job that another session has locked.
+            CASE WHEN lane.rest > lane.surplus THEN lane.found > lane.given OR (
+                SELECT count(*)
+                FROM (
+                    SELECT FROM pulse.jobs AS job
+                    WHERE job.topic = policy.topic AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL
+                      AND job.locked_by IS NULL
+                    ORDER BY job.tier DESC, job.rank_at, job.id
+                    LIMIT lane.given + 1
+                ) AS job
+            ) > lane.given ELSE false END AS has_work
+        FROM lane
+        WHERE lane.rest > 0 OR policy.lane_starts IS NOT NULL OR policy.ordered
+    ),
+    lined AS (
+        INSERT INTO pulse.lane_line (topic, lane, places)
+        SELECT policy.topic, unused.lane, unused.rest - unused.surplus
+        FROM unused
+        WHERE unused.has_work AND unused.waits_until IS NULL
+    ),
+    written AS (
+        INSERT INTO pulse.lanes AS known (topic, lane, held, waiting, next_at, waits_for, slice, slices)
+        SELECT
+            policy.topic, unused.lane,
+            CASE
+                WHEN unused.has_work OR unused.waits_until IS NOT NULL THEN -LEAST(unused.rest, unused.surplus)
+                ELSE -unused.rest
+            END,
+            CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
+            unused.waits_until,
+            CASE WHEN unused.given = 0 THEN unused.waits_for END,
+            COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
+        FROM unused
+        WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
+           OR policy.lane_starts IS NOT NULL OR policy.ordered
+        ON CONFLICT (topic, lane) DO UPDATE
+        SET held = known.held + EXCLUDED.held,
+            waiting = known.waiting + EXCLUDED.waiting,
+            next_at = COALESCE(EXCLUDED.next_at, known.next_at),
+            waits_for = EXCLUDED.waits_for,
+            slice = CASE WHEN policy.lane_starts IS NULL THEN known.slice ELSE EXCLUDED.slice END,
+            slices = CASE WHEN policy.lane_starts IS NULL THEN known.slices ELSE EXCLUDED.slices END,
+            used_at = EXCLUDED.used_at
+    )
+    -- Unless nothing came of it: what is left may be jobs that another session has locked.
+    SELECT owners IS NOT NULL OR EXISTS (SELECT FROM unused WHERE NOT unused.has_work AND unused.waits_until IS NULL)
+    INTO has_more;
+    has_more := has_more AND EXISTS (SELECT FROM pulse.lane_line AS next WHERE next.topic = policy.topic);
+END
+$$;
+
+-- Claims jobs of governed topics, the topics in the order of `asked`, as many as their limits, rates and lanes permit.
+--
+-- The turnstiles are locked first, in the order of their names. Each statement of this function and of those that it calls
+-- has a snapshot of its own: what is counted is counted once the lock is held, so that every claim before this one is seen.
+-- In one statement, a limit of ten let forty run.
+CREATE FUNCTION pulse.claim_governed(
+    asked text[], most integer, slots integer[], workers text[], confirms boolean[], lease interval, most_bytes bigint
+) RETURNS SETOF pulse.governed_claim LANGUAGE plpgsql AS $$
+DECLARE
+    names      text[];
+    turnstile  pulse.turnstiles;
+    before     pulse.turnstiles;
+    policy     pulse.flow_policies;
+    taken      integer := 0;            -- slots
+    bytes_left bigint := most_bytes;
+    room       integer;
+    next_start timestamptz;
+    stamp      timestamptz;
+    more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet
+    picked     record;
+    got        integer;
+BEGIN
+    SELECT array_agg(passed.name ORDER BY passed.place) INTO names
+    FROM (
+        SELECT known.turnstile AS name, min(wanted.place) AS place
+        FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
+        JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
+        GROUP BY known.turnstile
+    ) AS passed;
+    PERFORM FROM pulse.turnstiles AS known WHERE known.name = ANY(names) ORDER BY known.name FOR NO KEY UPDATE;
+    -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
+    FOR turnstile IN
+        SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(names) ORDER BY array_position(names, known.name)
+    LOOP
+        before := turnstile;
+        turnstile.held := turnstile.held - pulse.take_notices(turnstile.name);
+        FOR policy IN
+            SELECT known.*
+            FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
+            JOIN pulse.flow_policies AS known ON known.topic = wanted.topic AND known.turnstile = turnstile.name
+            WHERE NOT (SELECT control.paused FROM pulse.dispatch_control AS control WHERE control.id = 1)
+              AND NOT EXISTS (
+                  SELECT FROM pulse.paused_topics AS switch WHERE switch.topic = wanted.topic AND switch.paused)
+            ORDER BY wanted.place
+        LOOP
+            room := LEAST(most - taken, turnstile.max_running - turnstile.held);
+            next_start := NULL;
+            stamp := clock_timestamp();
+            IF turnstile.starts IS NOT NULL THEN
+                turnstile.slices := pulse.slices_at(
+                    turnstile.slices, turnstile.slice, pulse.slice_of(stamp, turnstile.period, turnstile.slice));
+                turnstile.slice := pulse.slice_of(stamp, turnstile.period, turnstile.slice);
+                room := LEAST(room, turnstile.starts - pulse.slices_sum(turnstile.slices));
+            END IF;
+            IF turnstile.closed_until > stamp THEN
+                room := 0;
+            END IF;
+            more_enter := false;
+            IF policy.laned THEN
+                more_enter := pulse.enter_lanes(policy);
+            ELSE
+                PERFORM pulse.leave_lanes(policy.topic);
+            END IF;
+            IF room > 0 AND (bytes_left > 0 OR taken = 0) THEN
+                IF policy.laned THEN
+                    SELECT * INTO picked FROM pulse.pick_by_turns(policy, stamp, room, bytes_left);
+                ELSE
+                    SELECT *, false AS has_more INTO picked FROM pulse.pick_in_order(policy.topic, room, bytes_left);
+                END IF;
+                IF picked.tids IS NOT NULL THEN
+                    RETURN QUERY SELECT * FROM pulse.lease_governed(
+                        picked.tids, picked.confirmed, turnstile.name, policy, stamp, taken, slots, workers, confirms, lease);
+                    GET DIAGNOSTICS got = ROW_COUNT;
+                    taken := taken + got;
+                    bytes_left := bytes_left - picked.bytes;
+                    turnstile.held := turnstile.held + got;
+                    IF turnstile.starts IS NOT NULL THEN
+                        turnstile.slices := pulse.slices_with(turnstile.slices, got);
+                    END IF;
+                END IF;
+                IF picked.has_more THEN
+                    next_start := stamp;
+                END IF;
+            END IF;
+            IF policy.laned AND next_start IS NULL THEN
+                SELECT lane.next_at INTO next_start
+                FROM pulse.lanes AS lane
+                WHERE lane.topic = policy.topic AND lane.next_at IS NOT NULL
+                ORDER BY lane.next_at
+                LIMIT 1;
+            END IF;
+            -- Nothing more starts before the rate has room, also if this claim has spent it; nor before a hold ends.
+            IF turnstile.starts <= pulse.slices_sum(turnstile.slices) THEN
+                next_start := GREATEST(stamp, pulse.slices_free_at(turnstile.slices, turnstile.slice, turnstile.period));
+            END IF;
+            IF turnstile.closed_until > stamp THEN
+                next_start := GREATEST(next_start, turnstile.closed_until);
+            END IF;
+            -- The lanes of a large backlog fill up meanwhile: the jobs of another one may be behind it.
+            IF more_enter THEN
+                next_start := LEAST(next_start, clock_timestamp() + interval '20 milliseconds');
+            END IF;
+            IF next_start IS NOT NULL OR turnstile.held >= turnstile.max_running THEN
+                RETURN QUERY SELECT
+                    NULL::int, NULL::int, NULL::uuid, policy.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
+                    NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int,
+                    CASE
+                        WHEN turnstile.held >= turnstile.max_running AND NOT more_enter THEN 'infinity'::float8
+                        ELSE GREATEST(0, date_part('epoch', next_start - clock_timestamp()))
+                    END;
+            END IF;
+        END LOOP;
+        IF turnstile IS DISTINCT FROM before THEN
+            UPDATE pulse.turnstiles AS known
+            SET held = turnstile.held, slice = turnstile.slice, slices = turnstile.slices
+            WHERE known.name = turnstile.name;
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- The jobs that run and are counted at a turnstile, by the lease checks. ADR-0056
+CREATE VIEW pulse.governed_runs AS
+SELECT job.id, job.topic, job.turnstile, job.lane, job.lane_held
+FROM pulse.jobs AS job
+WHERE job.locked_by IS NOT NULL AND job.turnstile IS NOT NULL
+  AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+
+-- Counts the places of a topic's lanes anew, with its turnstile locked: after a change of their limits, or of one that another
+-- session made by hand. One statement, so that no place is seen twice, or not at all.
+CREATE FUNCTION pulse.count_lanes(policy pulse.flow_policies) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    WITH emptied AS (
+        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic
+    )
+    INSERT INTO pulse.lanes AS known (topic, lane, held)
+    SELECT policy.topic, counted.lane, sum(counted.held)
+    FROM (
+        SELECT run.lane_held AS lane, 1 AS held
+        FROM pulse.governed_runs AS run
+        WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
+        UNION ALL
+        SELECT lane.lane, 0 FROM pulse.lanes AS lane WHERE lane.topic = policy.topic
+    ) AS counted
+    GROUP BY counted.lane
+    ON CONFLICT (topic, lane) DO UPDATE SET held = EXCLUDED.held, waiting = 0, next_at = NULL;
+    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+    SELECT policy.turnstile, policy.topic, lane.lane, 0 FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
+    UPDATE pulse.flow_policies AS known
+    SET shrinks = known.per_lane IS NOT NULL AND EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > COALESCE(lane.max_running, known.per_lane))
+    WHERE known.topic = policy.topic;
+END
+$$;
+
+-- Counts the runs of a turnstile anew, with the turnstile locked. One statement, as count_lanes.
+CREATE FUNCTION pulse.count_runs(of_turnstile text) RETURNS void LANGUAGE sql AS $$
+    UPDATE pulse.turnstiles AS turnstile
+    SET held = (SELECT count(*) FROM pulse.governed_runs AS run WHERE run.turnstile = of_turnstile)
+        + COALESCE((SELECT sum(notice.ended) FROM pulse.flow_notices AS notice WHERE notice.turnstile = of_turnstile), 0)
+    WHERE turnstile.name = of_turnstile
+$$;
+
+-- Deletes a turnstile, which is locked, unless a topic passes it.
+CREATE FUNCTION pulse.forget_turnstile(of_turnstile text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pulse.flow_policies AS policy WHERE policy.turnstile = of_turnstile) THEN
+        DELETE FROM pulse.flow_notices AS notice WHERE notice.turnstile = of_turnstile;
+        DELETE FROM pulse.turnstiles AS known WHERE known.name = of_turnstile;
+    END IF;
+END
+$$;
+
+-- Gives a topic a flow policy, or changes the one that it has. Numbers change at once. A topic that becomes governed, or whose
+-- jobs are counted elsewhere from now on, has the table locked for a moment: what runs is counted, and nothing starts or ends
+-- meanwhile. The turnstile is locked first, as in a claim.
+CREATE FUNCTION pulse.govern(policy pulse.flow_policies, wanted pulse.turnstiles) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    before pulse.flow_policies;
+    stile  pulse.turnstiles;
+BEGIN
+    INSERT INTO pulse.turnstiles (name) VALUES (wanted.name) ON CONFLICT DO NOTHING;
+    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name IN (wanted.name, before.turnstile)
+    ORDER BY known.name
+    FOR NO KEY UPDATE;
+    SELECT * INTO before FROM pulse.flow_policies AS known WHERE known.topic = policy.topic;
+    SELECT * INTO stile FROM pulse.turnstiles AS known WHERE known.name = wanted.name;
+    UPDATE pulse.turnstiles AS known
+    SET max_running = wanted.max_running,
+        starts = wanted.starts,
+        period = wanted.period,
+        -- Slices of another length say nothing. The starts of the last period count for a whole one from now on.
+        slice = CASE
+            WHEN stile.period IS NOT DISTINCT FROM wanted.period OR wanted.period IS NULL THEN stile.slice
+            ELSE pulse.slice_of(clock_timestamp(), wanted.period, 0)
+        END,
+        slices = CASE
+            WHEN stile.period IS NOT DISTINCT FROM wanted.period THEN stile.slices
+            WHEN wanted.period IS NULL THEN '{}'
+            ELSE array_fill(0, ARRAY[20]) || pulse.slices_sum(stile.slices)
+        END
+    WHERE known.name = wanted.name;
+    INSERT INTO pulse.flow_policies AS known SELECT (policy).*
+    ON CONFLICT (topic) DO UPDATE
+    SET turnstile = EXCLUDED.turnstile,
+        laned = EXCLUDED.laned,
+        per_lane = EXCLUDED.per_lane,
+        lane_starts = EXCLUDED.lane_starts,
+        lane_period = EXCLUDED.lane_period,
+        ordered = EXCLUDED.ordered,
+        aging = EXCLUDED.aging,
+        retired = EXCLUDED.retired;
+    IF before.topic IS NULL OR before.turnstile <> policy.turnstile OR before.laned <> policy.laned
+        OR (before.per_lane IS NULL) <> (policy.per_lane IS NULL)
+    THEN
+        LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
+        INSERT INTO pulse.paused_topics AS known (topic, paused, governed) VALUES (policy.topic, false, true)
+        ON CONFLICT (topic) DO UPDATE SET governed = true;
+        UPDATE pulse.jobs AS job
+        SET turnstile = policy.turnstile,
+            lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,
+            lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
+        WHERE job.topic = policy.topic AND job.locked_by IS NOT NULL
+          AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+        UPDATE pulse.flow_notices AS notice
+        SET turnstile = policy.turnstile
+        WHERE notice.topic = policy.topic AND notice.lane IS NOT NULL;
+        PERFORM pulse.count_runs(known.name)
+        FROM pulse.turnstiles AS known
+        WHERE known.name IN (policy.turnstile, before.turnstile);
+        PERFORM pulse.forget_turnstile(before.turnstile);
+    END IF;
+    IF policy.laned AND (before.laned IS NOT TRUE OR before.per_lane IS DISTINCT FROM policy.per_lane) THEN
+        PERFORM pulse.count_lanes(policy);
+    ELSIF before.laned AND NOT policy.laned THEN
+        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
+        DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
+    END IF;
+END
+$$;
+
+-- Makes a topic whose policy is retired a plain one again, once no job of it stands in a lane. Returns whether it did.
+CREATE FUNCTION pulse.ungovern(of_topic text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    policy pulse.flow_policies;
+BEGIN
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name = (SELECT own.turnstile FROM pulse.flow_policies AS own WHERE own.topic = of_topic)
+    FOR NO KEY UPDATE;
+    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = of_topic AND known.retired;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pulse.leave_lanes(of_topic);
+    -- Once the table is locked, no statement is under way that knows of the lanes.
+    LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM FROM pulse.jobs AS job
+    WHERE job.topic = of_topic AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM pulse.flow_policies AS known WHERE known.topic = of_topic;
+    DELETE FROM pulse.paused_topics AS switch WHERE switch.topic = of_topic AND NOT switch.paused;
+    UPDATE pulse.paused_topics AS switch SET governed = false WHERE switch.topic = of_topic;
+    UPDATE pulse.jobs AS job
+    SET turnstile = NULL, lane_held = NULL
+    WHERE job.topic = of_topic AND job.locked_by IS NOT NULL
+      AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
+    DELETE FROM pulse.flow_notices AS notice WHERE notice.topic = of_topic;
+    PERFORM pulse.count_runs(policy.turnstile);
+    PERFORM pulse.forget_turnstile(policy.turnstile);
+    RETURN true;
+END
+$$;
+
+-- Compares the counts with what runs. At every moment they agree: whatever changes one changes the other in the same
+-- statement. Those that do not were changed by hand, and are counted anew. Returns how many turnstiles and lanes that were.
+CREATE FUNCTION pulse.sweep_flow() RETURNS TABLE (turnstiles integer, lanes integer) LANGUAGE plpgsql AS $$
+DECLARE
+    wrong record;
+BEGIN
+    turnstiles := 0;
+    lanes := 0;
+    FOR wrong IN
+        SELECT counted.name
+        FROM (
+            SELECT known.name, known.held FROM pulse.turnstiles AS known
+            UNION ALL
+            SELECT run.turnstile, -1 FROM pulse.governed_runs AS run
+            UNION ALL
+            SELECT notice.turnstile, -notice.ended FROM pulse.flow_notices AS notice
+        ) AS counted
+        GROUP BY counted.name
+        HAVING sum(counted.held) <> 0 AND EXISTS (SELECT FROM pulse.turnstiles AS known WHERE known.name = counted.name)
+        ORDER BY counted.name
+    LOOP
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = wrong.name FOR NO KEY UPDATE;
+        PERFORM pulse.count_runs(wrong.name);
+        turnstiles := turnstiles + 1;
+    END LOOP;
+    FOR wrong IN
+        SELECT policy, count(*) AS lanes
+        FROM (
+            SELECT counted.topic, counted.lane
+            FROM (
+                SELECT known.topic, known.lane, known.held - known.waiting AS held FROM pulse.lanes AS known
+                UNION ALL
+                SELECT run.topic, run.lane_held, -1 FROM pulse.governed_runs AS run WHERE run.lane_held IS NOT NULL
+                UNION ALL
+                SELECT place.topic, place.lane, -place.places FROM pulse.lane_line AS place
+            ) AS counted
+            GROUP BY counted.topic, counted.lane
+            HAVING sum(counted.held) <> 0
+        ) AS differing
+        JOIN pulse.flow_policies AS policy ON policy.topic = differing.topic AND policy.laned
+        GROUP BY policy
+    LOOP
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = (wrong.policy).turnstile FOR NO KEY UPDATE;
+        PERFORM pulse.count_lanes(wrong.policy);
+        lanes := lanes + wrong.lanes;
+    END LOOP;
+    UPDATE pulse.flow_policies AS policy
+    SET shrinks = false
+    WHERE policy.shrinks AND NOT EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > COALESCE(lane.max_running, policy.per_lane));
+    RETURN NEXT;
+END
+$$;
+
+-- Sets what holds for one lane instead of the policy. NULL: the limit of the policy. Returns whether the topic has lanes.
+CREATE FUNCTION pulse.set_lane(of_topic text, of_lane text, new_weight integer, new_limit integer) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    policy pulse.flow_policies;
+BEGIN
+    PERFORM FROM pulse.turnstiles AS known
+    WHERE known.name = (SELECT own.turnstile FROM pulse.flow_policies AS own WHERE own.topic = of_topic)
+    FOR NO KEY UPDATE;
+    SELECT * INTO policy FROM pulse.flow_policies AS known WHERE known.topic = of_topic AND known.laned;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO pulse.lanes AS known (topic, lane, held, weight, max_running)
+    VALUES (of_topic, of_lane, 0, new_weight, new_limit)
+    ON CONFLICT (topic, lane) DO UPDATE SET weight = EXCLUDED.weight, max_running = EXCLUDED.max_running;
+    PERFORM pulse.count_lanes(policy);
+    RETURN true;
+END
+$$;
+
+-- Deletes lanes that have not been used for so long that nothing about them counts any more. Returns how many.
+CREATE FUNCTION pulse.forget_lanes(most integer) RETURNS bigint LANGUAGE sql AS $$
+    WITH idle AS MATERIALIZED (
+        SELECT lane.ctid AS tid
+        FROM pulse.lanes AS lane
+        LEFT JOIN pulse.flow_policies AS policy ON policy.topic = lane.topic
+        WHERE lane.held = 0 AND lane.weight = 1 AND lane.max_running IS NULL
+          AND lane.used_at < now() - GREATEST(interval '1 hour', policy.lane_period * 1.1)
+        LIMIT most
+        FOR UPDATE OF lane SKIP LOCKED
+    ),
+    forgotten AS (
+        DELETE FROM pulse.lanes AS lane USING idle WHERE lane.ctid = idle.tid RETURNING lane.topic
+    )
+    SELECT count(*) FROM forgotten
+$$;

@@ -1,0 +1,91 @@
+-- Flow control. What it does is in functions (migration 0018), because a claim needs several snapshots. No other statement
+-- of this file changes a job. ADR-0064
+
+-- name: claim_governed
+--   $1 topics   $2-$7 as claim_batch
+SELECT * FROM pulse.claim_governed($1::text[], $2, $3::int[], $4::text[], $5::bool[], $6::interval, $7::bigint);
+
+-- name: govern
+--   $1 topic   $2 turnstile   $3 whether its jobs stand in lanes   $4 per_lane   $5, $6 lane rate   $7 ordered   $8 aging
+--   $9 whether it is retired   $10 limit   $11, $12 rate
+SELECT pulse.govern(
+    jsonb_populate_record(NULL::pulse.flow_policies, jsonb_build_object(
+        'topic', $1::text, 'turnstile', $2::text, 'laned', $3::bool, 'per_lane', $4::int, 'shrinks', false,
+        'lane_starts', $5::int, 'lane_period', $6::interval, 'ordered', $7::bool, 'aging', $8::interval, 'retired', $9::bool)),
+    jsonb_populate_record(NULL::pulse.turnstiles, jsonb_build_object(
+        'name', $2::text, 'max_running', $10::int, 'starts', $11::int, 'period', $12::interval))
+);
+
+-- name: retired_policies
+SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
+
+-- name: ungovern
+SELECT pulse.ungovern($1) AS is_plain;
+
+-- name: hold
+-- The longest of several holds counts; one of no length ends them.
+UPDATE pulse.turnstiles AS turnstile
+SET closed_until = CASE
+    WHEN $2::interval > interval '0' THEN GREATEST(turnstile.closed_until, clock_timestamp() + $2::interval)
+END
+WHERE turnstile.name = (SELECT policy.turnstile FROM pulse.flow_policies AS policy WHERE policy.topic = $1)
+RETURNING turnstile.name;
+
+-- name: set_lane
+SELECT pulse.set_lane($1, $2, $3::int, $4::int) AS has_lanes;
+
+-- name: list_limits
+SELECT policy.topic, turnstile.name, turnstile.max_running, turnstile.starts, turnstile.period, policy.laned, policy.per_lane,
+    policy.lane_starts, policy.lane_period, policy.ordered, policy.aging,
+    turnstile.held - COALESCE((
+        SELECT sum(notice.ended) FROM pulse.flow_notices AS notice WHERE notice.turnstile = turnstile.name
+    ), 0)::int AS running,
+    CASE WHEN turnstile.closed_until > clock_timestamp() THEN turnstile.closed_until END AS closed_until,
+    CASE WHEN turnstile.starts <= pulse.slices_sum(pulse.slices_at(
+            turnstile.slices, turnstile.slice, pulse.slice_of(clock_timestamp(), turnstile.period, turnstile.slice)))
+        THEN pulse.slices_free_at(turnstile.slices, turnstile.slice, turnstile.period)
+    END AS next_start_at
+FROM pulse.flow_policies AS policy
+JOIN pulse.turnstiles AS turnstile ON turnstile.name = policy.turnstile
+WHERE policy.topic > $1 AND ($3::text[] IS NULL OR policy.topic = ANY($3::text[])) AND NOT policy.retired
+ORDER BY policy.topic
+LIMIT $2;
+
+-- name: list_lanes
+-- Of the lanes that were used last, at most 10,000: those that have waited the longest, or that have the most running jobs.
+WITH recent AS MATERIALIZED (
+    SELECT lane.*
+    FROM pulse.lanes AS lane
+    WHERE lane.topic = $1
+    ORDER BY lane.used_at DESC
+    LIMIT 10000
+),
+running AS MATERIALIZED (
+    SELECT run.lane, count(*)::int AS jobs FROM pulse.governed_runs AS run WHERE run.topic = $1 GROUP BY run.lane
+)
+SELECT lane.lane, lane.weight, lane.max_running, lane.next_at, head.submitted_at AS oldest, COALESCE(running.jobs, 0) AS running,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT FROM pulse.jobs AS job
+            WHERE job.topic = $1 AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+            LIMIT 1000
+        ) AS job
+    ) AS waiting
+FROM recent AS lane
+LEFT JOIN running ON running.lane = lane.lane
+LEFT JOIN LATERAL (
+    SELECT job.submitted_at
+    FROM pulse.jobs AS job
+    WHERE job.topic = $1 AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+    ORDER BY job.tier DESC, job.rank_at, job.id
+    LIMIT 1
+) AS head ON true
+ORDER BY CASE WHEN $3::bool THEN -COALESCE(running.jobs, 0) END, head.submitted_at, lane.lane
+LIMIT $2;
+
+-- name: forget_lanes
+SELECT pulse.forget_lanes($1::int) AS forgotten;
+
+-- name: sweep
+SELECT turnstiles, lanes FROM pulse.sweep_flow();

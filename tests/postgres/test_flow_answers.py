@@ -1,0 +1,86 @@
+"""What a governed claim returns beside its jobs: dispatch claims again by it. ADR-0064"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.flow import Rate
+from tests.fakes.store import a_job, token
+from tests.postgres.governed import TOPIC, Governed, in_lane
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.mark.parametrize("topics", [("b", "a"), ("a", "b")])
+async def test_slots_go_to_the_topics_in_the_order_of_the_request(
+    governed: Governed, topics: tuple[str, ...]
+) -> None:
+    """Not in that of their names: with few slots, the last ones would never get any."""
+    for topic in topics:
+        await governed.govern(topic, limit=5)
+        await governed.submit(a_job(topic))
+
+    claims = await governed.claims(1, *topics)
+
+    assert [job.topic for job in claims.jobs] == [topics[0]]
+
+
+async def test_claim_that_takes_the_last_place_returns_that_only_the_end_of_a_run_helps(
+    governed: Governed,
+) -> None:
+    await governed.govern(limit=2)
+    await governed.submit(*(a_job(TOPIC) for _ in range(5)))
+
+    first = await governed.claims(1)
+    second = await governed.claims(1)
+    third = await governed.claims(1)
+
+    assert first.next_starts == {}
+    assert second.next_starts == third.next_starts == {TOPIC: math.inf}
+    await governed.complete(token(first.jobs[0]))
+    assert (await governed.claims(0)).next_starts == {}
+
+
+async def test_lane_whose_time_has_come_does_not_call_for_a_claim_while_all_places_are_taken(
+    governed: Governed,
+) -> None:
+    await governed.govern(limit=1, lane_rate=Rate(1, timedelta(milliseconds=100)))
+    await governed.submit(in_lane("a"), in_lane("a"))
+
+    claims = await governed.claims(5)
+
+    assert len(claims.jobs) == 1
+    assert claims.next_starts == {TOPIC: math.inf}
+
+
+async def test_claim_that_spends_the_rate_returns_when_the_next_job_may_start(governed: Governed) -> None:
+    """A timer is set by it: the jobs that it took may run for long, and nothing else wakes dispatch."""
+    await governed.govern(rate=Rate(2, HOUR))
+    await governed.submit(*(a_job(TOPIC) for _ in range(5)))
+
+    claims = await governed.claims(5)
+
+    assert len(claims.jobs) == 2
+    assert timedelta(minutes=50) < timedelta(seconds=claims.next_starts[TOPIC]) <= timedelta(minutes=63)
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+async def test_large_backlog_enters_its_lanes_though_nothing_starts_or_ends(
+    governed: Governed, limit: int | None
+) -> None:
+    """A lane whose jobs are behind those of another one must not wait until these are done."""
+    await governed.submit(*(in_lane("heavy") for _ in range(2000)))
+    (light,) = await governed.submit(in_lane("light"))
+    await governed.govern(limit=limit, per_lane=1)
+
+    answers = [await governed.claims(5) for _ in range(4)]
+
+    again = [0 < claims.next_starts.get(TOPIC, 0) <= 0.02 for claims in answers]
+    assert again == [True, True, False, False]
+    started = [job.id for claims in answers for job in claims.jobs]
+    assert (light in started) is (limit is None)
+    lanes = {state.lane: state.waiting for state in await governed.flow.list_lanes(TOPIC, limit=5)}
+    assert (lanes["heavy"], lanes["light"]) == (1000, 0 if limit is None else 1)

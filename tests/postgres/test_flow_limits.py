@@ -1,0 +1,234 @@
+"""Limits and rates of topics: how many jobs run at once, and how many start in a period. ADR-0064"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from pulse_server.domain.flow import Rate
+from pulse_server.domain.jobs import Claim, SnoozeReport
+from pulse_server.repos.jobs import Taker
+from tests.fakes.store import LEASE, a_job, failure, room, token
+from tests.postgres.governed import TOPIC, Governed
+
+HOUR = timedelta(hours=1)
+
+
+async def test_no_more_jobs_run_than_the_limit(governed: Governed) -> None:
+    await governed.govern(limit=3)
+    await governed.submit(*(a_job(TOPIC) for _ in range(10)))
+
+    running = await governed.claim(10)
+
+    assert len(running) == 3
+    assert await governed.claim(10) == []
+    await governed.complete(running[0])
+    assert len(await governed.claim(10)) == 1
+    assert await governed.agrees()
+
+
+async def test_limit_keeps_the_order_of_priority_and_submission(governed: Governed) -> None:
+    await governed.govern(limit=2)
+    low, high, later = await governed.submit(
+        a_job(TOPIC, priority=1), a_job(TOPIC, priority=9), a_job(TOPIC, priority=9)
+    )
+
+    assert [claim.job_id for claim in await governed.claim(5)] == [high, later]
+    assert low not in (high, later)
+
+
+async def _fail(governed: Governed, claim: Claim) -> None:
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+
+
+async def _discard(governed: Governed, claim: Claim) -> None:
+    await governed.store.repo.fail_jobs([failure(claim, discard=True)])
+
+
+async def _snooze(governed: Governed, claim: Claim) -> None:
+    await governed.store.repo.snooze_jobs([SnoozeReport(claim, HOUR, "later")])
+
+
+async def _cancel(governed: Governed, claim: Claim) -> None:
+    assert await governed.store.repo.cancel_jobs([claim.job_id], "")
+
+
+async def _reap(governed: Governed, claim: Claim) -> None:
+    await governed.store.repo.extend_leases([claim], LEASE)
+    await governed.store.time.lapse_leases(claim.job_id)
+    assert await governed.store.repo.reap_expired(10)
+
+
+async def _complete_in_place(governed: Governed, claim: Claim) -> None:
+    await governed.connection.execute("SELECT 1")
+    await governed.complete(claim)
+
+
+@pytest.mark.parametrize("end", [_fail, _discard, _snooze, _cancel, _reap, _complete_in_place])
+async def test_whatever_ends_a_run_frees_its_place(
+    governed: Governed, end: Callable[[Governed, Claim], Awaitable[None]]
+) -> None:
+    await governed.govern(limit=1)
+    await governed.submit(a_job(TOPIC), a_job(TOPIC))
+    (claim,) = await governed.claim(5)
+
+    await end(governed, claim)
+
+    (other,) = await governed.claim(5)
+    assert other.job_id != claim.job_id
+    assert await governed.agrees()
+
+
+async def test_released_job_frees_its_place_and_is_the_next(governed: Governed) -> None:
+    await governed.govern(limit=1)
+    await governed.submit(a_job(TOPIC), a_job(TOPIC))
+    (claim,) = await governed.claim(5)
+
+    assert await governed.store.repo.release_jobs([claim])
+
+    assert await governed.claim(5) == [claim]
+
+
+async def test_plain_claims_and_hand_overs_leave_governed_topics_alone(governed: Governed) -> None:
+    await governed.govern(limit=1)
+    repo = governed.store.repo
+    (handed,) = await repo.hand_over_jobs([a_job(TOPIC)], [Taker("A", False)], LEASE)
+
+    assert not handed.is_taken  # type: ignore[union-attr]  # it was stored
+    assert await repo.claim_batch([TOPIC], room("A", 5), LEASE) == []
+    assert await repo.claim_batch([TOPIC, "email"], room("A", 5), LEASE) == []
+
+
+async def test_jobs_that_ran_before_the_limit_are_counted(governed: Governed) -> None:
+    await governed.submit(*(a_job(TOPIC) for _ in range(6)))
+    running = await governed.store.claim(count=4, topics=[TOPIC])
+
+    await governed.govern(limit=3)
+
+    assert await governed.claim(5) == []
+    await governed.complete(*running[:2])
+    assert len(await governed.claim(5)) == 1
+    assert await governed.agrees()
+
+
+async def test_limit_that_is_lowered_stops_starts_and_no_run(governed: Governed) -> None:
+    await governed.govern(limit=4)
+    await governed.submit(*(a_job(TOPIC) for _ in range(9)))
+    running = await governed.claim(9)
+
+    await governed.govern(limit=2)
+
+    await governed.complete(*running[:2])
+    assert await governed.claim(9) == []
+    await governed.complete(running[2])
+    assert len(await governed.claim(9)) == 1
+    await governed.govern(limit=5)
+    assert len(await governed.claim(9)) == 3
+
+
+async def test_no_more_jobs_start_in_a_period_than_the_rate(governed: Governed) -> None:
+    await governed.govern(rate=Rate(5, HOUR))
+    await governed.submit(*(a_job(TOPIC) for _ in range(9)))
+
+    first = await governed.claims(3)
+    await governed.complete(*map(token, first.jobs))
+    second = await governed.claims(9)
+    third = await governed.claims(9)
+
+    assert [len(claims.jobs) for claims in (first, second, third)] == [3, 2, 0]
+    assert first.next_starts == {}
+    # A slice is a twentieth of the period, and the one under way counts as a whole.
+    assert timedelta(minutes=50) < timedelta(seconds=third.next_starts[TOPIC]) <= timedelta(minutes=63)
+
+
+async def test_rate_counts_what_started_before_it_was_changed(governed: Governed) -> None:
+    await governed.govern(rate=Rate(5, HOUR))
+    await governed.submit(*(a_job(TOPIC) for _ in range(9)))
+    await governed.claim(4)
+
+    await governed.govern(rate=Rate(5, timedelta(minutes=1)))
+
+    assert len(await governed.claim(9)) == 1
+
+
+async def test_held_topic_starts_nothing_until_the_hold_ends(governed: Governed) -> None:
+    await governed.govern(limit=5)
+    await governed.submit(a_job(TOPIC), a_job(TOPIC))
+
+    assert await governed.flow.hold(TOPIC, HOUR)
+    assert await governed.flow.hold(TOPIC, timedelta(seconds=1)), "the longest counts"
+    claims = await governed.claims(5)
+
+    assert not claims.jobs
+    assert timedelta(minutes=59) < timedelta(seconds=claims.next_starts[TOPIC]) <= HOUR
+    assert await governed.flow.hold(TOPIC, timedelta(0))
+    assert len(await governed.claim(5)) == 2
+
+
+async def test_topic_without_a_policy_cannot_be_held(governed: Governed) -> None:
+    assert not await governed.flow.hold("email", HOUR)
+
+
+async def test_topics_of_a_pool_share_one_limit(governed: Governed) -> None:
+    await governed.govern("train", limit=3, pool="gpu")
+    await governed.govern("render", limit=3, pool="gpu")
+    await governed.submit(*(a_job("train") for _ in range(4)), *(a_job("render") for _ in range(4)))
+
+    trained = await governed.claim(2, "train")
+    rendered = await governed.claim(5, "render", "train")
+
+    assert (len(trained), len(rendered)) == (2, 1)
+    await governed.complete(*trained)
+    assert len(await governed.claim(5, "render", "train")) == 2
+    assert await governed.agrees()
+
+
+async def test_paused_governed_topic_starts_nothing_and_stays_governed(governed: Governed) -> None:
+    await governed.govern(limit=5)
+    await governed.submit(a_job(TOPIC))
+    await governed.connection.execute("UPDATE pulse.paused_topics SET paused = true WHERE topic = $1", TOPIC)
+    assert await governed.claim(5) == []
+
+
+async def test_retired_policy_limits_nothing_and_its_topic_becomes_plain(governed: Governed) -> None:
+    await governed.govern(limit=1)
+    await governed.submit(*(a_job(TOPIC) for _ in range(4)))
+    running = await governed.claim(5)
+    await governed.flow.retire(TOPIC)
+
+    assert len(await governed.claim(2)) == 2
+    assert await governed.flow.remove_retired() == [TOPIC]
+    assert len(await governed.store.claim(count=5, topics=[TOPIC])) == 1
+    await governed.complete(*running)
+    assert await governed.agrees()
+    assert await governed.flow.list_limits(limit=10) == []
+
+
+async def test_list_of_limits_has_the_policy_and_where_it_stands(governed: Governed) -> None:
+    await governed.govern(limit=4, rate=Rate(2, HOUR))
+    await governed.submit(a_job(TOPIC), a_job(TOPIC), a_job(TOPIC))
+    await governed.claim(5)
+
+    (limits,) = await governed.flow.list_limits(limit=10)
+
+    assert (limits.topic, limits.running, limits.policy.limit) == (TOPIC, 2, 4)
+    assert limits.policy.rate == Rate(2, HOUR)
+    assert limits.next_start_at is not None
+
+
+async def test_sweep_counts_anew_what_was_changed_by_hand(governed: Governed) -> None:
+    await governed.govern(limit=2)
+    await governed.submit(*(a_job(TOPIC) for _ in range(3)))
+    claims = await governed.claim(5)
+    await governed.connection.execute(
+        "UPDATE pulse.jobs SET status = 'RETRYING', locked_by = NULL, lease_until = NULL WHERE id = $1",
+        claims[0].job_id,
+    )
+    assert await governed.claim(5) == [], "no statement of ours has freed the place"
+
+    assert await governed.flow.sweep() == (1, 0)
+
+    assert len(await governed.claim(5)) == 1
+    assert await governed.agrees()

@@ -1,0 +1,79 @@
+"""Jobs of lanes that are tried again, released, redriven or canceled."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pulse_server.domain.status import JobStatus
+from tests.fakes.store import failure
+from tests.postgres.governed import Governed, in_lane
+
+HOUR = timedelta(hours=1)
+
+
+async def test_job_that_is_tried_again_comes_back_to_its_lane(governed: Governed) -> None:
+    await governed.govern(per_lane=1)
+    (job_id,) = await governed.submit(in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+    assert await governed.claim_all() == []
+
+    await governed.promote(job_id)
+
+    (again,) = await governed.claim_all()
+    assert (again.job_id, again.attempt) == (job_id, 2)
+    assert await governed.agrees()
+
+
+async def test_released_job_of_a_lane_without_a_limit_is_found_again(governed: Governed) -> None:
+    """The lane had no more work, and has left the line."""
+    await governed.govern(turns=True)
+    await governed.submit(in_lane("a"))
+    claims = await governed.claim_all()
+
+    assert await governed.store.repo.release_jobs(claims)
+
+    assert await governed.claim_all() == claims
+
+
+async def test_redriven_job_comes_back_to_its_lane(governed: Governed) -> None:
+    await governed.govern(per_lane=1)
+    (job_id,) = await governed.submit(in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, discard=True)])
+    assert await governed.store.status(job_id) is JobStatus.DEAD_LETTERED
+
+    assert await governed.store.repo.retry_jobs([job_id], 3)
+
+    assert [again.job_id for again in await governed.claim_all()] == [job_id]
+
+
+async def test_retry_holds_its_lane_where_order_is_kept(governed: Governed) -> None:
+    await governed.govern(ordered=True)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    (other,) = await governed.submit(in_lane("b"))
+    claims = {claim.job_id: claim for claim in await governed.claim_all()}
+    assert claims.keys() == {first, other}
+    await governed.store.repo.fail_jobs([failure(claims[first], retry_after=HOUR)])
+
+    assert await governed.claim_all() == [], "the second job waits for the first"
+
+    await governed.promote(first)
+    await governed.connection.execute("UPDATE pulse.lanes SET next_at = now() WHERE next_at IS NOT NULL")
+    (again,) = await governed.claim_all()
+    assert again.job_id == first
+    await governed.complete(again)
+    assert [claim.job_id for claim in await governed.claim_all()] == [second]
+    assert await governed.agrees()
+
+
+async def test_canceled_retry_holds_its_lane_no_longer(governed: Governed) -> None:
+    await governed.govern(ordered=True)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+    assert await governed.claim_all() == []
+
+    assert await governed.store.repo.cancel_jobs([first], "")
+
+    assert [claim.job_id for claim in await governed.claim_all()] == [second]
