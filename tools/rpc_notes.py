@@ -143,16 +143,35 @@ NOTES = {
     "GetDispatchStatus": Note("Returns what is paused, since when, by whom and why."),
     # --- policies of topics
     "SetTopicPolicy": Note(
-        "Sets how long the finished jobs of a topic are kept and how its jobs run, where this differs from "
-        "the settings of the servers and from what workers declare. The topic need not have jobs. What is "
-        "set here wins until it is returned. It counts at all servers within moments."
+        "Sets how long the finished jobs of a topic are kept, how its jobs run and what limits them, where "
+        "this differs from the settings of the servers and from what workers declare. The topic need not "
+        "have jobs. What is set here wins until it is returned. It counts at all servers within moments."
     ),
     "DeclareTopicPolicies": Note(
-        "Declares how the jobs of topics run, by the code of a worker, when it connects. The newest "
-        "declaration holds; what an operator has set wins over it. Returns the declarations of other workers "
-        "that it replaced."
+        "Declares how the jobs of topics run and what limits them, by the code of a worker, when it "
+        "connects. The newest declaration of `run` holds; of `flow` the strictest of all connected workers "
+        "does, and is in force when the call returns. What an operator has set wins over both. Returns the "
+        "declarations of other workers that it replaced."
     ),
     "ListTopicPolicies": Note(
         "Lists the topics that have a policy, and the settings of the answering server for all others."
+    ),
+    # --- limits and lanes
+    "ListLimits": Note(
+        "Lists the topics that have limits: what is in force, who says so, what runs, and when the next job "
+        "may start. Set limits with SetTopicPolicy."
+    ),
+    "ListLanes": Note(
+        "Lists lanes of a topic, of the 10,000 that were used last: those that have waited the longest, or "
+        "those with the most running jobs."
+    ),
+    "HoldTopic": Note(
+        "Starts no job of a topic, and of its pool, for a while, at any server: for an API that asks to be "
+        "left alone. Running jobs go on. Of several holds the longest counts; a duration of zero ends it. "
+        "INVALID_ARGUMENT if the topic has no limits."
+    ),
+    "SetLane": Note(
+        "Sets the weight and the limit of one lane. INVALID_ARGUMENT if the topic has no lanes, or for a "
+        "limit if it has no `per_lane`."
     ),
 }

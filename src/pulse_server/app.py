@@ -27,6 +27,8 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.exports import PostgresExportRepo
+from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -37,9 +39,11 @@ from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
+from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases
+from pulse_server.service.limits import LimitsOfTopics
 from pulse_server.service.minutes import Minutes
 from pulse_server.service.policies import Policies
 from pulse_server.service.promoter import Promoter
@@ -65,6 +69,7 @@ from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
+from pulse_server.transport.grpc.limits import LimitRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.policies import PolicyRpcs
@@ -128,6 +133,15 @@ class App:
         policies = PostgresPolicyRepo(self._database)
         self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
         self._line.listen(self.run_policies.heard)
+        flow = PostgresFlowRepo(self._database, governed)
+        self.flow_policies = FlowPolicies(
+            PostgresFlowOwnerRepo(self._database),
+            flow,
+            publisher,
+            self.gate.refresh,
+            interval=POLICIES_INTERVAL,
+        )
+        self._line.listen(self.flow_policies.heard)
         leases = Leases(
             repo,
             publisher,
@@ -180,7 +194,11 @@ class App:
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.run_policies, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            PolicyRpcs(Policies(policies, self.retention.kept, self.run_policies, publisher), callers),
+            PolicyRpcs(
+                Policies(policies, self.retention.kept, self.run_policies, self.flow_policies, publisher),
+                callers,
+            ),
+            LimitRpcs(LimitsOfTopics(flow, self.flow_policies, publisher)),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -207,6 +225,7 @@ class App:
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
         await self.run_policies.refresh()
+        await self.flow_policies.apply()
         await self.retention.prepare()
         host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
@@ -263,6 +282,7 @@ class App:
             self.scheduler.loop,
             self.gate.loop,
             self.run_policies.loop,
+            self.flow_policies.loop,
             *self.retention.loops,
             self.reconciler.loop,
             self.statistics.loop,

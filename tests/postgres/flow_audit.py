@@ -1,4 +1,4 @@
-"""Records each start and end of a run, in the order of the commits: independent of what flow control counts."""
+"""Records each start and end of a run, in the order of the commits, apart from what flow control counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER audit_run BEFORE UPDATE OR DELETE ON pulse.jobs FOR EACH ROW EXECUTE FUNCTION pulse.audit_run();
+CREATE TRIGGER audit_run BEFORE UPDATE OR DELETE ON pulse.jobs
+    FOR EACH ROW EXECUTE FUNCTION pulse.audit_run();
 """
 _END = "DROP TRIGGER audit_run ON pulse.jobs; DROP FUNCTION pulse.audit_run; DROP TABLE pulse.run_audit"
 
@@ -60,7 +61,8 @@ async def begin_audit(connection: Connection) -> None:
 async def end_audit(connection: Connection, pools: Iterable[Sequence[str]] = ()) -> Runs:
     """Stop recording. The topics of a pool are counted together, under all of their names."""
     rows = await connection.fetch(
-        "SELECT topic, lane, step, started_at FROM pulse.run_audit ORDER BY pg_xact_commit_timestamp(xid), step"
+        "SELECT topic, lane, step, started_at FROM pulse.run_audit "
+        "ORDER BY pg_xact_commit_timestamp(xid), step"
     )
     await connection.execute(_END)
     runs, running = Runs(), Counter[tuple[str, ...]]()

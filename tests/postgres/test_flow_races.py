@@ -1,4 +1,4 @@
-"""Flow control under load: two servers, killed sessions, policies that change; judged by an audit of its own."""
+"""Flow control under load: two servers, killed sessions, changing policies; judged by an audit of its own."""
 
 from __future__ import annotations
 

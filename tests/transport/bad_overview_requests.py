@@ -75,12 +75,60 @@ def _bad_policies() -> Iterator[BadRequest]:
         declared = [pb.DeclaredPolicy(topic="mail", run=run)]
         declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
         yield f"no {name}", declaration, "policies.run.", INVALID
+    yield from _bad_limits()
     yield "no worker", pb.DeclareTopicPoliciesRequest(), "worker_id", INVALID
     yield "no application", pb.DeclareSchedulesRequest(), "application", INVALID
     yield "negative page", pb.ListTopicPoliciesRequest(page_size=-1), "page_size", INVALID
     yield "no page token", pb.ListTopicPoliciesRequest(page_token="\0"), "page_token", INVALID
     yield "odd topic", pb.ListTopicPoliciesRequest(topics=["a b"]), "topics", INVALID
     yield "too many topics", pb.ListTopicPoliciesRequest(topics=["a"] * 1001), "topics", INVALID
+
+
+def _bad_limits() -> Iterator[BadRequest]:
+    endless = Duration(seconds=2**62)
+    for name, flow in (
+        ("limit", pb.FlowPolicy(limit=0)),
+        ("absurd limit", pb.FlowPolicy(limit=2_000_000)),
+        ("limit of lanes", pb.FlowPolicy(per_lane=-1)),
+        ("rate", pb.FlowPolicy(rate=pb.StartRate())),
+        ("period", pb.FlowPolicy(rate=pb.StartRate(starts=1, period=Duration(nanos=1000)))),
+        ("endless period", pb.FlowPolicy(lane_rate=pb.StartRate(starts=1, period=endless))),
+        ("aging", pb.FlowPolicy(aging=Duration())),
+        ("order of two at a time", pb.FlowPolicy(ordered=True, per_lane=2)),
+        ("odd pool", pb.FlowPolicy(limit=1, pool="a b")),
+    ):
+        yield f"no {name}", pb.SetTopicPolicyRequest(topic="mail", flow=flow), "flow.", INVALID
+        declared = [pb.DeclaredPolicy(topic="mail", flow=flow)]
+        declaration = pb.DeclareTopicPoliciesRequest(worker_id="w", policies=declared)
+        yield f"no {name}", declaration, "policies.flow.", INVALID
+    both = pb.SetTopicPolicyRequest(topic="mail", flow=pb.FlowPolicy(limit=1), returned=["limit"])
+    yield "set and returned", both, "returned", INVALID
+    yield "odd topic", pb.ListLimitsRequest(topics=["a b"]), "topics", INVALID
+    yield "negative page", pb.ListLimitsRequest(page_size=-1), "page_size", INVALID
+    yield "no page token", pb.ListLimitsRequest(page_token="\0"), "page_token", INVALID
+    yield "too many topics", pb.ListLimitsRequest(topics=["a"] * 1001), "topics", INVALID
+    yield "no topic", pb.ListLanesRequest(), "topic", INVALID
+    yield "negative count", pb.ListLanesRequest(topic="mail", limit=-1), "limit", INVALID
+    yield "no topic", pb.HoldTopicRequest(duration=Duration(seconds=1)), "topic", INVALID
+    yield "no length", pb.HoldTopicRequest(topic="mail"), "duration", INVALID
+    yield (
+        "into the past",
+        pb.HoldTopicRequest(topic="mail", duration=Duration(seconds=-1)),
+        "duration",
+        INVALID,
+    )
+    yield "too long", pb.HoldTopicRequest(topic="mail", duration=endless), "duration", INVALID
+    yield (
+        "for a century",
+        pb.HoldTopicRequest(topic="mail", duration=Duration(seconds=10**10)),
+        "duration",
+        INVALID,
+    )
+    yield "no moment", pb.HoldTopicRequest(topic="mail", until=NOWHEN), "until", INVALID
+    yield "no lane", pb.SetLaneRequest(topic="mail"), "lane", INVALID
+    yield "huge lane", pb.SetLaneRequest(topic="mail", lane=HUGE), "lane", INVALID
+    yield "no weight", pb.SetLaneRequest(topic="mail", lane="a", weight=0), "weight", INVALID
+    yield "no limit", pb.SetLaneRequest(topic="mail", lane="a", limit=0), "limit", INVALID
 
 
 def _bad_exports() -> Iterator[BadRequest]:

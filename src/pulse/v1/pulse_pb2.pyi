@@ -2358,6 +2358,7 @@ class JobAssignment(_message.Message):
     CONFIRM_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     SNOOZES_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -2376,6 +2377,8 @@ class JobAssignment(_message.Message):
     """
     snoozes: _builtins.int
     """attempts before this one that were snoozed"""
+    lane: _builtins.str
+    """of governed topics"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -2396,10 +2399,11 @@ class JobAssignment(_message.Message):
         confirm: _builtins.bool = ...,
         timeout: _duration_pb2.Duration | None = ...,
         snoozes: _builtins.int = ...,
+        lane: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4138,6 +4142,10 @@ class TopicPolicy(_message.Message):
     DECLARED_BY_FIELD_NUMBER: _builtins.int
     DECLARED_AT_FIELD_NUMBER: _builtins.int
     EFFECTIVE_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
+    DECLARED_FLOW_FIELD_NUMBER: _builtins.int
+    EFFECTIVE_FLOW_FIELD_NUMBER: _builtins.int
+    DIFFERING_FLOW_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     set_by: _builtins.str
     """the user of the last change by an operator; empty: the server has no users"""
@@ -4165,6 +4173,22 @@ class TopicPolicy(_message.Message):
     def effective(self) -> Global___RunPolicy:
         """what holds; an entry that is not set: no limit, or the default backoff"""
 
+    @_builtins.property
+    def flow(self) -> Global___FlowPolicy:
+        """what operators have set"""
+
+    @_builtins.property
+    def declared_flow(self) -> Global___FlowPolicy:
+        """the strictest of what connected workers declare"""
+
+    @_builtins.property
+    def effective_flow(self) -> Global___FlowPolicy:
+        """what holds"""
+
+    @_builtins.property
+    def differing_flow(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredFlow]:
+        """what they declare, if it is not the same; the oldest first"""
+
     def __init__(
         self,
         *,
@@ -4177,10 +4201,14 @@ class TopicPolicy(_message.Message):
         declared_by: _builtins.str = ...,
         declared_at: _timestamp_pb2.Timestamp | None = ...,
         effective: Global___RunPolicy | None = ...,
+        flow: Global___FlowPolicy | None = ...,
+        declared_flow: Global___FlowPolicy | None = ...,
+        effective_flow: Global___FlowPolicy | None = ...,
+        differing_flow: _abc.Iterable[Global___DeclaredFlow] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "effective", b"effective", "retention", b"retention", "run", b"run", "set_at", b"set_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_flow", b"declared_flow", "effective", b"effective", "effective_flow", b"effective_flow", "flow", b"flow", "retention", b"retention", "run", b"run", "set_at", b"set_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "effective", b"effective", "retention", b"retention", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "declared_at", b"declared_at", "declared_by", b"declared_by", "declared_flow", b"declared_flow", "differing_flow", b"differing_flow", "effective", b"effective", "effective_flow", b"effective_flow", "flow", b"flow", "retention", b"retention", "run", b"run", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4217,20 +4245,24 @@ class DeclaredPolicy(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     @_builtins.property
     def run(self) -> Global___RunPolicy:
         """nothing set: the worker declares nothing for this topic"""
 
+    @_builtins.property
+    def flow(self) -> Global___FlowPolicy: ...
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         run: Global___RunPolicy | None = ...,
+        flow: Global___FlowPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "run", b"run", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4238,7 +4270,7 @@ Global___DeclaredPolicy: _TypeAlias = DeclaredPolicy  # noqa: Y015
 
 @_typing.final
 class DeclareTopicPoliciesResponse(_message.Message):
-    """The newest declaration of a topic holds."""
+    """The newest declaration of `run` holds. Of `flow` the strictest of all connected workers does."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4300,6 +4332,7 @@ class SetTopicPolicyRequest(_message.Message):
     RETENTION_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     @_builtins.property
     def retention(self) -> Global___Retention: ...
@@ -4307,8 +4340,12 @@ class SetTopicPolicyRequest(_message.Message):
     def run(self) -> Global___RunPolicy: ...
     @_builtins.property
     def returned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Entries of `run` that go back to what is declared: backoff, max_attempts, timeout, max_crashes."""
+        """Entries of `run` and `flow` that go back to what is declared: backoff, max_attempts, timeout, max_crashes,
+        limit, rate, pool, per_lane, lane_rate, turns, ordered, aging.
+        """
 
+    @_builtins.property
+    def flow(self) -> Global___FlowPolicy: ...
     def __init__(
         self,
         *,
@@ -4316,10 +4353,11 @@ class SetTopicPolicyRequest(_message.Message):
         retention: Global___Retention | None = ...,
         run: Global___RunPolicy | None = ...,
         returned: _abc.Iterable[_builtins.str] | None = ...,
+        flow: Global___FlowPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "retention", b"retention", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flow", b"flow", "retention", b"retention", "returned", b"returned", "run", b"run", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4413,3 +4451,456 @@ class ListTopicPoliciesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTopicPoliciesResponse: _TypeAlias = ListTopicPoliciesResponse  # noqa: Y015
+
+@_typing.final
+class StartRate(_message.Message):
+    """---------------------------------------------------------------- limits and lanes
+
+    At most so many starts in any period of this length.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTS_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    starts: _builtins.int
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """from 100 ms to 31 days"""
+
+    def __init__(
+        self,
+        *,
+        starts: _builtins.int = ...,
+        period: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartRate: _TypeAlias = StartRate  # noqa: Y015
+
+@_typing.final
+class FlowPolicy(_message.Message):
+    """How many jobs of a topic run at once and start in a period, and whose turn it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    PER_LANE_FIELD_NUMBER: _builtins.int
+    LANE_RATE_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
+    ORDERED_FIELD_NUMBER: _builtins.int
+    AGING_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """jobs that run at once, in the whole cluster"""
+    pool: _builtins.str
+    """limit and rate count over all topics of the pool; the smallest numbers hold"""
+    per_lane: _builtins.int
+    """jobs of one lane that run at once"""
+    turns: _builtins.bool
+    """lanes take turns; implied by every entry that concerns lanes"""
+    ordered: _builtins.bool
+    """one job of a lane at a time, and a retry holds its lane"""
+    @_builtins.property
+    def rate(self) -> Global___StartRate: ...
+    @_builtins.property
+    def lane_rate(self) -> Global___StartRate:
+        """of each lane"""
+
+    @_builtins.property
+    def aging(self) -> _duration_pb2.Duration:
+        """of waiting that is worth one step of priority"""
+
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int | None = ...,
+        rate: Global___StartRate | None = ...,
+        pool: _builtins.str | None = ...,
+        per_lane: _builtins.int | None = ...,
+        lane_rate: Global___StartRate | None = ...,
+        turns: _builtins.bool | None = ...,
+        ordered: _builtins.bool | None = ...,
+        aging: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_turns", b"_turns", "aging", b"aging", "lane_rate", b"lane_rate", "limit", b"limit", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "turns", b"turns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_ordered", b"_ordered", "_per_lane", b"_per_lane", "_pool", b"_pool", "_turns", b"_turns", "aging", b"aging", "lane_rate", b"lane_rate", "limit", b"limit", "ordered", b"ordered", "per_lane", b"per_lane", "pool", b"pool", "rate", b"rate", "turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__ordered: _TypeAlias = _typing.Literal["ordered"]  # noqa: Y015
+    _WhichOneofArgType__ordered: _TypeAlias = _typing.Literal["_ordered", b"_ordered"]  # noqa: Y015
+    _WhichOneofReturnType__per_lane: _TypeAlias = _typing.Literal["per_lane"]  # noqa: Y015
+    _WhichOneofArgType__per_lane: _TypeAlias = _typing.Literal["_per_lane", b"_per_lane"]  # noqa: Y015
+    _WhichOneofReturnType__pool: _TypeAlias = _typing.Literal["pool"]  # noqa: Y015
+    _WhichOneofArgType__pool: _TypeAlias = _typing.Literal["_pool", b"_pool"]  # noqa: Y015
+    _WhichOneofReturnType__turns: _TypeAlias = _typing.Literal["turns"]  # noqa: Y015
+    _WhichOneofArgType__turns: _TypeAlias = _typing.Literal["_turns", b"_turns"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ordered) -> _WhichOneofReturnType__ordered | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__per_lane) -> _WhichOneofReturnType__per_lane | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pool) -> _WhichOneofReturnType__pool | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__turns) -> _WhichOneofReturnType__turns | None: ...
+
+Global___FlowPolicy: _TypeAlias = FlowPolicy  # noqa: Y015
+
+@_typing.final
+class DeclaredFlow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLOW_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    DECLARED_AT_FIELD_NUMBER: _builtins.int
+    workers: _builtins.int
+    """that declare this"""
+    worker_id: _builtins.str
+    """the newest of them"""
+    @_builtins.property
+    def flow(self) -> Global___FlowPolicy: ...
+    @_builtins.property
+    def declared_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        flow: Global___FlowPolicy | None = ...,
+        workers: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+        declared_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "flow", b"flow"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared_at", b"declared_at", "flow", b"flow", "worker_id", b"worker_id", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclaredFlow: _TypeAlias = DeclaredFlow  # noqa: Y015
+
+@_typing.final
+class TopicLimits(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    FLOW_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    HELD_UNTIL_FIELD_NUMBER: _builtins.int
+    NEXT_START_AT_FIELD_NUMBER: _builtins.int
+    OVERRIDE_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    SET_AT_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    running: _builtins.int
+    """that are counted; in a pool, of all its topics"""
+    set_by: _builtins.str
+    @_builtins.property
+    def flow(self) -> Global___FlowPolicy:
+        """in force; in a pool, the pool's numbers"""
+
+    @_builtins.property
+    def held_until(self) -> _timestamp_pb2.Timestamp:
+        """held: no job starts before"""
+
+    @_builtins.property
+    def next_start_at(self) -> _timestamp_pb2.Timestamp:
+        """the rate is spent until then"""
+
+    @_builtins.property
+    def override(self) -> Global___FlowPolicy:
+        """what operators have set"""
+
+    @_builtins.property
+    def set_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def declared(self) -> Global___FlowPolicy:
+        """the strictest of what connected workers declare"""
+
+    @_builtins.property
+    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclaredFlow]:
+        """what they declare, if it is not the same; the oldest first"""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        flow: Global___FlowPolicy | None = ...,
+        running: _builtins.int = ...,
+        held_until: _timestamp_pb2.Timestamp | None = ...,
+        next_start_at: _timestamp_pb2.Timestamp | None = ...,
+        override: Global___FlowPolicy | None = ...,
+        set_by: _builtins.str = ...,
+        set_at: _timestamp_pb2.Timestamp | None = ...,
+        declared: Global___FlowPolicy | None = ...,
+        differing: _abc.Iterable[Global___DeclaredFlow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "set_at", b"set_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicLimits: _TypeAlias = TopicLimits  # noqa: Y015
+
+@_typing.final
+class ListLimitsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: as many as fit into an answer; otherwise 1,000 at the most"""
+    page_token: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """only these; at most 1,000"""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLimitsRequest: _TypeAlias = ListLimitsRequest  # noqa: Y015
+
+@_typing.final
+class ListLimitsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMITS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """empty: there is no next page"""
+    @_builtins.property
+    def limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicLimits]:
+        """of the topics that have some, by name"""
+
+    def __init__(
+        self,
+        *,
+        limits: _abc.Iterable[Global___TopicLimits] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLimitsResponse: _TypeAlias = ListLimitsResponse  # noqa: Y015
+
+@_typing.final
+class ListLanesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    BY_SHARE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    limit: _builtins.int
+    """0: 50; at most 1,000"""
+    by_share: _builtins.bool
+    """those with the most running jobs, instead of those that have waited the longest"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        by_share: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_share", b"by_share", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLanesRequest: _TypeAlias = ListLanesRequest  # noqa: Y015
+
+@_typing.final
+class LaneView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANE_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
+    NEXT_START_AT_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    lane: _builtins.str
+    """empty: the jobs without a lane"""
+    waiting: _builtins.int
+    """counted to a thousand"""
+    running: _builtins.int
+    weight: _builtins.int
+    limit: _builtins.int
+    """its own, instead of per_lane"""
+    @_builtins.property
+    def oldest(self) -> _timestamp_pb2.Timestamp:
+        """when the next job of the lane was submitted"""
+
+    @_builtins.property
+    def next_start_at(self) -> _timestamp_pb2.Timestamp:
+        """its rate is spent, or a retry holds it until then"""
+
+    def __init__(
+        self,
+        *,
+        lane: _builtins.str = ...,
+        waiting: _builtins.int = ...,
+        running: _builtins.int = ...,
+        oldest: _timestamp_pb2.Timestamp | None = ...,
+        next_start_at: _timestamp_pb2.Timestamp | None = ...,
+        weight: _builtins.int = ...,
+        limit: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "next_start_at", b"next_start_at", "oldest", b"oldest"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "lane", b"lane", "limit", b"limit", "next_start_at", b"next_start_at", "oldest", b"oldest", "running", b"running", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+
+Global___LaneView: _TypeAlias = LaneView  # noqa: Y015
+
+@_typing.final
+class ListLanesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lanes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LaneView]: ...
+    def __init__(
+        self,
+        *,
+        lanes: _abc.Iterable[Global___LaneView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lanes", b"lanes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLanesResponse: _TypeAlias = ListLanesResponse  # noqa: Y015
+
+@_typing.final
+class HoldTopicRequest(_message.Message):
+    """Starts no job of the topic, and of its pool, for a while. Of several holds the longest counts. The topic needs limits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """zero ends the hold"""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "length", b"length", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "length", b"length", "topic", b"topic", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_length: _TypeAlias = _typing.Literal["duration", "until"]  # noqa: Y015
+    _WhichOneofArgType_length: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_length) -> _WhichOneofReturnType_length | None: ...
+
+Global___HoldTopicRequest: _TypeAlias = HoldTopicRequest  # noqa: Y015
+
+@_typing.final
+class HoldTopicResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldTopicResponse: _TypeAlias = HoldTopicResponse  # noqa: Y015
+
+@_typing.final
+class SetLaneRequest(_message.Message):
+    """Sets what holds for one lane. What is not given is as for the other lanes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LANE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    lane: _builtins.str
+    weight: _builtins.int
+    """jobs in a turn, against 1 of other lanes; at most 1,000"""
+    limit: _builtins.int
+    """instead of per_lane"""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        lane: _builtins.str = ...,
+        weight: _builtins.int | None = ...,
+        limit: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_weight", b"_weight", "limit", b"limit", "weight", b"weight"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_weight", b"_weight", "lane", b"lane", "limit", b"limit", "topic", b"topic", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
+    _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__weight: _TypeAlias = _typing.Literal["weight"]  # noqa: Y015
+    _WhichOneofArgType__weight: _TypeAlias = _typing.Literal["_weight", b"_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight) -> _WhichOneofReturnType__weight | None: ...
+
+Global___SetLaneRequest: _TypeAlias = SetLaneRequest  # noqa: Y015
+
+@_typing.final
+class SetLaneResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetLaneResponse: _TypeAlias = SetLaneResponse  # noqa: Y015

@@ -279,6 +279,26 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.FromString,
                 _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/pulse.v1.PulseService/ListLimits',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListLimitsResponse.FromString,
+                _registered_method=True)
+        self.ListLanes = channel.unary_unary(
+                '/pulse.v1.PulseService/ListLanes',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListLanesRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListLanesResponse.FromString,
+                _registered_method=True)
+        self.HoldTopic = channel.unary_unary(
+                '/pulse.v1.PulseService/HoldTopic',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.HoldTopicRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.HoldTopicResponse.FromString,
+                _registered_method=True)
+        self.SetLane = channel.unary_unary(
+                '/pulse.v1.PulseService/SetLane',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.FromString,
+                _registered_method=True)
 
 
 class PulseServiceServicer(object):
@@ -593,6 +613,31 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLimits(self, request, context):
+        """Limits of topics, and their lanes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLanes(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HoldTopic(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLane(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -840,6 +885,26 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.ListTopicPolicies,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListLimitsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListLimitsResponse.SerializeToString,
+            ),
+            'ListLanes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLanes,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListLanesRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListLanesResponse.SerializeToString,
+            ),
+            'HoldTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldTopic,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.HoldTopicRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.HoldTopicResponse.SerializeToString,
+            ),
+            'SetLane': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLane,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2165,6 +2230,114 @@ class PulseService(object):
             '/pulse.v1.PulseService/ListTopicPolicies',
             pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.ListTopicPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListLimits',
+            pulse_dot_v1_dot_pulse__pb2.ListLimitsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLanes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListLanes',
+            pulse_dot_v1_dot_pulse__pb2.ListLanesRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListLanesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/HoldTopic',
+            pulse_dot_v1_dot_pulse__pb2.HoldTopicRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.HoldTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLane(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/SetLane',
+            pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.FromString,
             options,
             channel_credentials,
             insecure,

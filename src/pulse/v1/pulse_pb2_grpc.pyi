@@ -102,6 +102,11 @@ class PulseServiceStub:
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]
     ListTopicPolicies: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]
+    """Limits of topics, and their lanes."""
+    ListLanes: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]
+    HoldTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]
+    SetLane: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -173,6 +178,11 @@ class PulseServiceAsyncStub(PulseServiceStub):
     """Policies of topics: how their jobs are retried, how long they may run, how long they are kept."""
     DeclareTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.DeclareTopicPoliciesRequest, _pulse_pb2.DeclareTopicPoliciesResponse]  # type: ignore[assignment]
     ListTopicPolicies: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListTopicPoliciesRequest, _pulse_pb2.ListTopicPoliciesResponse]  # type: ignore[assignment]
+    ListLimits: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLimitsRequest, _pulse_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """Limits of topics, and their lanes."""
+    ListLanes: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]  # type: ignore[assignment]
+    HoldTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]  # type: ignore[assignment]
+    SetLane: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -535,5 +545,34 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.ListTopicPoliciesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.ListTopicPoliciesResponse, _abc.Awaitable[_pulse_pb2.ListTopicPoliciesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _pulse_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListLimitsResponse, _abc.Awaitable[_pulse_pb2.ListLimitsResponse]]:
+        """Limits of topics, and their lanes."""
+
+    @_abc_1.abstractmethod
+    def ListLanes(
+        self,
+        request: _pulse_pb2.ListLanesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListLanesResponse, _abc.Awaitable[_pulse_pb2.ListLanesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def HoldTopic(
+        self,
+        request: _pulse_pb2.HoldTopicRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.HoldTopicResponse, _abc.Awaitable[_pulse_pb2.HoldTopicResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SetLane(
+        self,
+        request: _pulse_pb2.SetLaneRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SetLaneResponse, _abc.Awaitable[_pulse_pb2.SetLaneResponse]]: ...
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -191,14 +191,6 @@ def _check_rate(rate: Rate, field: str) -> None:
         )
 
 
-def check_entry(name: str, field: str) -> str:
-    if name not in FLOW_ENTRIES:
-        raise InvalidArgument(
-            field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(FLOW_ENTRIES)}."
-        )
-    return name
-
-
 def check_weight(weight: int, field: str = "weight") -> int:
     if not 1 <= weight <= MAX_WEIGHT:
         raise InvalidArgument(field, f"is {weight}: it must be from 1 to {MAX_WEIGHT:,}.")

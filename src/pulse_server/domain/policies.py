@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy
 from pulse_server.domain.run_policies import NO_RUN_POLICY, RunPolicy
 from pulse_server.domain.status import JobStatus
 
@@ -44,6 +45,9 @@ class PolicyChange:
     run: RunPolicy = NO_RUN_POLICY
     run_returned: frozenset[str] = frozenset()
     """Entries that go back to what is declared."""
+    flow: FlowPolicy = NO_FLOW_POLICY
+    flow_returned: frozenset[str] = frozenset()
+    """The same for limits and lanes."""
 
     @property
     def changes_retention(self) -> bool:
@@ -52,3 +56,7 @@ class PolicyChange:
     @property
     def changes_runs(self) -> bool:
         return bool(self.run_returned) or not self.run.is_empty
+
+    @property
+    def changes_flow(self) -> bool:
+        return bool(self.flow_returned) or self.flow != NO_FLOW_POLICY

@@ -100,14 +100,6 @@ def check_max_crashes(max_crashes: int, field: str) -> int:
     return max_crashes
 
 
-def check_entry(name: str, field: str) -> str:
-    if name not in RUN_ENTRIES:
-        raise InvalidArgument(
-            field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(RUN_ENTRIES)}."
-        )
-    return name
-
-
 def check_positive(span: timedelta, field: str) -> timedelta:
     if span <= timedelta(0):
         raise InvalidArgument(field, "is missing or not above zero: give a duration such as 2 s.")

@@ -9,10 +9,13 @@ from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.flow import FlowPolicy
+from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import Declaration, RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.policies import PolicyRepo
+from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.paging import Page, decode_name, encode_name, fitting
 from pulse_server.service.run_policies import RunPolicies
 
@@ -28,12 +31,14 @@ class Policies:
         repo: PolicyRepo,
         server: Mapping[JobStatus, Kept],
         runs: RunPolicies,
+        flow: FlowPolicies,
         publisher: Publisher,
     ) -> None:
         self._repo = repo
         self.server = server
         """How long the settings of this server keep jobs."""
         self._runs = runs
+        self._flow = flow
         self._publisher = publisher
 
     @property
@@ -43,15 +48,25 @@ class Policies:
 
     async def set(self, topic: str, change: PolicyChange, by: str) -> TopicPolicy:
         """Change the policy of a topic, which need not have jobs. Returns it as it is then."""
-        if not (change.changes_retention or change.changes_runs):
-            raise InvalidArgument("retention", "and run are empty, which changes nothing: set an entry.")
+        if not (change.changes_retention or change.changes_runs or change.changes_flow):
+            raise InvalidArgument(
+                "retention", "and run and flow are empty, which changes nothing: set an entry."
+            )
+        if change.changes_flow:  # first: it is refused if it cannot hold
+            await self._flow.set(topic, change.flow, change.flow_returned, by)
         policy = await self._repo.set_policy(topic, change, by)
         if change.changes_runs:
             await self._publish()
         return policy
 
-    async def declare(self, declared: Mapping[str, RunPolicy], by: str) -> Sequence[Declaration]:
-        """Store what a worker declares. Returns the declarations of other workers that said otherwise."""
+    async def declare(
+        self, declared: Mapping[str, RunPolicy], by: str, flow: Mapping[str, FlowPolicy] | None = None
+    ) -> Sequence[Declaration]:
+        """Store what a worker declares, and put its limits in force.
+
+        Returns the declarations of runs of other workers that said otherwise.
+        """
+        await self._flow.declare(flow or {}, by)
         # Most workers declare nothing, for topics that have no policy: that asks no database.
         declared = {
             topic: run for topic, run in declared.items() if not run.is_empty or self._runs.has_policy(topic)
@@ -77,6 +92,10 @@ class Policies:
         count = fitting(map(_weight, found[:most])) if found else 0
         next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
         return Page(found[:count], next_token)
+
+    async def flow_owners(self, topics: Collection[str]) -> Mapping[str, FlowOwners]:
+        """Who owns the limits of these topics."""
+        return await self._flow.owners(topics)
 
     def effective(self, policy: TopicPolicy) -> RunPolicy:
         """What holds for the jobs of the topic."""

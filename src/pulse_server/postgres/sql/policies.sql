@@ -73,6 +73,22 @@ WITH page AS MATERIALIZED (
         ORDER BY topic
         LIMIT $2
     )
+    UNION
+    (
+        SELECT topic
+        FROM pulse.flow_overrides
+        WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[])) AND overrides <> '{}'
+        ORDER BY topic
+        LIMIT $2
+    )
+    UNION
+    (
+        SELECT DISTINCT topic
+        FROM pulse.flow_declarations
+        WHERE topic > $1 AND ($3::text[] IS NULL OR topic = ANY($3::text[])) AND declared <> '{}'
+        ORDER BY topic
+        LIMIT $2
+    )
     ORDER BY topic
     LIMIT $2
 )

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.flow import FLOW_ENTRIES, FlowPolicy
+from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.domain.policies import Kept, PolicyChange, TopicPolicy
 from pulse_server.domain.run_policies import (
     MAX_DECLARED,
+    RUN_ENTRIES,
     Backoff,
     Declaration,
     RunPolicy,
     check_backoff,
-    check_entry,
     check_max_crashes,
     check_timeout,
 )
 from pulse_server.domain.status import JobStatus
+from pulse_server.transport.grpc.convert_flow import (
+    declared_flow,
+    flow_change,
+    wire_differing,
+    wire_flow_policy,
+)
 from pulse_server.transport.grpc.convert_times import duration, timestamp, wire_duration
 
 _FIELDS = {
@@ -32,10 +41,24 @@ def policy_change(request: pb.SetTopicPolicyRequest) -> PolicyChange:
     """Return the changes. Raises InvalidArgument, which names the field."""
     kept, returned = _kept(request.retention)
     run = run_policy(request.run, "run")
-    run_returned = frozenset(check_entry(name, "returned") for name in request.returned)
-    if both := sorted(name for name in run_returned if getattr(run, name) is not None):
-        raise InvalidArgument("returned", f"has {both[0]!r}, which run sets as well: leave one of them out.")
-    return PolicyChange(kept, returned, run, run_returned)
+    flow = flow_change(request.flow, "flow")
+    names = frozenset(_check_entry(name, "returned") for name in request.returned)
+    for part, policy, entries in (("run", run, RUN_ENTRIES), ("flow", flow, FLOW_ENTRIES)):
+        if both := sorted(name for name in names.intersection(entries) if getattr(policy, name) is not None):
+            raise InvalidArgument(
+                "returned", f"has {both[0]!r}, which {part} sets as well: leave one of them out."
+            )
+    run_returned, flow_returned = names.intersection(RUN_ENTRIES), names.intersection(FLOW_ENTRIES)
+    return PolicyChange(kept, returned, run, run_returned, flow, flow_returned)
+
+
+def _check_entry(name: str, field: str) -> str:
+    entries = (*RUN_ENTRIES, *FLOW_ENTRIES)
+    if name not in entries:
+        raise InvalidArgument(
+            field, f"has {name[:40]!r}, which is no entry: the entries are {', '.join(entries)}."
+        )
+    return name
 
 
 def _kept(retention: pb.Retention) -> tuple[dict[JobStatus, Kept], frozenset[JobStatus]]:
@@ -58,16 +81,20 @@ def _kept(retention: pb.Retention) -> tuple[dict[JobStatus, Kept], frozenset[Job
     return kept, frozenset(returned)
 
 
-def declared_policies(request: pb.DeclareTopicPoliciesRequest) -> dict[str, RunPolicy]:
-    """Return what is declared, by topic. Raises InvalidArgument, which names the field."""
+def declared_policies(
+    request: pb.DeclareTopicPoliciesRequest,
+) -> tuple[dict[str, RunPolicy], dict[str, FlowPolicy]]:
+    """Return what is declared of runs and of limits, by topic. Raises InvalidArgument for a field."""
     limits.check_count("policies", len(request.policies), MAX_DECLARED)
     declared: dict[str, RunPolicy] = {}
+    flow: dict[str, FlowPolicy] = {}
     for entry in request.policies:
         topic = limits.check_topic(entry.topic, "policies.topic")
         if topic in declared:
             raise InvalidArgument("policies", f"has the topic {topic!r} twice: declare it once.")
         declared[topic] = run_policy(entry.run, "policies.run")
-    return declared
+        flow[topic] = declared_flow(entry.flow, "policies.flow")
+    return declared, flow
 
 
 def run_policy(message: pb.RunPolicy, field: str) -> RunPolicy:
@@ -97,18 +124,34 @@ def _backoff(message: pb.Backoff, field: str) -> Backoff:
     )
 
 
-def wire_policy(policy: TopicPolicy, effective: RunPolicy) -> pb.TopicPolicy:
+def wire_policy(
+    policy: TopicPolicy, effective: RunPolicy, owners: FlowOwners | None = None
+) -> pb.TopicPolicy:
+    flow = owners or FlowOwners(policy.topic)
+    set_at, set_by = _last_change(policy, flow)
     return pb.TopicPolicy(
         topic=policy.topic,
         retention=wire_retention(policy.kept),
-        set_by=policy.set_by,
-        set_at=timestamp(policy.set_at),
+        set_by=set_by,
+        set_at=timestamp(set_at),
         run=None if policy.run.is_empty else wire_run_policy(policy.run),
         declared=None if policy.declared.is_empty else wire_run_policy(policy.declared),
         declared_by=policy.declared_by,
         declared_at=timestamp(policy.declared_at),
         effective=wire_run_policy(effective),
+        flow=wire_flow_policy(flow.override),
+        declared_flow=wire_flow_policy(flow.declared),
+        effective_flow=wire_flow_policy(flow.effective),
+        differing_flow=wire_differing(flow),
     )
+
+
+def _last_change(policy: TopicPolicy, flow: FlowOwners) -> tuple[datetime | None, str]:
+    """Return when an operator last set anything, and who."""
+    changes = [(policy.set_at, policy.set_by)]
+    if flow.override != FlowPolicy():
+        changes.append((flow.set_at, flow.set_by))
+    return max(((at, by) for at, by in changes if at is not None), default=(None, ""))
 
 
 def replaced_policy(declaration: Declaration) -> pb.ReplacedPolicy:

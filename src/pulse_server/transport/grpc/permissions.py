@@ -69,6 +69,11 @@ GetDispatchStatus     yes       -         -       yes
 SetTopicPolicy        yes       -         -       -
 DeclareTopicPolicies  -         -         yes     -
 ListTopicPolicies     yes       -         -       yes
+
+ListLimits            yes       -         -       yes
+ListLanes             yes       -         -       yes
+HoldTopic             yes       -         yes     -
+SetLane               yes       -         -       -
 """
 
 

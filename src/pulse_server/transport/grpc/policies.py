@@ -6,6 +6,7 @@ from typing import Any
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
+from pulse_server.domain.flow_owners import FlowOwners
 from pulse_server.domain.policies import TopicPolicy
 from pulse_server.service.policies import Policies
 from pulse_server.transport.grpc import convert_policies
@@ -25,14 +26,16 @@ class PolicyRpcs:
         topic = limits.check_topic(request.topic)
         change = convert_policies.policy_change(request)
         policy = await self._policies.set(topic, change, self._callers.of(context).user)
-        return pb.SetTopicPolicyResponse(policy=self._wire(policy))
+        owners = await self._policies.flow_owners([topic])
+        return pb.SetTopicPolicyResponse(policy=self._wire(policy, owners.get(topic)))
 
     @binds_worker_id
     async def declare_topic_policies(
         self, request: pb.DeclareTopicPoliciesRequest, _context: Any
     ) -> pb.DeclareTopicPoliciesResponse:
         worker_id = limits.check_worker_id(request.worker_id)
-        replaced = await self._policies.declare(convert_policies.declared_policies(request), worker_id)
+        runs, flow = convert_policies.declared_policies(request)
+        replaced = await self._policies.declare(runs, worker_id, flow)
         return pb.DeclareTopicPoliciesResponse(
             replaced=await each_in_turns(convert_policies.replaced_policy, replaced)
         )
@@ -46,12 +49,15 @@ class PolicyRpcs:
             token=request.page_token,
             topics={limits.check_topic(topic, "topics") for topic in request.topics},
         )
+        owners = await self._policies.flow_owners([policy.topic for policy in page.entries])
         return pb.ListTopicPoliciesResponse(
-            policies=await each_in_turns(self._wire, page.entries),
+            policies=await each_in_turns(
+                lambda policy: self._wire(policy, owners.get(policy.topic)), page.entries
+            ),
             next_page_token=page.next_token,
             server=convert_policies.wire_retention(self._policies.server),
             server_run=convert_policies.wire_run_policy(self._policies.server_run),
         )
 
-    def _wire(self, policy: TopicPolicy) -> pb.TopicPolicy:
-        return convert_policies.wire_policy(policy, self._policies.effective(policy))
+    def _wire(self, policy: TopicPolicy, owners: FlowOwners | None) -> pb.TopicPolicy:
+        return convert_policies.wire_policy(policy, self._policies.effective(policy), owners)

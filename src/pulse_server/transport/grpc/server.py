@@ -19,6 +19,7 @@ from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.health import Health, add_reflection
 from pulse_server.transport.grpc.jobs import JobRpcs
+from pulse_server.transport.grpc.limits import LimitRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.policies import PolicyRpcs
@@ -82,6 +83,7 @@ def grpc_server(
     schedules: ScheduleRpcs,
     dispatch: DispatchRpcs,
     policies: PolicyRpcs,
+    limits: LimitRpcs,
     overview: OverviewRpcs,
     access: AccessRpcs,
     lines: Lines,
@@ -144,6 +146,10 @@ def grpc_server(
                     "SetTopicPolicy": policies.set_topic_policy,
                     "DeclareTopicPolicies": policies.declare_topic_policies,
                     "ListTopicPolicies": policies.list_topic_policies,
+                    "ListLimits": limits.list_limits,
+                    "ListLanes": searching.limited(limits.list_lanes),
+                    "HoldTopic": limits.hold_topic,
+                    "SetLane": limits.set_lane,
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,

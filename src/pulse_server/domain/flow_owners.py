@@ -1,0 +1,113 @@
+"""Who owns a limit: an operator, or the code of the connected workers. ADR-0065
+
+Each entry is decided on its own. What an operator has set wins. Otherwise the strictest of what connected
+workers declare holds. While no worker is connected, what held last stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, strictest
+
+# A worker that moves to another server is not connected for some seconds. Its limits must hold meanwhile.
+GRACE = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowDeclaration:
+    """What the code of one or several workers declares for a topic."""
+
+    policy: FlowPolicy
+    workers: int
+    worker_id: str
+    """The one that declared it last."""
+    declared_at: datetime
+    missing_for: timedelta | None = None
+    """Since the last of them was connected. None: one of them is."""
+
+    @property
+    def counts(self) -> bool:
+        return self.missing_for is None or self.missing_for < GRACE
+
+
+@dataclass(frozen=True, slots=True)
+class FlowOwners:
+    """What operators and workers say about a topic."""
+
+    topic: str
+    override: FlowPolicy = NO_FLOW_POLICY
+    """What operators have set."""
+    set_by: str = ""
+    set_at: datetime | None = None
+    declarations: Sequence[FlowDeclaration] = ()
+    """The oldest first."""
+    is_served: bool = False
+    """A worker without a declaration serves the topic, and no other does."""
+    has_moved: bool = False
+    """A worker has connected or gone since this was last recorded."""
+
+    @property
+    def standing(self) -> Sequence[FlowDeclaration]:
+        """The declarations that count: those of connected workers, or the last ones that did."""
+        counting = [declaration for declaration in self.declarations if declaration.counts]
+        if counting or self.is_served:
+            return counting
+        away = [each.missing_for for each in self.declarations if each.missing_for is not None]
+        return [
+            declaration
+            for declaration in self.declarations
+            if declaration.missing_for is not None and declaration.missing_for < min(away) + GRACE
+        ]
+
+    @property
+    def declared(self) -> FlowPolicy:
+        """The strictest of what is declared."""
+        return strictest(declaration.policy for declaration in self.standing)
+
+    @property
+    def effective(self) -> FlowPolicy:
+        """What holds, apart from the pool: its other topics may have smaller numbers."""
+        return _with_what_is_implied(self.topic, self.override.over(self.declared))
+
+    @property
+    def differing(self) -> Sequence[FlowDeclaration]:
+        """The declarations that count, if they are not all the same."""
+        standing = self.standing
+        return standing if len({declaration.policy for declaration in standing}) > 1 else ()
+
+    @property
+    def says_nothing(self) -> bool:
+        return _is_blank(self.override) and all(_is_blank(each.policy) for each in self.declarations)
+
+
+def in_force(owners: Iterable[FlowOwners]) -> Mapping[str, FlowPolicy]:
+    """What holds for each topic that is to be governed. Topics of a pool share its smallest numbers."""
+    wanted = {owner.topic: owner.effective for owner in owners}
+    wanted = {topic: policy for topic, policy in wanted.items() if not policy.is_empty}
+    shared: dict[str, list[FlowPolicy]] = {}
+    for topic, policy in wanted.items():
+        # A topic without a pool belongs to the pool of its own name.
+        shared.setdefault(policy.pool or topic, []).append(FlowPolicy(policy.limit, policy.rate))
+    numbers = {name: strictest(policies) for name, policies in shared.items()}
+    return {
+        topic: replace(policy, limit=pool.limit, rate=pool.rate)
+        for topic, policy in wanted.items()
+        for pool in (numbers[policy.pool or topic],)
+    }
+
+
+def _with_what_is_implied(topic: str, policy: FlowPolicy) -> FlowPolicy:
+    return replace(
+        policy,
+        pool=None if policy.pool == topic else policy.pool,
+        per_lane=1 if policy.ordered else policy.per_lane,
+        turns=policy.is_laned or None,
+        ordered=policy.ordered or None,
+    )
+
+
+def _is_blank(policy: FlowPolicy) -> bool:
+    return policy == NO_FLOW_POLICY

@@ -1,0 +1,119 @@
+-- Who owns a limit: what operators have set, and what the code of the connected workers declares. ADR-0065
+
+-- name: override_flow
+-- Sets the entries in $2, returns those in $3 to what is declared, and leaves the others.
+--   $1 topic   $2 entries   $3 names of entries   $4 by
+INSERT INTO pulse.flow_overrides AS own (topic, overrides, set_by)
+VALUES ($1, $2::text::jsonb - $3::text[], $4)
+ON CONFLICT (topic) DO UPDATE
+SET overrides = (own.overrides || EXCLUDED.overrides) - $3::text[],
+    set_by = EXCLUDED.set_by,
+    set_at = EXCLUDED.set_at;
+
+-- name: declare_flow
+-- Stores what a worker declares for each topic. One that declares nothing takes back what it declared before.
+--   $1 topics, each once and in order   $2 what is declared for each   $3 the worker
+INSERT INTO pulse.flow_declarations AS known (topic, worker_id, declared)
+SELECT given.topic, $3, given.declared::jsonb
+FROM unnest($1::text[], $2::text[]) AS given (topic, declared)
+WHERE given.declared <> '{}' OR EXISTS (
+    SELECT FROM pulse.flow_declarations AS before WHERE before.topic = given.topic AND before.worker_id = $3)
+ORDER BY given.topic
+ON CONFLICT (topic, worker_id) DO UPDATE
+SET declared = EXCLUDED.declared,
+    declared_at = EXCLUDED.declared_at,
+    missing_since = NULL;
+
+-- name: read_owners
+-- One row for each topic that an operator or a worker has anything to say about. Workers that declare the same are one entry.
+--   $1 only these topics, or NULL   $2 how long ago a server was heard of that counts   $3 how long a worker has been connected
+--   that declares nothing for a topic
+WITH connected AS MATERIALIZED (
+    SELECT worker ->> 'worker_id' AS worker_id, worker -> 'topics' AS topics, (worker ->> 'connected_at')::timestamptz AS since
+    FROM pulse.servers AS server
+    CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+    WHERE server.seen_at >= clock_timestamp() - $2::interval
+      AND EXISTS (SELECT FROM pulse.flow_declarations)
+),
+same AS (
+    SELECT
+        declaration.topic, declaration.declared, count(*) AS workers, max(declaration.declared_at) AS declared_at,
+        (array_agg(declaration.worker_id ORDER BY declaration.declared_at DESC, declaration.worker_id))[1] AS worker_id,
+        CASE WHEN bool_and(declaration.missing_since IS NOT NULL) THEN max(declaration.missing_since) END AS missing_since,
+        bool_or((declaration.missing_since IS NULL) <> (here.worker_id IS NOT NULL)) AS has_moved
+    FROM pulse.flow_declarations AS declaration
+    LEFT JOIN (SELECT DISTINCT connected.worker_id FROM connected) AS here ON here.worker_id = declaration.worker_id
+    WHERE $1::text[] IS NULL OR declaration.topic = ANY($1::text[])
+    GROUP BY declaration.topic, declaration.declared
+),
+said AS (
+    SELECT
+        same.topic,
+        jsonb_agg(
+            jsonb_build_object(
+                'declared', same.declared,
+                'workers', same.workers,
+                'worker_id', same.worker_id,
+                'declared_at', date_part('epoch', same.declared_at),
+                'missing_seconds', date_part('epoch', clock_timestamp() - same.missing_since))
+            ORDER BY same.declared_at, same.worker_id
+        ) AS declarations,
+        bool_or(same.has_moved) AS has_moved,
+        bool_and(same.missing_since IS NOT NULL) AND EXISTS (
+            SELECT
+            FROM connected
+            WHERE connected.topics ? same.topic AND connected.since < clock_timestamp() - $3::interval
+        ) AS is_served
+    FROM same
+    GROUP BY same.topic
+)
+SELECT
+    COALESCE(own.topic, said.topic) AS topic, own.overrides, own.set_by, own.set_at, said.declarations,
+    COALESCE(said.has_moved, false) AS has_moved, COALESCE(said.is_served, false) AS is_served
+FROM (
+    SELECT * FROM pulse.flow_overrides AS known WHERE $1::text[] IS NULL OR known.topic = ANY($1::text[])
+) AS own
+FULL JOIN said ON said.topic = own.topic
+ORDER BY 1;
+
+-- name: mark_missing
+-- Records which workers are connected. Rows that another server is about to change stay for its next round.
+--   $1 how long ago a server was heard of that counts
+WITH connected AS MATERIALIZED (
+    SELECT DISTINCT worker ->> 'worker_id' AS worker_id
+    FROM pulse.servers AS server
+    CROSS JOIN LATERAL jsonb_array_elements(server.workers) AS worker
+    WHERE server.seen_at >= clock_timestamp() - $1::interval
+),
+moved AS MATERIALIZED (
+    SELECT declaration.topic, declaration.worker_id, here.worker_id IS NOT NULL AS is_connected
+    FROM pulse.flow_declarations AS declaration
+    LEFT JOIN connected AS here ON here.worker_id = declaration.worker_id
+    WHERE (declaration.missing_since IS NULL) <> (here.worker_id IS NOT NULL)
+    ORDER BY declaration.topic, declaration.worker_id
+    FOR UPDATE OF declaration SKIP LOCKED
+)
+UPDATE pulse.flow_declarations AS declaration
+SET missing_since = CASE WHEN moved.is_connected THEN NULL ELSE clock_timestamp() END
+FROM moved
+WHERE declaration.topic = moved.topic AND declaration.worker_id = moved.worker_id;
+
+-- name: forget_declarations
+-- Deletes those of workers that have been away for so long, of topics where others count.
+--   $1 topics   $2 how long
+DELETE FROM pulse.flow_declarations AS declaration
+WHERE (declaration.topic, declaration.worker_id) IN (
+    SELECT gone.topic, gone.worker_id
+    FROM pulse.flow_declarations AS gone
+    WHERE gone.topic = ANY($1::text[]) AND gone.missing_since < clock_timestamp() - $2::interval
+    FOR UPDATE SKIP LOCKED
+);
+
+-- name: forget_owners
+-- Deletes what says nothing any more, of topics without a policy in force.
+--   $1 topics
+WITH returned AS (
+    DELETE FROM pulse.flow_overrides AS own WHERE own.topic = ANY($1::text[]) AND own.overrides = '{}'
+)
+DELETE FROM pulse.flow_declarations AS declaration
+WHERE declaration.topic = ANY($1::text[]) AND declaration.declared = '{}';

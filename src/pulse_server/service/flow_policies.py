@@ -1,0 +1,170 @@
+"""Puts limits in force: what operators set, or the strictest of what connected workers declare. ADR-0065"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+from pulse_server import tuning
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.errors import PulseError
+from pulse_server.domain.flow import FlowPolicy, check_policy
+from pulse_server.domain.flow_owners import FlowOwners, in_force
+from pulse_server.loops import Loop
+from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.flow_owners import FlowOwnerRepo
+from pulse_server.repos.wakeups import Wakeup
+
+# A worker that comes back declares its limits again. What is kept longer is read every round for nothing.
+FORGOTTEN_AFTER = timedelta(minutes=10)
+# Another server may have changed a policy by what it had read before this one. Then both look again.
+MOST_ROUNDS = 5
+# A retired policy goes once no job stands in a lane. After so many rounds the sweep does what is left.
+CLEANING_ROUNDS = 15
+
+log = logging.getLogger(__name__)
+
+
+class FlowPolicies:
+    """Every server does this for all topics, and all do the same. What is in force already is left alone."""
+
+    def __init__(
+        self,
+        owners: FlowOwnerRepo,
+        flow: FlowRepo,
+        publisher: Publisher,
+        refresh_gate: Callable[[], Awaitable[None]],
+        *,
+        interval: timedelta,
+    ) -> None:
+        self._repo = owners
+        self._flow = flow
+        self._publisher = publisher
+        self._refresh_gate = refresh_gate
+        self._known: Mapping[str, FlowOwners] = {}
+        self._differing: dict[str, Sequence[FlowPolicy]] = {}
+        self._cleaning_rounds = 0
+        self._applying = asyncio.Lock()
+        self.loop = Loop("flow policies", self.apply, interval)
+
+    async def declare(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
+        """Store what a worker declares, and put it in force."""
+        # Most workers declare nothing, for topics that have no limits: that asks no database.
+        blank = FlowPolicy()
+        news = {
+            topic: policy for topic, policy in declared.items() if policy != blank or topic in self._known
+        }
+        if news:
+            await self._repo.declare_flow(news, by)
+            await self._publish()
+
+    async def set(self, topic: str, policy: FlowPolicy, returned: Collection[str], by: str) -> None:
+        """Set what an operator wants, and put it in force. Raises InvalidArgument if it cannot hold."""
+        (owner, *_) = [*await self._repo.read_owners([topic]), FlowOwners(topic)]
+        override = policy.over(owner.override).without(returned)
+        if override != FlowPolicy():
+            check_policy(override.over(owner.declared), "flow")
+        await self._repo.override_flow(topic, policy, returned, by)
+        await self._publish()
+
+    async def owners(self, topics: Collection[str]) -> Mapping[str, FlowOwners]:
+        """Who says what about these topics, as far as anything is said."""
+        if not topics:
+            return {}
+        return {owner.topic: owner for owner in await self._repo.read_owners(topics)}
+
+    async def apply(self) -> None:
+        """Put in force what is to hold. Raises a PulseError if that failed for a topic, after all others."""
+        async with self._applying:
+            for _ in range(MOST_ROUNDS):
+                if not await self._apply_once():
+                    break
+            if self._cleaning_rounds:
+                self._cleaning_rounds -= 1
+                await self._remove_retired()
+
+    async def _apply_once(self) -> bool:
+        """Returns whether anything had to change."""
+        owners = await self._read()
+        if not owners:
+            return False
+        wanted = in_force(owners)
+        known = await self._flow.list_limits(limit=len(owners), topics=[owner.topic for owner in owners])
+        held = {limits.topic: limits.policy for limits in known}
+        topics = [owner.topic for owner in owners if wanted.get(owner.topic) != held.get(owner.topic)]
+        failure: PulseError | None = None
+        changed: list[str] = []
+        for topic in topics:
+            try:
+                await self._change(topic, wanted.get(topic))
+                changed.append(topic)
+            except PulseError as error:  # one topic must not keep the others from their limits
+                failure = failure or error
+        if changed:
+            log.info("flow_policies", extra={"topics": changed[: tuning.WORKER_TOPICS_SHOWN]})
+            await self._refresh_gate()
+            self._publisher.paused_or_resumed()
+            self._publisher.promoted(changed)
+        if failure is not None:
+            raise failure
+        silent = [each.topic for each in owners if each.says_nothing and each.topic not in held]
+        if silent:
+            await self._repo.forget_owners(silent)
+        return bool(changed)
+
+    async def _read(self) -> list[FlowOwners]:
+        owners = await self._repo.read_owners()
+        if any(owner.has_moved for owner in owners):
+            await self._repo.mark_missing()
+            counting = [owner.topic for owner in owners if owner.is_served or _any_counts(owner)]
+            await self._repo.forget_declarations(counting, FORGOTTEN_AFTER)
+            owners = await self._repo.read_owners()
+        self._known = {owner.topic: owner for owner in owners}
+        self._log_differences(owners)
+        return owners
+
+    async def _change(self, topic: str, policy: FlowPolicy | None) -> None:
+        if policy is None:
+            await self._flow.retire(topic)
+            self._cleaning_rounds = CLEANING_ROUNDS
+        else:
+            await self._flow.govern(topic, policy)
+
+    async def _remove_retired(self) -> None:
+        if await self._flow.remove_retired():
+            await self._refresh_gate()
+            self._publisher.paused_or_resumed()
+
+    def _log_differences(self, owners: Sequence[FlowOwners]) -> None:
+        """Log that workers declare different limits, once."""
+        differing = {
+            owner.topic: tuple(each.policy for each in owner.differing) for owner in owners if owner.differing
+        }
+        for topic, policies in differing.items():
+            if set(policies) != set(self._differing.get(topic, ())):
+                log.warning(
+                    "flow_policies_differ",
+                    extra={
+                        "topic": topic,
+                        "workers": [each.worker_id for each in self._known[topic].differing],
+                        "in_force": str(self._known[topic].effective),
+                    },
+                )
+        self._differing = dict(differing)
+
+    async def _publish(self) -> None:
+        try:
+            await self.apply()
+        finally:
+            self._publisher.policies_changed()
+
+    def heard(self, wakeup: Wakeup) -> None:
+        """Another server has something new."""
+        if wakeup.policies_changed:
+            self.loop.nudge()
+
+
+def _any_counts(owner: FlowOwners) -> bool:
+    return any(declaration.counts for declaration in owner.declarations)

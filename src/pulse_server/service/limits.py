@@ -1,0 +1,87 @@
+"""Where limits stand: what runs, what waits, and when the next job starts. Holds topics, and weighs lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.flow import LaneState, Limits
+from pulse_server.domain.flow_owners import FlowOwners
+from pulse_server.repos.flow import FlowRepo
+from pulse_server.service.flow_policies import FlowPolicies
+from pulse_server.service.paging import Page, decode_name, encode_name, fitting
+
+# About what a topic takes in an answer, besides its texts.
+_LIMITS_BYTES = 600
+DEFAULT_LANES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """What is in force for a topic, where it stands, and who says so."""
+
+    limits: Limits
+    owners: FlowOwners
+
+
+class LimitsOfTopics:
+    def __init__(self, flow: FlowRepo, policies: FlowPolicies, publisher: Publisher) -> None:
+        self._flow = flow
+        self._policies = policies
+        self._publisher = publisher
+
+    async def list(self, *, limit: int, token: str, topics: Collection[str]) -> Page[TopicLimits]:
+        """One page of the governed topics, by name. With `topics` only these."""
+        most = limit or limits.MAX_PAGE_SIZE
+        found = await self._flow.list_limits(
+            limit=most + 1, after=decode_name(token) if token else "", topics=topics or None
+        )
+        page = found[:most]
+        owners = await self._policies.owners([each.topic for each in page])
+        entries = [TopicLimits(each, owners.get(each.topic, FlowOwners(each.topic))) for each in page]
+        count = fitting(map(_weight, entries)) if entries else 0
+        next_token = encode_name(found[count - 1].topic) if count < len(found) else ""
+        return Page(entries[:count], next_token)
+
+    async def lanes(self, topic: str, *, limit: int, by_share: bool) -> Sequence[LaneState]:
+        """The lanes that have waited the longest, or those with the most running jobs."""
+        return await self._flow.list_lanes(topic, limit=limit or DEFAULT_LANES, by_share=by_share)
+
+    async def hold(self, topic: str, span: timedelta) -> None:
+        """Start no job of the topic for so long; zero ends it. Raises InvalidArgument without limits."""
+        if not await self._flow.hold(topic, span):
+            raise InvalidArgument(
+                "topic",
+                f"{topic!r} has no limits, so it cannot be held: set a limit or a rate first, or pause it.",
+            )
+        if not span:
+            self._publisher.promoted({topic})
+
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
+        """Set what holds for one lane. Raises InvalidArgument if the topic has none, or no limit for each."""
+        if limit is not None:
+            (known, *_) = [*await self._flow.list_limits(limit=1, topics=[topic]), None]
+            if known is not None and known.policy.is_laned:
+                if known.policy.per_lane is None:
+                    raise InvalidArgument(
+                        "limit", f"needs a limit of each lane of {topic!r}: set per_lane first."
+                    )
+                if known.policy.ordered and limit > 1:
+                    raise InvalidArgument(
+                        "limit", f"is {limit}, but jobs of {topic!r} run in order, one of a lane at a time."
+                    )
+        if not await self._flow.set_lane(topic, lane, weight, limit):
+            raise InvalidArgument(
+                "topic", f"{topic!r} has no lanes: set per_lane, lane_rate or turns of the topic first."
+            )
+        self._publisher.promoted({topic})
+
+
+def _weight(entry: TopicLimits) -> int:
+    texts = entry.limits.topic + entry.owners.set_by + (entry.limits.policy.pool or "")
+    declared = sum(len(each.worker_id.encode()) + 200 for each in entry.owners.differing)
+    return len(texts.encode()) + declared + _LIMITS_BYTES

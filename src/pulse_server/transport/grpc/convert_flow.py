@@ -1,0 +1,150 @@
+"""Limits and lanes, between messages and the domain. Requests are checked here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.flow import (
+    LONGEST_HOLD,
+    MAX_RUNNING,
+    FlowPolicy,
+    LaneState,
+    Rate,
+    check_policy,
+)
+from pulse_server.domain.flow_owners import FlowDeclaration, FlowOwners
+from pulse_server.service.limits import TopicLimits
+from pulse_server.transport.grpc.convert_times import duration, moment, timestamp, wire_duration
+
+
+def declared_flow(message: pb.FlowPolicy, field: str) -> FlowPolicy:
+    """Return what a worker declares. Raises InvalidArgument, which names the entry."""
+    return check_policy(_flow_policy(message, field), field)
+
+
+def flow_change(message: pb.FlowPolicy, field: str) -> FlowPolicy:
+    """Return what an operator sets. What it needs besides, such as a limit for its pool, may be declared."""
+    policy = _flow_policy(message, field)
+    check_policy(replace(policy, pool=None), field)
+    if policy.pool is not None:
+        limits.check_topic(policy.pool, f"{field}.pool")
+    return policy
+
+
+def _flow_policy(message: pb.FlowPolicy, field: str) -> FlowPolicy:
+    return FlowPolicy(
+        limit=message.limit if message.HasField("limit") else None,
+        rate=_rate(message.rate, f"{field}.rate") if message.HasField("rate") else None,
+        pool=message.pool if message.HasField("pool") else None,
+        per_lane=message.per_lane if message.HasField("per_lane") else None,
+        lane_rate=_rate(message.lane_rate, f"{field}.lane_rate") if message.HasField("lane_rate") else None,
+        turns=message.turns if message.HasField("turns") else None,
+        ordered=message.ordered if message.HasField("ordered") else None,
+        aging=duration(message.aging, f"{field}.aging") if message.HasField("aging") else None,
+    )
+
+
+def _rate(message: pb.StartRate, field: str) -> Rate:
+    return Rate(message.starts, duration(message.period, f"{field}.period"))
+
+
+def hold_length(request: pb.HoldTopicRequest) -> timedelta:
+    """Return how long to hold the topic. Zero ends the hold."""
+    match request.WhichOneof("length"):
+        case "duration":
+            span = duration(request.duration, "duration")
+            if span < timedelta(0):
+                raise InvalidArgument("duration", "is negative: give how long to hold the topic.")
+            field = "duration"
+        case "until":
+            span = moment(request.until, "until") - datetime.now(UTC)
+            if span <= timedelta(0):
+                raise InvalidArgument("until", "lies in the past: give a moment to come.")
+            field = "until"
+        case _:
+            raise InvalidArgument("duration", "and until are missing: give one of them.")
+    if span > LONGEST_HOLD:
+        raise InvalidArgument(
+            field, f"is more than {LONGEST_HOLD.days} days from now: pause the topic instead."
+        )
+    return span
+
+
+def lane_name(lane: str) -> str:
+    """Return the lane of the request."""
+    if not lane:
+        raise InvalidArgument("lane", "is empty: name the lane, as it was given at submit.")
+    limits.check_lane(lane)
+    return lane
+
+
+def lane_limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_RUNNING:
+        raise InvalidArgument("limit", f"is {limit}: it must be from 1 to {MAX_RUNNING:,}.")
+    return limit
+
+
+def wire_flow_policy(policy: FlowPolicy) -> pb.FlowPolicy | None:
+    """Return the policy; None for one without entries."""
+    if policy == FlowPolicy():
+        return None
+    return pb.FlowPolicy(
+        limit=policy.limit,
+        rate=_wire_rate(policy.rate),
+        pool=policy.pool,
+        per_lane=policy.per_lane,
+        lane_rate=_wire_rate(policy.lane_rate),
+        turns=policy.turns,
+        ordered=policy.ordered,
+        aging=None if policy.aging is None else wire_duration(policy.aging),
+    )
+
+
+def _wire_rate(rate: Rate | None) -> pb.StartRate | None:
+    return None if rate is None else pb.StartRate(starts=rate.starts, period=wire_duration(rate.period))
+
+
+def wire_differing(owners: FlowOwners) -> list[pb.DeclaredFlow]:
+    return [_wire_declaration(declaration) for declaration in owners.differing]
+
+
+def _wire_declaration(declaration: FlowDeclaration) -> pb.DeclaredFlow:
+    return pb.DeclaredFlow(
+        flow=wire_flow_policy(declaration.policy),
+        workers=declaration.workers,
+        worker_id=declaration.worker_id,
+        declared_at=timestamp(declaration.declared_at),
+    )
+
+
+def wire_limits(entry: TopicLimits) -> pb.TopicLimits:
+    known, owners = entry.limits, entry.owners
+    override = wire_flow_policy(owners.override)
+    return pb.TopicLimits(
+        topic=known.topic,
+        flow=wire_flow_policy(known.policy),
+        running=known.running,
+        held_until=timestamp(known.closed_until),
+        next_start_at=timestamp(known.next_start_at),
+        override=override,
+        set_by=owners.set_by if override is not None else "",
+        set_at=timestamp(owners.set_at) if override is not None else None,
+        declared=wire_flow_policy(owners.declared),
+        differing=wire_differing(owners),
+    )
+
+
+def wire_lane(lane: LaneState) -> pb.LaneView:
+    return pb.LaneView(
+        lane=lane.lane,
+        waiting=lane.waiting,
+        running=lane.running,
+        oldest=timestamp(lane.oldest),
+        next_start_at=timestamp(lane.next_start_at),
+        weight=lane.weight,
+        limit=lane.limit,
+    )

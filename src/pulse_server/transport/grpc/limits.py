@@ -1,0 +1,50 @@
+"""The RPCs of limits and lanes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.flow import check_weight
+from pulse_server.service.limits import LimitsOfTopics
+from pulse_server.transport.grpc import convert_flow
+from pulse_server.turns import each_in_turns
+
+
+class LimitRpcs:
+    def __init__(self, limits_of_topics: LimitsOfTopics) -> None:
+        self._limits = limits_of_topics
+
+    async def list_limits(self, request: pb.ListLimitsRequest, _context: Any) -> pb.ListLimitsResponse:
+        limits.check_count("topics", len(request.topics), limits.MAX_PAGE_SIZE)
+        page = await self._limits.list(
+            limit=limits.check_page_size(request.page_size, 0, "page_size"),
+            token=request.page_token,
+            topics={limits.check_topic(topic, "topics") for topic in request.topics},
+        )
+        return pb.ListLimitsResponse(
+            limits=await each_in_turns(convert_flow.wire_limits, page.entries),
+            next_page_token=page.next_token,
+        )
+
+    async def list_lanes(self, request: pb.ListLanesRequest, _context: Any) -> pb.ListLanesResponse:
+        lanes = await self._limits.lanes(
+            limits.check_topic(request.topic),
+            limit=limits.check_page_size(request.limit, 0, "limit"),
+            by_share=request.by_share,
+        )
+        return pb.ListLanesResponse(lanes=await each_in_turns(convert_flow.wire_lane, lanes))
+
+    async def hold_topic(self, request: pb.HoldTopicRequest, _context: Any) -> pb.HoldTopicResponse:
+        await self._limits.hold(limits.check_topic(request.topic), convert_flow.hold_length(request))
+        return pb.HoldTopicResponse()
+
+    async def set_lane(self, request: pb.SetLaneRequest, _context: Any) -> pb.SetLaneResponse:
+        await self._limits.set_lane(
+            limits.check_topic(request.topic),
+            convert_flow.lane_name(request.lane),
+            check_weight(request.weight) if request.HasField("weight") else 1,
+            convert_flow.lane_limit(request.limit) if request.HasField("limit") else None,
+        )
+        return pb.SetLaneResponse()

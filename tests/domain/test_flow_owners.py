@@ -1,0 +1,106 @@
+"""Who owns a limit: the operator, else the strictest of the connected workers, else what held last."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pulse_server.domain.flow import NO_FLOW_POLICY, FlowPolicy, Rate, strictest
+from pulse_server.domain.flow_owners import GRACE, FlowDeclaration, FlowOwners, in_force
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def declared(policy: FlowPolicy, missing_for: timedelta | None = None) -> FlowDeclaration:
+    return FlowDeclaration(policy, 1, "w", NOON, missing_for)
+
+
+def owners(*declarations: FlowDeclaration, override: FlowPolicy = NO_FLOW_POLICY) -> FlowOwners:
+    return FlowOwners("mail", override, declarations=declarations)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "held"),
+    [
+        (FlowPolicy(limit=20), FlowPolicy(limit=10), FlowPolicy(limit=10)),
+        (FlowPolicy(limit=20), NO_FLOW_POLICY, FlowPolicy(limit=20)),
+        (FlowPolicy(per_lane=1), FlowPolicy(per_lane=2, turns=True), FlowPolicy(per_lane=1, turns=True)),
+        (FlowPolicy(ordered=True), NO_FLOW_POLICY, FlowPolicy(ordered=True)),
+        (
+            FlowPolicy(rate=Rate(100, MINUTE)),
+            FlowPolicy(rate=Rate(1, SECOND)),
+            FlowPolicy(rate=Rate(1, SECOND)),
+        ),
+        (FlowPolicy(aging=MINUTE), FlowPolicy(aging=SECOND), FlowPolicy(aging=SECOND)),
+        (FlowPolicy(limit=1, pool="a"), FlowPolicy(limit=2, pool="b"), FlowPolicy(limit=1, pool="b")),
+    ],
+)
+def test_strictest_entry_of_connected_workers_holds(
+    one: FlowPolicy, other: FlowPolicy, held: FlowPolicy
+) -> None:
+    assert strictest([one, other]) == held
+    assert owners(declared(one), declared(other)).declared == held
+
+
+def test_operator_wins_over_a_stricter_worker_entry_by_entry() -> None:
+    held = owners(declared(FlowPolicy(limit=10, per_lane=2)), override=FlowPolicy(limit=50)).effective
+    assert held == FlowPolicy(limit=50, per_lane=2, turns=True)
+
+
+def test_operator_can_switch_off_what_code_switches_on() -> None:
+    assert owners(declared(FlowPolicy(turns=True)), override=FlowPolicy(turns=False)).effective.is_empty
+
+
+def test_order_implies_one_job_of_a_lane_at_a_time() -> None:
+    held = owners(declared(FlowPolicy(ordered=True)), override=FlowPolicy(per_lane=5)).effective
+    assert held == FlowPolicy(per_lane=1, turns=True, ordered=True)
+
+
+def test_worker_that_moves_to_another_server_keeps_its_limit() -> None:
+    moving = declared(FlowPolicy(limit=10), missing_for=GRACE - SECOND)
+    assert owners(moving, declared(FlowPolicy(limit=20))).declared == FlowPolicy(limit=10)
+
+
+def test_limit_is_raised_once_the_last_worker_with_a_lower_one_has_left() -> None:
+    gone = declared(FlowPolicy(limit=10), missing_for=GRACE)
+    assert owners(gone, declared(FlowPolicy(limit=20))).declared == FlowPolicy(limit=20)
+
+
+def test_last_that_held_stands_while_no_worker_is_connected() -> None:
+    old = declared(FlowPolicy(limit=10), missing_for=timedelta(hours=2))
+    last = declared(FlowPolicy(limit=20), missing_for=timedelta(hours=1))
+    with_last = declared(FlowPolicy(limit=30), missing_for=timedelta(hours=1, seconds=10))
+    assert owners(old, with_last, last).declared == FlowPolicy(limit=20)
+
+
+def test_limit_ends_when_all_connected_workers_declare_nothing() -> None:
+    gone = declared(FlowPolicy(limit=10), missing_for=timedelta(hours=1))
+    assert FlowOwners("mail", declarations=(gone,), is_served=True).effective.is_empty
+
+
+def test_difference_is_shown_with_its_workers() -> None:
+    one, other = declared(FlowPolicy(limit=10)), declared(FlowPolicy(limit=20))
+    assert owners(one, other).differing == [one, other]
+    assert not owners(one, one).differing
+    assert not owners(one, declared(FlowPolicy(limit=20), missing_for=GRACE)).differing
+
+
+def test_topics_of_a_pool_share_the_smallest_numbers() -> None:
+    held = in_force(
+        [
+            FlowOwners("a", FlowPolicy(limit=10, rate=Rate(5, SECOND), pool="gpu")),
+            FlowOwners("b", FlowPolicy(limit=4, pool="gpu", per_lane=2)),
+            FlowOwners("gpu", FlowPolicy(limit=3)),
+            FlowOwners("other", FlowPolicy(limit=100)),
+            FlowOwners("nothing", FlowPolicy(turns=False)),
+        ]
+    )
+    assert held == {
+        "a": FlowPolicy(limit=3, rate=Rate(5, SECOND), pool="gpu"),
+        "b": FlowPolicy(limit=3, rate=Rate(5, SECOND), pool="gpu", per_lane=2, turns=True),
+        "gpu": FlowPolicy(limit=3, rate=Rate(5, SECOND)),
+        "other": FlowPolicy(limit=100),
+    }

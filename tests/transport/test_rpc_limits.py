@@ -1,0 +1,162 @@
+"""Limits over gRPC: declared by workers, overridden by operators, shown, held, refused with a sentence."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.transport.authorized import USERS, caller
+from tests.transport.pulse_server_under_test import ServerUnderTest, server_under_test
+
+MINUTE = Duration(seconds=60)
+RATE = pb.StartRate(starts=100, period=MINUTE)
+
+
+async def declare(stub: Any, worker_id: str = "worker-1", **flows: pb.FlowPolicy) -> None:
+    policies = [pb.DeclaredPolicy(topic=topic, flow=flow) for topic, flow in flows.items()]
+    await stub.DeclareTopicPolicies(pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=policies))
+
+
+async def override(stub: Any, *returned: str, **entries: Any) -> pb.TopicPolicy:
+    flow = pb.FlowPolicy(**entries) if entries else None
+    request = pb.SetTopicPolicyRequest(topic="mail", flow=flow, returned=returned)
+    return (await stub.SetTopicPolicy(request)).policy  # type: ignore[no-any-return]
+
+
+async def limits(stub: Any, **fields: Any) -> list[pb.TopicLimits]:
+    return list((await stub.ListLimits(pb.ListLimitsRequest(**fields))).limits)
+
+
+async def test_declared_limit_is_in_force_at_once(server: ServerUnderTest) -> None:
+    await declare(server.stub, mail=pb.FlowPolicy(limit=10, rate=RATE), sms=pb.FlowPolicy())
+    (known,) = await limits(server.stub)
+    assert (known.topic, known.flow) == ("mail", pb.FlowPolicy(limit=10, rate=RATE))
+    assert known.declared == known.flow
+    assert not known.HasField("override")
+    assert (known.running, known.HasField("held_until")) == (0, False)
+
+
+async def test_operator_wins_until_they_return_the_entry(server: ServerUnderTest) -> None:
+    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    policy = await override(server.stub, limit=5, per_lane=1)
+    assert policy.flow == pb.FlowPolicy(limit=5, per_lane=1)
+    assert policy.declared_flow == pb.FlowPolicy(limit=10)
+    assert policy.effective_flow == pb.FlowPolicy(limit=5, per_lane=1, turns=True)
+    assert policy.HasField("set_at")
+    (known,) = await limits(server.stub, topics=["mail"])
+    assert (known.flow, known.override) == (policy.effective_flow, policy.flow)
+
+    policy = await override(server.stub, "limit", "per_lane")
+    assert not policy.HasField("flow")
+    assert not policy.HasField("set_at")
+    assert policy.effective_flow == pb.FlowPolicy(limit=10)
+    (known,) = await limits(server.stub)
+    assert known.flow == pb.FlowPolicy(limit=10)
+
+
+async def test_topic_with_a_limit_alone_is_listed_with_the_policies(server: ServerUnderTest) -> None:
+    await override(server.stub, limit=5)
+    (policy,) = (await server.stub.ListTopicPolicies(pb.ListTopicPoliciesRequest())).policies
+    assert (policy.topic, policy.effective_flow) == ("mail", pb.FlowPolicy(limit=5))
+    assert not policy.HasField("run")
+
+
+async def test_strictest_of_two_workers_holds_and_both_are_shown(server: ServerUnderTest) -> None:
+    await declare(server.stub, "one", mail=pb.FlowPolicy(limit=10))
+    await declare(server.stub, "other", mail=pb.FlowPolicy(limit=20))
+    (known,) = await limits(server.stub)
+    assert known.flow == pb.FlowPolicy(limit=10)
+    assert [(each.worker_id, each.flow.limit, each.workers) for each in known.differing] == [
+        ("one", 10, 1),
+        ("other", 20, 1),
+    ]
+
+
+async def test_limits_are_listed_in_pages(server: ServerUnderTest) -> None:
+    await declare(server.stub, **{name: pb.FlowPolicy(limit=1) for name in "abc"})
+    first = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2))
+    rest = await server.stub.ListLimits(pb.ListLimitsRequest(page_size=2, page_token=first.next_page_token))
+    assert [each.topic for each in (*first.limits, *rest.limits)] == ["a", "b", "c"]
+    assert rest.next_page_token == ""
+
+
+async def test_topic_is_held_and_let_go(server: ServerUnderTest) -> None:
+    await declare(server.stub, mail=pb.FlowPolicy(limit=10))
+    await server.stub.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
+    (known,) = await limits(server.stub)
+    assert known.HasField("held_until")
+    await server.stub.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=Duration()))
+    (known,) = await limits(server.stub)
+    assert not known.HasField("held_until")
+
+    until = Timestamp()
+    until.GetCurrentTime()
+    until.FromDatetime(until.ToDatetime() + timedelta(minutes=5))
+    await server.stub.HoldTopic(pb.HoldTopicRequest(topic="mail", until=until))
+    (known,) = await limits(server.stub)
+    assert abs(known.held_until.seconds - until.seconds) <= 5
+
+
+async def test_lane_has_its_own_weight_and_limit(server: ServerUnderTest) -> None:
+    await declare(server.stub, mail=pb.FlowPolicy(per_lane=1))
+    request = pb.SetLaneRequest(topic="mail", lane="customer-42", weight=3, limit=5)
+    await server.stub.SetLane(request)
+    (lane,) = (await server.stub.ListLanes(pb.ListLanesRequest(topic="mail"))).lanes
+    assert (lane.lane, lane.weight, lane.limit) == ("customer-42", 3, 5)
+
+
+async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
+    async with server_under_test(database_dsn, users=USERS) as server:
+        worker, viewer = caller(server.channel, "worker"), caller(server.channel, "viewer")
+        await declare(worker, mail=pb.FlowPolicy(limit=10))
+        await worker.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE))
+        assert len(await limits(viewer)) == 1
+        for call in (
+            override(worker, limit=5),
+            override(viewer, limit=5),
+            viewer.HoldTopic(pb.HoldTopicRequest(topic="mail", duration=MINUTE)),
+            worker.SetLane(pb.SetLaneRequest(topic="mail", lane="a")),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
+    async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
+        await declare(one.stub, mail=pb.FlowPolicy(limit=10))
+        await other.app.flow_policies.loop.wait_for_ticks(2)
+        await declare(other.stub, "worker-2", mail=pb.FlowPolicy())
+        (known,) = await limits(other.stub)
+        assert known.flow == pb.FlowPolicy(limit=10)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "text"),
+    [
+        ("HoldTopic", pb.HoldTopicRequest(topic="plain", duration=MINUTE), "has no limits"),
+        ("SetLane", pb.SetLaneRequest(topic="plain", lane="a", limit=1), "has no lanes"),
+        ("SetLane", pb.SetLaneRequest(topic="limited", lane="a"), "has no lanes"),
+        ("SetLane", pb.SetLaneRequest(topic="fair", lane="a", limit=2), "set per_lane first"),
+        ("SetLane", pb.SetLaneRequest(topic="ordered", lane="a", limit=2), "run in order"),
+    ],
+)
+async def test_call_that_the_policy_does_not_permit_is_refused_with_the_reason(
+    server: ServerUnderTest, method: str, request_: Any, text: str
+) -> None:
+    await declare(
+        server.stub,
+        limited=pb.FlowPolicy(limit=1),
+        fair=pb.FlowPolicy(turns=True),
+        ordered=pb.FlowPolicy(ordered=True),
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await getattr(server.stub, method)(request_)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert text in (refused.value.details() or "")
