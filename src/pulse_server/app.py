@@ -40,6 +40,7 @@ from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
 from pulse_server.service.flow_policies import FlowPolicies
+from pulse_server.service.flow_sweep import FlowSweep
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases
@@ -117,7 +118,8 @@ class App:
         self.watchers = Watchers(self._line)
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
-        self.claims = Claims(repo, publisher, self.spared_workers, settings.lease_ttl)
+        flow = with_failpoints(PostgresFlowRepo(self._database, governed), port_failpoints.FLOW)
+        self.claims = Claims(repo, flow, publisher, self.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
         self.reconciler = Reconciler(self.claims, self.roster, interval=settings.heartbeat_interval)
@@ -133,7 +135,6 @@ class App:
         policies = PostgresPolicyRepo(self._database)
         self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
         self._line.listen(self.run_policies.heard)
-        flow = PostgresFlowRepo(self._database, governed)
         self.flow_policies = FlowPolicies(
             PostgresFlowOwnerRepo(self._database),
             flow,
@@ -151,6 +152,7 @@ class App:
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,
         )
+        self.flow_sweep = FlowSweep(flow, self.gate, publisher, metrics)
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
@@ -280,6 +282,7 @@ class App:
             self.promoter.loop,
             self.start_limits.loop,
             self.scheduler.loop,
+            self.flow_sweep.loop,
             self.gate.loop,
             self.run_policies.loop,
             self.flow_policies.loop,

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.dispatch import DispatchRepo
+from pulse_server.repos.flow import FlowRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
@@ -71,6 +72,12 @@ JOBS: Points = {
     JobRepo.promote_in_turn: (failpoints.before("jobs.promoting", Unavailable),),
     JobRepo.cancel_jobs: (failpoints.after("jobs.cancelled", Unavailable, counts=bool),),
     JobRepo.retry_jobs: (failpoints.after("jobs.retried", Unavailable, counts=bool),),
+}
+FLOW: Points = {
+    FlowRepo.claim_governed: (
+        failpoints.before("claim.leasing", Unavailable),
+        failpoints.after("claim.leased", Unavailable, counts=attrgetter("jobs")),
+    ),
 }
 SCHEDULES: Points = {
     ScheduleRepo.fire_schedules: (

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
+from pulse_server.domain.flow import GovernedClaims
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level
 from pulse_server.repos.jobs import Slots
 
@@ -15,6 +16,10 @@ class FakeClaims:
     def __init__(self) -> None:
         self.lines: dict[str, deque[str]] = {}
         self.claims_made: list[tuple[frozenset[str], Slots]] = []
+        # Claims of governed topics; how many jobs of a topic may start, if not all; when others may.
+        self.governed_made: list[tuple[list[str], Slots]] = []
+        self.may_start: dict[str, int] = {}
+        self.next_starts: dict[str, float] = {}
         self.levels_asked: list[Sequence[Level] | None] = []
         self.probes_made: list[frozenset[str]] = []
         self.released: list[Claim] = []
@@ -56,6 +61,20 @@ class FakeClaims:
             claimed(job_id, slots.workers[index], topic=topic)
             for (topic, job_id), index in zip(found, slots.order, strict=False)
         ]
+
+    async def claim_governed(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+        self.governed_made.append((list(topics), slots))
+        await self._answer()
+        left = list(slots.order)
+        jobs = []
+        for topic in topics:
+            line = self.lines.get(topic, deque())
+            most = min(len(line), len(left), self.may_start.get(topic, len(line)))
+            self.may_start = {name: rest - most * (name == topic) for name, rest in self.may_start.items()}
+            jobs += [claimed(line.popleft(), slots.workers[left.pop(0)], topic=topic) for _ in range(most)]
+        return GovernedClaims(
+            jobs, {topic: self.next_starts[topic] for topic in topics if topic in self.next_starts}
+        )
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         self.probes_made.append(frozenset(topics))

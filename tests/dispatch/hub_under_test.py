@@ -14,14 +14,20 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Backlog, Delivery, Session
 from tests.dispatch.fake_claims import FakeClaims
-from tests.fakes.dispatch import InMemoryDispatchRepo
+from tests.fakes.dispatch import InMemoryDispatchRepo, govern
 from tests.fakes.wakeups import FakeWakeupLine
 
 SOON = timedelta(milliseconds=1)
 NEVER = timedelta(hours=1)
 
 
-def a_session(worker_id: str = "w1", *topics: str, capacity: int = 2, speaks_batches: bool = True) -> Session:
+def a_session(
+    worker_id: str = "w1",
+    *topics: str,
+    capacity: int = 2,
+    concurrency: int = 0,
+    speaks_batches: bool = True,
+) -> Session:
     return Session(
         worker_id,
         frozenset(topics or ("mail",)),
@@ -29,6 +35,7 @@ def a_session(worker_id: str = "w1", *topics: str, capacity: int = 2, speaks_bat
         speaks_batches=speaks_batches,
         run_id="",
         backlog=Backlog(lambda: None),
+        concurrency=concurrency,
     )
 
 
@@ -44,9 +51,14 @@ class HubUnderTest:
         self.switches = InMemoryDispatchRepo()
         answering = cast(Any, claims)
         roster = Roster(timedelta(seconds=30))
+        self.line = FakeWakeupLine()
         self.gate = Gate(self.switches, roster, answering, interval=NEVER)
         reconciler = Reconciler(answering, roster, interval=NEVER)
-        self.hub = Hub(roster, answering, self.gate, reconciler, FakeWakeupLine(), tick=tick)
+        self.hub = Hub(roster, answering, self.gate, reconciler, self.line, tick=tick)
+
+    async def govern(self, *topics: str, turnstile: str | None = None) -> None:
+        govern(self.switches, *topics, turnstile=turnstile)
+        await self.gate.refresh()
 
 
 @contextmanager

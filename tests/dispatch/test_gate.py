@@ -15,7 +15,7 @@ from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.wakeups import Wakeup
 from pulse_server.service.dispatch import Dispatch
-from tests.fakes.dispatch import InMemoryDispatchRepo
+from tests.fakes.dispatch import InMemoryDispatchRepo, govern
 from tests.fakes.replica import Replica
 
 TOPICS = frozenset({"mail", "image"})
@@ -149,6 +149,18 @@ async def test_change_wakes_dispatch_once_and_only_if_there_is_one(
 
     assert replica.roster.woken == [None]
     assert board.gate.state == board.repo.state
+
+
+async def test_topic_that_gets_a_flow_policy_is_governed_and_wakes_dispatch(
+    board: Switchboard, replica: Replica
+) -> None:
+    govern(board.repo, "mail")
+    await board.gate.refresh()
+
+    assert replica.roster.woken == [None]
+    assert "mail" in replica.roster.demand.governed
+    assert board.gate.open_topics(TOPICS) == TOPICS, "it is not paused"
+    assert board.gate.plain_topics(TOPICS) == {"image"}
 
 
 async def test_status_is_what_the_database_says_and_not_what_is_remembered(board: Switchboard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulse_server.dispatch.looks import Look
 from pulse_server.domain.jobs import Level
 from pulse_server.repos.wakeups import Wakeup
 from tests.dispatch.fake_claims import FakeClaims
@@ -70,25 +71,25 @@ async def test_worker_that_connects_is_served_by_a_full_look(claims: FakeClaims)
     assert claims.levels_asked[-1] is None
 
 
-async def test_look_that_is_slow_is_made_less_often(claims: FakeClaims) -> None:
-    hub = a_hub(claims)
-    hub._look_seconds = 0.25  # of the last one
-    assert not hub._look_is_due(hub._looked_at + 4.9)
-    assert hub._look_is_due(hub._looked_at + 5.0)
+async def test_look_that_is_slow_is_made_less_often() -> None:
+    look = Look()
+    look.begin(100.0)
+    look.seconds = 0.25
+    assert not look.is_due(104.9)
+    assert look.is_due(105.0)
 
 
-async def test_next_look_comes_within_ten_seconds_however_long_the_last_one_took(
-    claims: FakeClaims,
-) -> None:
-    hub = a_hub(claims)
-    hub._look_seconds = 5.0
-    assert hub._look_is_due(hub._looked_at + 10.0)
+async def test_next_look_comes_within_ten_seconds_however_long_the_last_one_took() -> None:
+    look = Look()
+    look.begin(100.0)
+    look.seconds = 5.0
+    assert look.is_due(110.0)
 
 
 async def test_look_that_took_long_once_does_not_make_those_after_it_rare(claims: FakeClaims) -> None:
     hub = a_hub(claims, tick=SOON)
     hub.connect(a_session(), [])
-    hub._look_seconds = 5.0  # of the last one
+    hub.looks.plain.seconds = 5.0  # of the last one
     with running(hub):
         await claims.wait_for_calls(3)
     assert claims.levels_asked == [None] * len(claims.levels_asked)

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server import watchers as module
-from pulse_server.dispatch.publisher import TRANSITION_ERROR_CHARACTERS, transition
+from pulse_server.dispatch.transitions import TRANSITION_ERROR_CHARACTERS, transition
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup

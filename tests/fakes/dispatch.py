@@ -46,6 +46,17 @@ class InMemoryDispatchRepo:
             raise Unavailable("The database is away.")
 
 
+def govern(switches: InMemoryDispatchRepo, *topics: str, turnstile: str | None = None) -> None:
+    """Let the topics have a flow policy, all of them counted at this turnstile or each at its own."""
+    governed = {topic: turnstile or topic for topic in topics}
+    switches.state = replace(switches.state, governed={**switches.state.governed, **governed})
+
+
+def ungovern(switches: InMemoryDispatchRepo, topic: str) -> None:
+    governed = {name: at for name, at in switches.state.governed.items() if name != topic}
+    switches.state = replace(switches.state, governed=governed)
+
+
 class RecordingRoster(Roster):
     """Keeps what it was asked. `has_slots_for` are topics that count as having free slots."""
 

@@ -12,6 +12,7 @@ from pulse_server.dispatch.publisher import Publisher
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.watchers import Watchers
 from tests.fakes.dispatch import InMemoryDispatchRepo, RecordingRoster
+from tests.fakes.flow import FakeFlowRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine
@@ -31,8 +32,9 @@ class Replica:
         self.metrics = Metrics()
         self.watchers = Watchers(self.line)
         self.publisher = Publisher(self.metrics, self.watchers, self.roster, self.line, None)
+        self.flow = FakeFlowRepo()
         self.spared_workers = SparedWorkers(self.repo, LEASE)
-        self.claims = Claims(self.repo, self.publisher, self.spared_workers, LEASE)
+        self.claims = Claims(self.repo, self.flow, self.publisher, self.spared_workers, LEASE)
         self.switches = InMemoryDispatchRepo()
         self.gate = Gate(self.switches, self.roster, self.claims, interval=NEVER)
         self.reconciler = Reconciler(self.claims, self.roster, interval=NEVER)

@@ -105,7 +105,7 @@ async def test_release_of_a_locked_job_is_named_and_the_others_go_back(store: St
     first, second, lost = await store.claim(count=3)
     await store.repo.complete_jobs([lost])
     replica = Replica()
-    claims = Claims(store.repo, replica.publisher, replica.spared_workers, LEASE)
+    claims = Claims(store.repo, replica.flow, replica.publisher, replica.spared_workers, LEASE)
 
     async with locked(second.job_id):
         assert await claims.release([first, second, lost]) == ReleaseAnswer(1, [second])

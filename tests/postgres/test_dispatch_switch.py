@@ -15,6 +15,7 @@ from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.repos.jobs import Taker
 from tests.fakes.store import LEASE, Store, a_job
 from tests.postgres import large_tables
+from tests.postgres.governed import Governed
 from tests.postgres.query_plans import explain
 from tests.postgres.sessions import Connection
 from tests.postgres.test_plans import claim
@@ -97,6 +98,22 @@ async def test_resume_of_what_is_not_paused_changes_nothing(switches: PostgresDi
     await switches.resume_topic("mail")
 
     assert await switches.read_gate() == DispatchState()
+
+
+async def test_governed_topics_are_read_with_their_turnstiles_paused_or_not(
+    switches: PostgresDispatchRepo, governed: Governed
+) -> None:
+    await governed.govern("sync", limit=1)
+    await governed.govern("train", limit=1, pool="gpu")
+    turnstiles = {"sync": "sync", "train": "gpu"}
+    assert await switches.read_gate() == DispatchState(governed=turnstiles)
+
+    await switches.pause_topic("sync", "quota")
+    paused = await switches.read_gate()
+    assert (paused.topics.keys(), paused.governed) == ({"sync"}, turnstiles)
+
+    await switches.resume_topic("sync")
+    assert await switches.read_gate() == DispatchState(governed=turnstiles)
 
 
 async def test_missing_switch_is_reported_and_nothing_is_claimed(

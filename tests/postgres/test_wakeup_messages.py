@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pulse_server.dispatch.publisher import TRANSITION_ERROR_CHARACTERS
+from pulse_server.dispatch.transitions import TRANSITION_ERROR_CHARACTERS
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
 from pulse_server.domain.status import JobStatus

@@ -39,7 +39,7 @@ async def test_worker_comes_back_after_a_restart_with_what_it_holds(
         await fake.until_async(lambda: "j2" in fake.results)
     assert runs == 2
     assert fake.opened[0].worker_id == fake.opened[1].worker_id
-    assert fake.opened[0].capacity == 2
+    assert (fake.opened[0].capacity, fake.opened[0].concurrency) == (2, 2)
     logged = [
         record.message.split(" pulsed at")[0]
         for record in caplog.records

@@ -31,6 +31,8 @@ def _bad_streams() -> Iterator[Case]:
     yield Case("NUL in the run_id", stream(run_id="r\0"), "run_id")
     yield Case("negative capacity", stream(capacity=-1), "capacity")
     yield Case("huge capacity", stream(capacity=2**31 - 1), "capacity")
+    yield Case("negative concurrency", stream(concurrency=-1), "concurrency")
+    yield Case("huge concurrency", stream(concurrency=2**31 - 1), "concurrency")
     yield Case("held without an attempt", stream(held=[pb.Claim(job_id=UNKNOWN_ID)]), "attempt")
     yield Case("held with a malformed id", stream(held=[pb.Claim(job_id="42", attempt=1)]), "job_id")
     too_many = [pb.Claim(job_id=UNKNOWN_ID, attempt=1)] * 10_001

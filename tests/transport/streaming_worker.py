@@ -23,6 +23,7 @@ class StreamingWorker:
         *,
         topics: Iterable[str] = ("mail",),
         capacity: int = 10,
+        concurrency: int = 0,
         held: Iterable[pb.Claim] = (),
         run_id: str = "",
     ) -> None:
@@ -30,7 +31,12 @@ class StreamingWorker:
         self.welcome: pb.StreamWelcome | None = None
         self._stub = stub
         self._request = pb.StreamJobsRequest(
-            topics=topics, worker_id=worker_id, capacity=capacity, held=held, run_id=run_id
+            topics=topics,
+            worker_id=worker_id,
+            capacity=capacity,
+            concurrency=concurrency,
+            held=held,
+            run_id=run_id,
         )
         self._unread: list[pb.JobAssignment] = []
 

@@ -2182,6 +2182,7 @@ class StreamJobsRequest(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """original"""
     capacity: _builtins.int
@@ -2191,6 +2192,10 @@ class StreamJobsRequest(_message.Message):
     run_id: _builtins.str
     """New for each process. Jobs that an earlier stream of the same run was sent and this one does not hold
     never arrived, and are released without costing an attempt. Another run may have crashed on them: that costs one.
+    """
+    concurrency: _builtins.int
+    """How many jobs this worker runs at once; the rest of its capacity is for jobs that wait in it. Jobs of topics with a
+    flow policy are only sent if they run at once. 0: the capacity.
     """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -2208,10 +2213,11 @@ class StreamJobsRequest(_message.Message):
         capacity: _builtins.int = ...,
         held: _abc.Iterable[Global___Claim] | None = ...,
         run_id: _builtins.str = ...,
+        concurrency: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "held", b"held", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "concurrency", b"concurrency", "held", b"held", "run_id", b"run_id", "topics", b"topics", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

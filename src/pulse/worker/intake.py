@@ -126,6 +126,7 @@ class Intake:
                 capacity=self._window.announce(),
                 held=[job.claim() for job in self._executor.held.values()],
                 run_id=self._run_id,
+                concurrency=self._window.concurrency,
             ),
         )
 

@@ -34,6 +34,11 @@ class Window:
         self._busy_seconds += seconds
 
     @property
+    def concurrency(self) -> int:
+        """The number of jobs that run at once."""
+        return self._concurrency
+
+    @property
     def size(self) -> int:
         """The number of jobs that the worker can hold now."""
         if self._finished:

@@ -11,8 +11,10 @@ from time import time_ns
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
+from pulse_server.domain.flow import GovernedClaims
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
 from pulse_server.loops import Loop
+from pulse_server.repos.flow import FlowRepo
 from pulse_server.repos.jobs import JobRepo, Slots, Taker
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
@@ -32,9 +34,15 @@ _UNREAD_FOR = timedelta(seconds=2)
 
 class Claims:
     def __init__(
-        self, repo: JobRepo, publisher: Publisher, spared_workers: SparedWorkers, lease_ttl: timedelta
+        self,
+        repo: JobRepo,
+        flow: FlowRepo,
+        publisher: Publisher,
+        spared_workers: SparedWorkers,
+        lease_ttl: timedelta,
     ) -> None:
         self._repo = repo
+        self._flow = flow
         self._publisher = publisher
         self._spared_workers = spared_workers
         self._lease_ttl = lease_ttl
@@ -48,6 +56,13 @@ class Claims:
         jobs = await self._repo.claim_batch(topics, slots, self._lease_ttl, levels)
         self._publisher.claimed(jobs, sent_at)
         return jobs
+
+    async def claim_governed(self, topics: Sequence[str], slots: Slots) -> GovernedClaims:
+        """Do the same for governed topics, in this order, as far as their flow policies permit. ADR-0064"""
+        sent_at = time_ns()
+        answer = await self._flow.claim_governed(topics, slots, self._lease_ttl)
+        self._publisher.claimed(answer.jobs, sent_at)
+        return answer
 
     async def hand_over(
         self, jobs: Sequence[NewJob], takers: Sequence[Taker | None], levels: Sequence[Level] | None

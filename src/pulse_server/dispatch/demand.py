@@ -7,13 +7,16 @@ free slots may have changed, and only those are ranked again before the next que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 
+from pulse_server.dispatch.governed import NO_GOVERNED_TOPICS
 from pulse_server.dispatch.groups import COMPARED, Group, Ranking
 from pulse_server.dispatch.sessions import Session
 
 _free = attrgetter("free")
+_has_slots_that_run = attrgetter("has_slots_that_run")
 
 
 class Topic:
@@ -37,6 +40,9 @@ class Demand:
         # Topics that may have work, and a group with free slots for it, in the order in which they came.
         self._due: dict[str, None] = {}
         self._with_work: set[str] = set()
+        # For these, only slots count whose jobs would start at once.
+        self.governed = NO_GOVERNED_TOPICS
+        self._claiming: set[str] = set()
 
     # --- sessions
 
@@ -101,6 +107,27 @@ class Demand:
     def has_work_for(self, group: Group) -> bool:
         return not self._with_work.isdisjoint(group.topics)
 
+    def governed_turn(self, group: Group) -> Sequence[str]:
+        """The governed topics that may have work for the group. None if its plain topics have their turn."""
+        if not group.has_slots_that_run:
+            return ()
+        work = (group.topics & self._with_work) - self._claiming
+        governed = self.governed.among(work)
+        if governed and len(governed) < len(work):
+            group.is_governed_next = not group.is_governed_next
+            return tuple(governed) if group.is_governed_next else ()
+        return tuple(governed)
+
+    @contextmanager
+    def claiming(self, names: Iterable[str]) -> Iterator[None]:
+        """Have no other claim made for these governed topics: it would wait for the same turnstiles."""
+        busy = self.governed.sharing_with(names)
+        self._claiming |= busy
+        try:
+            yield
+        finally:
+            self._claiming -= busy
+
     # --- questions
 
     def due(self) -> Collection[str]:
@@ -116,7 +143,9 @@ class Demand:
     def has_slots_for(self, name: str) -> bool:
         self._update()
         topic = self._topics.get(name)
-        return topic is not None and bool(topic.groups)
+        if topic is None or not topic.groups:
+            return False
+        return name not in self.governed or any(map(_has_slots_that_run, self.best_first(name)))
 
     def groups_with_slots(self) -> list[Group]:
         self._update()
@@ -143,16 +172,23 @@ class Demand:
     def next_due(self, names: Iterable[str], may_claim: Callable[[Group], bool]) -> list[Group]:
         """The best group that may claim for each of the first few topics that have one."""
         found: dict[Group, None] = {}
-        refused: set[Group] = set()
+        refused: set[tuple[Group, bool]] = set()
+        has_governed = bool(self.governed)
         topics = 0
         for name in names:
             topic = self._topics.get(name)
             only = topic.groups.only if topic is not None else None
-            if only is not None and only in refused:  # asked before: a group may want a thousand topics
+            is_governed = has_governed and name in self.governed
+            if is_governed and name in self._claiming:
                 continue
-            group = next(filter(may_claim, self.best_first(name)), None)
+            if only is not None and (only, is_governed) in refused:
+                continue  # asked before: a group may want a thousand topics
+            groups = self.best_first(name)
+            group = next(
+                filter(may_claim, filter(_has_slots_that_run, groups) if is_governed else groups), None
+            )
             if group is None and only is not None:
-                refused.add(only)
+                refused.add((only, is_governed))
             if group is not None:
                 found[group] = None
                 if (topics := topics + 1) == COMPARED:

@@ -1,4 +1,4 @@
-"""The gate: the pause switches as this server last read them."""
+"""The gate: the pause switches and the governed topics as this server last read them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import islice
 
 from pulse_server.dispatch.claims import Claims
+from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.dispatch import DispatchState
 from pulse_server.loops import Loop
@@ -39,6 +40,11 @@ class Gate:
     def open_topics(self, topics: frozenset[str]) -> frozenset[str]:
         return self._state.open_topics(topics)
 
+    def plain_topics(self, topics: frozenset[str]) -> frozenset[str]:
+        """Those of the topics that are neither paused nor governed."""
+        are_open, governed = self._state.open_topics(topics), self._state.governed
+        return frozenset(topic for topic in are_open if topic not in governed) if governed else are_open
+
     def paused(self, topics: Collection[str]) -> Collection[str]:
         """Those of the topics that are paused."""
         asked = frozenset(topics)
@@ -63,8 +69,10 @@ class Gate:
                 "paused_by": state.everything.by if state.everything else "",
                 "paused_topics": sorted(islice(state.topics, PAUSED_TOPICS_SHOWN)),
                 "paused_topic_count": len(state.topics),
+                "governed_topic_count": len(state.governed),
             },
         )
+        self._roster.demand.governed = GovernedTopics(state.governed)
         if state.has_pauses:
             topics = frozenset() if state.everything is not None else frozenset(state.topics)
             self._claims.release_soon(self._roster.recall(topics))

@@ -21,6 +21,7 @@ COMPARED = 8
 BURST_MOST = 50
 
 _free = attrgetter("free")
+_free_to_run = attrgetter("free_to_run")
 
 
 class Ranking(Generic[Item]):
@@ -96,6 +97,9 @@ class Group:
         self.topics = topics
         self.sessions: dict[Session, None] = {}
         self._ranking: Ranking[Session] = Ranking()
+        # The sessions with slots for jobs of governed topics, and whether those are claimed next.
+        self._free_to_run: set[Session] = set()
+        self.is_governed_next = False
         self.is_claiming = False
         # Claims that failed in a row, and until when the next one waits, on the loop's clock.
         self.failures = 0
@@ -108,14 +112,24 @@ class Group:
     def remove(self, session: Session) -> None:
         del self.sessions[session]
         self._ranking.remove(session)
+        self._free_to_run.discard(session)
 
     def rank_again(self, session: Session) -> None:
         """The session's free slots may have changed."""
         self._ranking.put(session, _rank(session.free))
+        if session.free_to_run:
+            self._free_to_run.add(session)
+        else:
+            self._free_to_run.discard(session)
 
     @property
     def has_slots(self) -> bool:
         return bool(self._ranking)
+
+    @property
+    def has_slots_that_run(self) -> bool:
+        """Whether a job would start at once. Governed topics count only jobs that run. ADR-0064"""
+        return bool(self._free_to_run)
 
     @property
     def rank(self) -> int:
@@ -134,6 +148,10 @@ class Group:
         """
         return _dealt(self._enough_sessions(most), most, attrgetter("burst"))
 
+    def slots_that_run(self, most: int) -> list[Session]:
+        """Do the same with slots whose jobs would start at once."""
+        return _dealt(self._enough_sessions(most, _free_to_run), most, attrgetter("burst"))
+
     def packed_slots(self, slots: Sequence[Session], most: int) -> list[Session]:
         """The order for a claim that fills all of `slots`: the longest burst to each worker. ADR-0054
 
@@ -144,14 +162,16 @@ class Group:
         packed = _dealt(self._enough_sessions(most), most, lambda _: BURST_MOST)
         return packed if packed != slots else []
 
-    def _enough_sessions(self, most: int) -> list[tuple[int, Session]]:
+    def _enough_sessions(
+        self, most: int, free_of: Callable[[Session], int] = _free
+    ) -> list[tuple[int, Session]]:
         """The sessions with the most free slots, best first: as many as get a job in the first round."""
         found: list[tuple[int, Session]] = []
         dealt = 0
         for session in self._ranking.best_first(_free):
             if dealt >= most and len(found) >= COMPARED:
                 break
-            if free := session.free:
+            if free := free_of(session):
                 found.append((free, session))
                 dealt += min(free, session.burst)
         found.sort(key=_free_of_pair, reverse=True)

@@ -8,18 +8,21 @@ have work, and at every tick in case a wake-up was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import math
+import random
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
 
-from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.dispatch.claims import Claims, Reconciler
 from pulse_server.dispatch.gate import Gate
+from pulse_server.dispatch.governed import NextStarts
 from pulse_server.dispatch.groups import Group, best_first, find_slots, reserved, slots_for
 from pulse_server.dispatch.lanes import Failures, Lane, Lanes
+from pulse_server.dispatch.looks import Looks
 from pulse_server.dispatch.roster import Roster
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain.errors import PulseError, Unavailable
@@ -33,7 +36,8 @@ from pulse_server.repos.wakeups import Wakeup, WakeupLine
 CLAIM_BATCH = 1000
 # Statements of dispatch under way at once, if they are slow. The last one is not for groups that failed.
 CLAIM_LANES = 3
-LONGEST_REST_SECONDS = 10.0  # between full looks: one that waited for a lock does not show their cost
+# Governed topics of one claim, which locks the turnstiles of all of them. The others have the next claim.
+GOVERNED_TOPICS = 20
 
 _worker_id = attrgetter("worker_id")
 
@@ -64,9 +68,9 @@ class Hub:
         self._lanes = Lanes(self._serve, most=CLAIM_LANES)
         self._failures = Failures()
         self._next_tick = 0.0
-        self._looked_at = 0.0
-        self._look_seconds = 0.0
-        self._is_probing = False
+        self.looks = Looks(roster, claims, gate, self._lanes, self._failures)
+        self._next_starts = NextStarts(self._wake)
+        self._line = line
         line.listen(self._on_wakeup)
 
     # --- workers
@@ -119,7 +123,7 @@ class Hub:
     def _idle_slots(self, jobs: Sequence[NewJob]) -> list[Session | None] | None:
         """A slot or None for each job, in workers with no other work. Returns None if no slot is free."""
         topics = frozenset(job.topic for job in kinds(jobs) if job.starts_at_once)
-        open_topics = self._gate.open_topics(topics)
+        open_topics = self._gate.plain_topics(topics)
         if self._is_stopping or not any(map(self._demand.has_slots_for, open_topics)):
             return None
         slots, chosen = find_slots(
@@ -146,9 +150,7 @@ class Hub:
             if now() >= self._next_tick:
                 self._next_tick = now() + self._tick
                 self._failures.new_round(self._next_tick)
-                if self._look_is_due(now()):
-                    self._looked_at = now()
-                    await self._look(lane)
+                await self.looks.tick(lane, now())
             await self._dispatch(lane)
             if lane.is_relieved:  # another lane waits for the next wake-up
                 self._wakeup.set()
@@ -156,44 +158,6 @@ class Hub:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_tick):
                     await self._wakeup.wait()
-
-    def _look_is_due(self, now: float) -> bool:
-        return now >= self._looked_at + min(tuning.SAMPLE_REST * self._look_seconds, LONGEST_REST_SECONDS)
-
-    async def _look(self, lane: Lane) -> None:
-        """Find the topics that have work, with one small statement for any number of groups. ADR-0055"""
-        groups = [group for group in self._demand.groups_with_slots() if self._open_topics(group)]
-        topics = self._gate.open_topics(frozenset(self._demand.topics_with_slots()))
-        if len(groups) == 1:
-            self._floors.forget(topics)
-            self._demand.add_work(topics)  # the claim itself is the look
-        elif topics and not self._is_probing:
-            self._is_probing = True
-            try:
-                with self._lanes.step(lane), self._looking():
-                    ready = await self._claims.topics_with_ready_jobs(topics)
-            except Exception as error:
-                self._failures.probe_failed(error)
-                # The index of one topic may be what is slow: a few groups at a time probe by a claim.
-                for group in self._failures.next_probes(groups):
-                    self._floors.forget(group.topics)
-                    self._demand.add_work(group.topics)
-            else:
-                self._failures.probe_succeeded()
-                self._floors.forget(ready)
-                self._demand.add_work(ready)
-            finally:
-                self._is_probing = False
-
-    @contextmanager
-    def _looking(self) -> Iterator[None]:
-        """Measure a full look: behind a transaction that is held open it is long."""
-        now = asyncio.get_running_loop().time
-        began = now()
-        try:
-            yield
-        finally:
-            self._look_seconds = now() - began
 
     async def _dispatch(self, lane: Lane) -> None:
         """Claim until every group is out of work or out of slots; one batch for each in turn."""
@@ -223,11 +187,14 @@ class Hub:
         return not group.is_claiming and self._failures.permits(group, is_last_lane=self._lanes.is_last)
 
     async def _claim_for(self, group: Group, lane: Lane) -> None:
+        if self._demand.governed and (names := self._demand.governed_turn(group)):
+            await self._claim_governed(group, random.sample(names, min(len(names), GOVERNED_TOPICS)), lane)
+            return
         slots = group.slots(CLAIM_BATCH)
         if not slots:  # the bytes that wait for all workers take every slot
             self._demand.look_again(group.sessions)
             return
-        topics = self._open_topics(group)
+        topics = self._gate.plain_topics(group.topics)
         self._demand.clear_work(topics)
         levels = self._floors.levels(topics)
         if levels is not None and not levels:  # nothing was announced since the last full look
@@ -242,7 +209,7 @@ class Hub:
                 stack.enter_context(self._lanes.step(lane))
                 stack.enter_context(reserved(slots, packed))
                 if levels is None:
-                    stack.enter_context(self._looking())
+                    stack.enter_context(self.looks.plain.measured())
                 jobs = await self._claims.claim(topics, wanted, levels)
         except Exception as error:
             # A failure of the database must not end a worker's stream, nor the turn of another group.
@@ -258,8 +225,40 @@ class Hub:
             self._demand.add_work(topics)
         self._assign(slots, jobs, claimed_at)
 
-    def _open_topics(self, group: Group) -> frozenset[str]:
-        return self._gate.open_topics(group.topics)
+    async def _claim_governed(self, group: Group, topics: Sequence[str], lane: Lane) -> None:
+        """Claim as much as the flow policies permit, from the first topics first: their order is random.
+
+        What may start after that is known by a report, a submit, a timer or the tick.
+        """
+        slots = group.slots_that_run(CLAIM_BATCH)
+        if not slots:
+            self._demand.look_again(group.sessions)
+            return
+        self._demand.clear_work(topics)
+        group.is_claiming = True
+        claimed_at = lease_clock()
+        wanted = slots_for(slots)
+        try:
+            with self._lanes.step(lane), self._demand.claiming(topics), reserved(slots):
+                jobs, next_starts = await self._claims.claim_governed(topics, wanted)
+        except Exception as error:
+            self._demand.add_work(topics)
+            self._failures.claim_failed(group, error, self.roster.groups)
+            return
+        finally:
+            group.is_claiming = False
+        self._failures.claim_succeeded(group)
+        if not jobs:
+            self.looks.governed.seconds += lease_clock() - claimed_at
+        self._assign(slots, jobs, claimed_at)
+        if wanted.is_filled_by(jobs):
+            self._wake([topic for topic in topics if next_starts.get(topic) != math.inf])
+        self._next_starts.claimed({job.topic for job in jobs}, next_starts)
+
+    def _wake(self, topics: Collection[str]) -> None:
+        """Jobs of these governed topics may start: at another server, where here is no slot that runs."""
+        if topics and (untaken := self.roster.wake(topics)):
+            self._line.announce(Wakeup(topics=frozenset(untaken)))
 
     def _assign(self, slots: Sequence[Session], jobs: Sequence[ClaimedJob], claimed_at: float) -> None:
         """Give claimed jobs to their sessions. Release those that can no longer be sent."""
@@ -296,4 +295,5 @@ class Hub:
             self.disconnect(session)
         with suppress(TimeoutError):  # what the claim in flight returns must be released too
             await asyncio.wait_for(self._has_stopped.wait(), goodbye.total_seconds())
+        self._next_starts.forget()
         await self._claims.finish_releases(goodbye)

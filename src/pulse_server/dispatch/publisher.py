@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
+from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
+from pulse_server.dispatch.transitions import error_of_snooze, of_change, of_claim, transition
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, SNOOZED_TOO_OFTEN, TIME_LIMIT_EXCEEDED
+from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -30,14 +32,11 @@ from pulse_server.domain.jobs import (
 )
 from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
-from pulse_server.domain.transitions import Transition
 from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.watchers import Watchers
-
-TRANSITION_ERROR_CHARACTERS = 120
 
 _topic = attrgetter("topic")
 
@@ -141,9 +140,10 @@ class Publisher:
             metrics.count_and_observe(metrics.completed, metrics.run_time, topic, ran_seconds, "completed")
         self._watchers.publish(
             lambda: [
-                _of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
+                of_claim(claim, topic, JobStatus.COMPLETED) for claim, topic in completions.with_topics()
             ]
         )
+        self._ended(topic for topic, _, _ in completions.by_topic)
 
     def failed(self, failures: Sequence[tuple[FailureReport, Ended]]) -> None:
         """The attempts failed: each job is retried, or dead-lettered."""
@@ -156,9 +156,10 @@ class Publisher:
             self._count_end(topic, ended.status)
         self._watchers.publish(
             lambda: [
-                _of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
+                of_claim(report.claim, ended.topic, ended.status, report.error) for report, ended in failures
             ]
         )
+        self._ended(ended.topic for _, ended in failures)
 
     def snoozed(self, snoozed: Mapping[Claim, Ended]) -> None:
         """Handlers asked to run their jobs later: each waits, or is dead-lettered after too many snoozes."""
@@ -170,22 +171,24 @@ class Publisher:
             (metrics.dead_lettered if is_over else metrics.snoozed).add(topic)
         self._watchers.publish(
             lambda: [
-                _of_claim(claim, ended.topic, ended.status, _error_of_snooze(ended))
+                of_claim(claim, ended.topic, ended.status, error_of_snooze(ended))
                 for claim, ended in snoozed.items()
             ]
         )
+        self._ended(ended.topic for ended in snoozed.values())
 
     def released(self, claims: Sequence[Claim], topics: Mapping[str, str]) -> None:
         """Jobs were given back unstarted. `topics` has those of the claims that were, by job id."""
         self._metrics.count_topics(self._metrics.released, topics.values())
         self._watchers.publish(
             lambda: [
-                _of_claim(claim, topics[claim.job_id], JobStatus.RETRYING)
+                of_claim(claim, topics[claim.job_id], JobStatus.RETRYING)
                 for claim in claims
                 if claim.job_id in topics
             ]
         )
-        self._wake(set(topics.values()))
+        released = set(topics.values())
+        self._wake(released | self._governed.sharing_with(released))
 
     def reaped(self, reaped: Sequence[Reaped]) -> None:
         """Leases expired, and their jobs were taken back. They are stopped in workers of all servers."""
@@ -198,7 +201,7 @@ class Publisher:
                 self._count_end(topic, entry.status)
         self._watchers.publish(
             lambda: [
-                _of_claim(
+                of_claim(
                     entry.claim,
                     entry.topic,
                     entry.status,
@@ -210,6 +213,7 @@ class Publisher:
         if claims := [entry.claim for entry in reaped]:
             self._roster.expire_claims(claims)
             self._line.announce(Wakeup(lapsed=tuple(claims)))
+        self._ended(entry.topic for entry in reaped)
 
     # --- operators act
 
@@ -218,11 +222,12 @@ class Publisher:
             self._roster.stop_claims(claims)
             self._line.announce(Wakeup(ended=tuple(claims)))
         self._metrics.count_topics(self._metrics.canceled, [entry.job.topic for entry in canceled])
-        self._watchers.publish(lambda: [_changed(entry.job, reason) for entry in canceled])
+        self._watchers.publish(lambda: [of_change(entry.job, reason) for entry in canceled])
+        self._ended(entry.job.topic for entry in canceled)  # one that waited may have held its lane
 
     def retried(self, jobs: Sequence[Job]) -> None:
         self._metrics.count_topics(self._metrics.redriven, [job.topic for job in jobs])
-        self._watchers.publish(lambda: [_changed(job) for job in jobs])
+        self._watchers.publish(lambda: [of_change(job) for job in jobs])
         self._wake({job.topic for job in jobs})
 
     def prioritized(self, jobs: Sequence[Job]) -> None:
@@ -237,6 +242,13 @@ class Publisher:
     def paused_or_resumed(self) -> None:
         """A pause switch was turned here. The other servers read it."""
         self._line.announce(Wakeup(gate_changed=True))
+
+    def limits_changed(self, topics: Collection[str]) -> None:
+        """Flow policies of these topics were set or removed here, or holds, and jobs may start. The other
+        servers read which topics are governed; this one has done so."""
+        woken = self._governed.sharing_with(topics).union(topics)
+        self._roster.wake(woken)
+        self._line.announce(Wakeup(topics=frozenset(woken), gate_changed=True))
 
     def policies_changed(self) -> None:
         """The run policy of a topic was set or declared here. The other servers read it."""
@@ -253,6 +265,15 @@ class Publisher:
         is_over = status is JobStatus.DEAD_LETTERED
         (self._metrics.dead_lettered if is_over else self._metrics.retried).add(topic)
 
+    @property
+    def _governed(self) -> GovernedTopics:
+        return self._roster.demand.governed
+
+    def _ended(self, topics: Iterable[str]) -> None:
+        """Runs of these topics have ended. Where a flow policy counts them, others may start. ADR-0064"""
+        if self._governed:
+            self._wake(self._governed.sharing_with(topics))
+
     def _wake(self, topics: Collection[str], levels: Iterable[Level] = ()) -> None:
         """Wake the hub. Other servers are woken for the topics for which no slot is free here.
 
@@ -262,29 +283,3 @@ class Publisher:
         if topics and (untaken := self._roster.wake(topics, levels)):
             left = tuple(level for level in levels if level.topic in untaken)
             self._line.announce(Wakeup(topics=frozenset(untaken), levels=left))
-
-
-def _of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
-    return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
-
-
-def _error_of_snooze(ended: Ended) -> str:
-    return SNOOZED_TOO_OFTEN if ended.status is JobStatus.DEAD_LETTERED else ""
-
-
-def _changed(job: Job, reason: str = "") -> Transition:
-    return transition(job.id, job.topic, job.status, job.attempts, error=reason)
-
-
-def transition(
-    job_id: str,
-    topic: str,
-    status: JobStatus,
-    attempt: int | None = None,
-    worker_id: str | None = None,
-    error: str = "",
-) -> Transition:
-    """A transition that was committed just now."""
-    if error:
-        error = error.partition("\n")[0][:TRANSITION_ERROR_CHARACTERS]
-    return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))

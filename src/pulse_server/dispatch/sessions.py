@@ -72,11 +72,14 @@ class Session:
         speaks_batches: bool,
         run_id: str,
         backlog: Backlog,
+        concurrency: int = 0,
     ) -> None:
         self.worker_id = worker_id
         self.run_id = run_id
         self.topics = topics
         self.capacity = capacity
+        # How many jobs this worker runs at once; 0: as many as it holds, or it did not say.
+        self.concurrency = concurrency
         # How many jobs this worker gets in a row, before the next worker's turn. ADR-0033
         self.burst = 1
         self.connected_at = datetime.now(UTC)
@@ -107,6 +110,13 @@ class Session:
         # capacity it would hold up batch after batch. One job at a time shows whether it is back.
         capacity = 1 if self.is_on_probation else self.capacity
         return max(0, capacity - len(self.held) - self.reserved)
+
+    @property
+    def free_to_run(self) -> int:
+        """The free slots whose jobs would start at once. The others are for jobs that wait in the worker."""
+        if not self.concurrency:
+            return self.free
+        return max(0, min(self.free, self.concurrency - len(self.held) - self.reserved))
 
     @property
     def free_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""The pause switches: everything, nothing, or some topics are paused."""
+"""What dispatch goes by: the pause switches, and the topics that have a flow policy."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DispatchState:
-    """The pause switches as last read from the database."""
+    """The pause switches and the governed topics as last read from the database."""
 
     everything: Pause | None = None
     topics: Mapping[str, Pause] = field(default_factory=dict)
+    governed: Mapping[str, str] = field(default_factory=dict)
+    """The turnstile of each topic that has a flow policy, paused or not. ADR-0064"""
 
     @property
     def has_pauses(self) -> bool:

@@ -155,9 +155,9 @@ def check_run_at(run_at: datetime, field: str = "run_at") -> datetime:
     return run_at
 
 
-def check_capacity(capacity: int) -> int:
+def check_capacity(capacity: int, field: str = "capacity") -> int:
     if not 0 <= capacity <= MAX_CAPACITY:
-        raise InvalidArgument("capacity", f"is {capacity}: it must be from 0 to {MAX_CAPACITY}.")
+        raise InvalidArgument(field, f"is {capacity}: it must be from 0 to {MAX_CAPACITY}.")
     return capacity
 
 

@@ -1,16 +1,19 @@
-"""The pause switches. Each method sends the SQL section of its own name."""
+"""The pause switches and the governed topics. Each method sends the SQL section of its own name."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from pulse_server.domain.dispatch import DispatchState, Pause
 from pulse_server.domain.errors import Unavailable
 from pulse_server.postgres.database import Database, Fetch, Rows
 from pulse_server.postgres.statements import statements
+
+Value = TypeVar("Value")
 
 _SQL = statements("dispatch.sql")
 
@@ -21,9 +24,10 @@ _LONG_TEXT = 64 * 1024
 class PostgresDispatchRepo:
     def __init__(self, database: Database) -> None:
         self._database = database
-        # The topics of the last read, and the text that they were read from. It is read every second, and
-        # nearly always the same.
-        self._last: tuple[str, Mapping[str, Pause]] = ("[]", {})
+        # What was read last, and the text that it was read from. It is read every second, and nearly always
+        # the same.
+        self._topics: _LastRead[Pause] = _LastRead(_read_pauses)
+        self._governed: _LastRead[str] = _LastRead(_read_turnstiles)
 
     async def read_gate(self) -> DispatchState:
         rows = await self._database.hot.fetch("read_gate", _SQL["read_gate"])
@@ -35,15 +39,9 @@ class PostgresDispatchRepo:
         row = rows[0]
         return DispatchState(
             everything=Pause(row["reason"], row["paused_at"], row["paused_by"]) if row["paused"] else None,
-            topics=await self._topics(row["topics"] or "[]"),
+            topics=await self._topics.read(row["topics"] or "[]"),
+            governed=await self._governed.read(row["governed"] or "[]"),
         )
-
-    async def _topics(self, text: str) -> Mapping[str, Pause]:
-        known, topics = self._last
-        if text != known:
-            topics = await asyncio.to_thread(_read, text) if len(text) > _LONG_TEXT else _read(text)
-            self._last = (text, topics)
-        return topics
 
     async def pause_everything(self, reason: str, by: str = "") -> None:
         await self._switch("pause_everything", reason, by)
@@ -66,8 +64,28 @@ class PostgresDispatchRepo:
         await self._database.operators.fetch(name, _SQL[name], *args, if_locked=unless_locked)
 
 
-def _read(text: str) -> Mapping[str, Pause]:
+class _LastRead(Generic[Value]):
+    """A value for each topic, and the text that they were read from."""
+
+    def __init__(self, read: Callable[[str], Mapping[str, Value]]) -> None:
+        self._read = read
+        self._text = "[]"
+        self._values: Mapping[str, Value] = {}
+
+    async def read(self, text: str) -> Mapping[str, Value]:
+        if text != self._text:
+            is_long = len(text) > _LONG_TEXT
+            values = await asyncio.to_thread(self._read, text) if is_long else self._read(text)
+            self._text, self._values = text, values
+        return self._values
+
+
+def _read_pauses(text: str) -> Mapping[str, Pause]:
     return {
         topic: Pause(reason, datetime.fromisoformat(since), by)
         for topic, reason, since, by in json.loads(text)
     }
+
+
+def _read_turnstiles(text: str) -> Mapping[str, str]:
+    return dict(json.loads(text))

@@ -107,6 +107,12 @@ class Metrics:
         self.loop_failures = Counter(
             "pulse_loop_failures", "Rounds of background loops that failed.", ("loop",)
         )
+        self.turnstiles_repaired = Counter(
+            "pulse_turnstiles_repaired", "Counts of flow control that did not agree with what runs."
+        )
+        self.lanes_repaired = Counter(
+            "pulse_lanes_repaired", "Lanes whose counts did not agree with what runs."
+        )
         # --- the current state: its owner sets `read`
         self.workers = Gauge("pulse_workers_connected", "Streams of workers that are open on this server.")
         self.workers_capacity = Gauge("pulse_workers_capacity", "Jobs that those workers could hold.")
@@ -144,6 +150,16 @@ class Metrics:
         self.jobs_bytes = Gauge("pulse_database_jobs_bytes", "Size of the tables of jobs with their indexes.")
         self.vitals_age = Gauge(
             "pulse_vitals_age_seconds", "For how long the database has not been sampled in whole."
+        )
+        # --- as the last look at flow control found it (service/flow_sweep.py)
+        self.governed_running = Gauge(
+            "pulse_governed_running", "Running jobs that count against the limit of the topic.", _TOPIC
+        )
+        self.governed_limit = Gauge("pulse_governed_limit", "How many of them there may be.", _TOPIC)
+        self.rate_spent = Gauge(
+            "pulse_rate_spent",
+            "Whether jobs of the topic wait for its rate, or for the end of a hold.",
+            _TOPIC,
         )
         # --- as the last look at the database's sessions found it (service/horizon.py)
         self.oldest_transaction = Gauge(

@@ -1,12 +1,12 @@
--- The pause switches. claim_batch reads them itself: a claim that starts after a pause was committed takes
--- nothing, whatever a server remembers.
+-- The pause switches, and the topics that have a flow policy. Claims read them themselves: one that starts after a pause
+-- was committed takes nothing, whatever a server remembers.
 
 -- name: read_gate
 SELECT paused, reason, paused_at, paused_by,
        (SELECT jsonb_agg(jsonb_build_array(topic, reason, paused_at, paused_by) ORDER BY topic)
         FROM pulse.paused_topics
         WHERE paused_topics.paused) AS topics,
-       (SELECT jsonb_agg(topic ORDER BY topic) FROM pulse.flow_policies) AS governed
+       (SELECT jsonb_agg(jsonb_build_array(topic, turnstile) ORDER BY topic) FROM pulse.flow_policies) AS governed
 FROM pulse.dispatch_control
 WHERE id = 1;
 

@@ -86,6 +86,7 @@ class WorkRpcs:
             speaks_batches=capacity > 0,
             run_id=limits.check_run_id(request.run_id),
             backlog=self._roster.backlog,
+            concurrency=limits.check_capacity(request.concurrency, "concurrency"),
         )
         held = await each_in_turns(convert_work.claims(request.worker_id), request.held, TURN_ENTRIES)
         log.info(

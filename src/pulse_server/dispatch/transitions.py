@@ -1,0 +1,38 @@
+"""Transitions as watchers see them, made right after a commit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
+from pulse_server.domain.jobs import Claim, Ended, Job
+from pulse_server.domain.status import JobStatus
+from pulse_server.domain.transitions import Transition
+
+TRANSITION_ERROR_CHARACTERS = 120
+
+
+def transition(
+    job_id: str,
+    topic: str,
+    status: JobStatus,
+    attempt: int | None = None,
+    worker_id: str | None = None,
+    error: str = "",
+) -> Transition:
+    """A transition that was committed just now."""
+    if error:
+        error = error.partition("\n")[0][:TRANSITION_ERROR_CHARACTERS]
+    return Transition(job_id, topic, status, attempt or 0, worker_id, error, datetime.now(UTC))
+
+
+def of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
+    return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
+
+
+def error_of_snooze(ended: Ended) -> str:
+    return SNOOZED_TOO_OFTEN if ended.status is JobStatus.DEAD_LETTERED else ""
+
+
+def of_change(job: Job, reason: str = "") -> Transition:
+    return transition(job.id, job.topic, job.status, job.attempts, error=reason)

@@ -1,0 +1,71 @@
+"""Keeps flow control exact: ends policies that were removed, proves the counts, and shows them. ADR-0064"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from pulse_server.dispatch.gate import Gate
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.flow import Limits
+from pulse_server.loops import Loop
+from pulse_server.repos.flow import FlowRepo
+from pulse_server.telemetry.instruments import Labels
+from pulse_server.telemetry.metrics import MOST_TOPICS, OTHER_TOPICS, Metrics
+
+# What a sweep repairs was changed by hand, and jobs may wait for it. It reads each running governed job.
+SWEEP_INTERVAL = timedelta(seconds=30)
+# Lanes that are not used any more are deleted at every so many rounds, by statements that look at each lane.
+FORGETTING_ROUNDS = 20
+FORGOTTEN_LANES = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class FlowSweep:
+    """Sends nothing while no topic is governed."""
+
+    def __init__(self, repo: FlowRepo, gate: Gate, publisher: Publisher, metrics: Metrics) -> None:
+        self._repo = repo
+        self._gate = gate
+        self._publisher = publisher
+        self._metrics = metrics
+        self._rounds = 0
+        self._limits: Sequence[Limits] = ()
+        metrics.governed_running.read = lambda: self._gauge(lambda topic: topic.running)
+        metrics.governed_limit.read = lambda: self._gauge(lambda topic: topic.policy.limit)
+        metrics.rate_spent.read = lambda: self._gauge(
+            lambda topic: (topic.next_start_at or topic.closed_until) is not None
+        )
+        self.loop = Loop("flow", self.tick, SWEEP_INTERVAL)
+
+    async def tick(self) -> None:
+        if not self._gate.state.governed:
+            self._limits = ()
+            return
+        repaired = await self._repo.sweep()
+        self._metrics.turnstiles_repaired.add(by=repaired.turnstiles)
+        self._metrics.lanes_repaired.add(by=repaired.lanes)
+        if any(repaired):
+            log.error("flow_repaired", extra=repaired._asdict())
+            self._publisher.limits_changed(self._gate.state.governed)
+        self._limits = await self._repo.list_limits(limit=MOST_TOPICS)
+        self._rounds += 1
+        if self._rounds % FORGETTING_ROUNDS == 0:
+            while await self._repo.forget_lanes(FORGOTTEN_LANES) == FORGOTTEN_LANES:
+                pass
+        await self._remove_retired()
+
+    async def _remove_retired(self) -> None:
+        removed = await self._repo.remove_retired()
+        if removed:
+            log.info("flow_policies_removed", extra={"topics": removed})
+            await self._gate.refresh()
+            self._publisher.limits_changed(removed)
+
+    def _gauge(self, read: Callable[[Limits], float | None]) -> dict[Labels, float]:
+        """A number for each topic that has one, and a name among the metrics."""
+        numbers = {(self._metrics.topic(limits.topic),): read(limits) for limits in self._limits}
+        numbers.pop((OTHER_TOPICS,), None)
+        return {labels: float(number) for labels, number in numbers.items() if number is not None}

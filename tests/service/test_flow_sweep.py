@@ -1,0 +1,102 @@
+"""The sweep of flow control: when it asks, and what it does with the answers. ADR-0064"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pulse_server.domain.flow import FlowPolicy, Limits, Rate, Repaired
+from pulse_server.service.flow_sweep import FORGETTING_ROUNDS, FORGOTTEN_LANES, FlowSweep
+from tests.fakes.dispatch import govern, ungovern
+from tests.fakes.replica import Replica
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def replica() -> Replica:
+    return Replica()
+
+
+@pytest.fixture
+def sweep(replica: Replica) -> FlowSweep:
+    return FlowSweep(replica.flow, replica.gate, replica.publisher, replica.metrics)
+
+
+async def test_nothing_is_asked_while_no_topic_is_governed(replica: Replica, sweep: FlowSweep) -> None:
+    await sweep.tick()
+
+    assert not replica.flow.calls
+
+
+async def test_repairs_are_counted_logged_and_wake_dispatch(
+    replica: Replica, sweep: FlowSweep, caplog: pytest.LogCaptureFixture
+) -> None:
+    govern(replica.switches, "sync")
+    await replica.gate.refresh()
+    replica.flow.repaired = Repaired(turnstiles=1, lanes=2)
+    replica.roster.woken.clear()
+
+    await sweep.tick()
+    await sweep.tick()
+
+    assert replica.metrics.turnstiles_repaired.values == {(): 1}
+    assert replica.metrics.lanes_repaired.values == {(): 2}
+    assert replica.roster.woken == [{"sync"}]
+    assert [record.levelno for record in caplog.records if record.message == "flow_repaired"] == [
+        logging.ERROR
+    ]
+
+
+async def test_topic_whose_policy_is_gone_is_plain_here_and_at_the_others(
+    replica: Replica, sweep: FlowSweep
+) -> None:
+    govern(replica.switches, "sync", "mail")
+    await replica.gate.refresh()
+    replica.flow.retired = ["sync"]
+    ungovern(replica.switches, "sync")
+
+    await sweep.tick()
+
+    assert replica.gate.state.governed.keys() == {"mail"}
+    assert replica.line.gate_changes == 1
+    assert replica.line.topics == [{"sync"}]
+
+
+async def test_idle_lanes_are_forgotten_every_few_minutes_all_of_them(
+    replica: Replica, sweep: FlowSweep
+) -> None:
+    govern(replica.switches, "sync")
+    await replica.gate.refresh()
+    replica.flow.idle_lanes = FORGOTTEN_LANES + 1
+
+    for _ in range(FORGETTING_ROUNDS):
+        await sweep.tick()
+
+    assert replica.flow.idle_lanes == 0
+    assert replica.flow.calls.count("forget_lanes") == 2
+
+
+async def test_limits_and_what_runs_are_gauges_while_topics_are_governed(
+    replica: Replica, sweep: FlowSweep
+) -> None:
+    govern(replica.switches, "sync", "mail")
+    await replica.gate.refresh()
+    replica.flow.limits = [
+        Limits("sync", FlowPolicy(limit=5), running=3),
+        Limits("mail", FlowPolicy(rate=Rate(1, HOUR)), running=1, next_start_at=datetime.now(UTC)),
+    ]
+
+    await sweep.tick()
+
+    assert replica.metrics.governed_running.read() == {("sync",): 3, ("mail",): 1}
+    assert replica.metrics.governed_limit.read() == {("sync",): 5}
+    assert replica.metrics.rate_spent.read() == {("sync",): 0, ("mail",): 1}
+
+    ungovern(replica.switches, "sync")
+    ungovern(replica.switches, "mail")
+    await replica.gate.refresh()
+    await sweep.tick()
+    assert replica.metrics.governed_running.read() == {}
