@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -34,10 +33,7 @@ class SilentPublisher(Publisher):
     def policies_changed(self) -> None:
         self.policies += 1
 
-    def paused_or_resumed(self) -> None:
-        pass
-
-    def promoted(self, topics: Any, levels: Any = ()) -> None:
+    def limits_changed(self, topics: Collection[str]) -> None:
         pass
 
 

@@ -105,8 +105,7 @@ class FlowPolicies:
         if changed:
             log.info("flow_policies", extra={"topics": changed[: tuning.WORKER_TOPICS_SHOWN]})
             await self._refresh_gate()
-            self._publisher.paused_or_resumed()
-            self._publisher.promoted(changed)
+            self._publisher.limits_changed(changed)
         if failure is not None:
             raise failure
         silent = [each.topic for each in owners if each.says_nothing and each.topic not in held]
@@ -133,9 +132,9 @@ class FlowPolicies:
             await self._flow.govern(topic, policy)
 
     async def _remove_retired(self) -> None:
-        if await self._flow.remove_retired():
+        if removed := await self._flow.remove_retired():
             await self._refresh_gate()
-            self._publisher.paused_or_resumed()
+            self._publisher.limits_changed(removed)
 
     def _log_differences(self, owners: Sequence[FlowOwners]) -> None:
         """Log that workers declare different limits, once."""

@@ -59,7 +59,7 @@ class LimitsOfTopics:
                 f"{topic!r} has no limits, so it cannot be held: set a limit or a rate first, or pause it.",
             )
         if not span:
-            self._publisher.promoted({topic})
+            self._publisher.limits_changed([topic])
 
     async def set_lane(self, topic: str, lane: str, weight: int, limit: int | None) -> None:
         """Set what holds for one lane. Raises InvalidArgument if the topic has none, or no limit for each."""
@@ -78,7 +78,7 @@ class LimitsOfTopics:
             raise InvalidArgument(
                 "topic", f"{topic!r} has no lanes: set per_lane, lane_rate or turns of the topic first."
             )
-        self._publisher.promoted({topic})
+        self._publisher.limits_changed([topic])
 
 
 def _weight(entry: TopicLimits) -> int:
