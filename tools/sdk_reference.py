@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pulse
 import pulse.errors
 from pulse.client import access, around, dispatch, exports, jobs, options, overview, selections, work
+from pulse.client import limits as limit_verbs
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
 from pulse.client.job_decorator import Registered
@@ -101,12 +102,14 @@ SECTIONS = (
             ),
             *("DeadLetters", "DeadLetterGroup", "Transitions", "Transition"),
             *("DispatchStatus", "TopicPause", "RunPolicy", "TopicPolicies", "TopicPolicy", "Identity"),
+            *("FlowPolicy", "Concurrency", "Rate", "TopicLimits", "LaneInfo", "DeclaredFlow"),
         ),
     ),
 )
 # What applications construct themselves. The SDK constructs the rest; their constructors are private.
 CONSTRUCTED = {
-    *("Pulse", "Router", "Backoff", "Unique", "JobItem", "Context", "Retry", "Snooze", "Discard"),
+    *("Pulse", "Router", "Backoff", "Concurrency", "Rate", "Unique", "JobItem", "Context"),
+    *("Retry", "Snooze", "Discard"),
     *("At", "After", "Every", "Cron"),
 }
 # The blocking twin of each class, whose parameters are the same.
@@ -126,6 +129,7 @@ PARTS = {
     schedule_verbs.ScheduleVerbs: "Verbs for schedules",
     dispatch.DispatchVerbs: "Verbs for dispatch",
     policy_verbs.PolicyVerbs: "Verbs for policies of topics",
+    limit_verbs.LimitVerbs: "Verbs for limits",
     overview.OverviewVerbs: "Verbs for the overview",
     access.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",

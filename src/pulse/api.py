@@ -40,6 +40,7 @@ from pulse.models.backoff import Backoff
 from pulse.models.dead_letters import DeadLetterGroup, DeadLetters
 from pulse.models.dispatch import DispatchStatus, TopicPause
 from pulse.models.exports import ExportedJobs
+from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, Rate, TopicLimits
 from pulse.models.identity import Identity
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
 from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
@@ -73,18 +74,21 @@ __all__ = [
     "Cancelled",
     "CatchUp",
     "ClientClosed",
+    "Concurrency",
     "Context",
     "Cron",
     "DeadLetterGroup",
     "DeadLetters",
     "DeadlineExceeded",
     "Declaration",
+    "DeclaredFlow",
     "Discard",
     "DispatchStatus",
     "Enqueue",
     "Every",
     "ExportedJobs",
     "FirePage",
+    "FlowPolicy",
     "HeldJob",
     "Identity",
     "InternalError",
@@ -101,6 +105,7 @@ __all__ = [
     "JobItem",
     "JobOptions",
     "JobStatus",
+    "LaneInfo",
     "Latency",
     "Minute",
     "NotFound",
@@ -111,6 +116,7 @@ __all__ = [
     "PermissionDenied",
     "Pulse",
     "PulseError",
+    "Rate",
     "Rates",
     "ResourceExhausted",
     "ResourceFailed",
@@ -133,6 +139,7 @@ __all__ = [
     "SyncSchedules",
     "TimedOut",
     "TopicInfo",
+    "TopicLimits",
     "TopicPage",
     "TopicPause",
     "TopicPolicies",

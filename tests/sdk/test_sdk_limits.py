@@ -1,251 +1,187 @@
-"""A time limit that ends the handler, whatever it does."""
+"""Limits in the SDK: declared with handlers, set by operators, shown, and lanes of jobs."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
-import threading
-import time
-from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 import pulse
-from pulse import tuning
-from tests.sdk.conftest import Running
-from tests.sdk.fake_pulsed import FakePulsed
+from pulse.worker.policy_declaration import _declared
+from tests.eventually import eventually
+from tests.transport.pulse_server_under_test import ServerUnderTest
 
-SHORT = timedelta(milliseconds=50)
-
-
-@pytest.fixture(autouse=True)
-def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 0.1)
-    # No job is released because this machine is busy.
-    monkeypatch.setattr(tuning, "HOLD_SECONDS", 60.0)
+MINUTE = timedelta(minutes=1)
+RATE = pulse.Rate(100, per=MINUTE)
 
 
-@pytest.fixture
-async def p(fake: FakePulsed) -> AsyncIterator[pulse.Pulse]:
-    async with pulse.Pulse(
-        fake.address, concurrency=4, lost_slots_exit=3, drain_timeout=timedelta(seconds=5)
-    ) as client:
-        yield client
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"limit": 10}, r"limit has to be such as limit=pulse.Concurrency\(10\), but 10"),
+        ({"rate": 10}, r"rate has to be such as rate=pulse.Rate"),
+        ({"per_lane": "2"}, "per_lane has to be such as"),
+        ({"turns": 1}, "turns has to be such as turns=True, but 1"),
+        ({"pool": 3}, "pool has to be such as"),
+        ({"pool": "gpu"}, "pool shares a limit or a rate"),
+        ({"aging": 60}, r"aging has to be a timedelta: write timedelta\(seconds=60\)"),
+        ({"aging": timedelta(days=400)}, "aging has to be at most 365 days"),
+        ({"ordered": True, "per_lane": pulse.Concurrency(2)}, "per_lane=2 was given"),
+        ({"limits": pulse.Concurrency(2)}, "A handler has no option 'limits'.*limit, rate, pool"),
+    ],
+)
+def test_wrong_limit_is_refused_where_the_handler_is_written(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        pulse.Router().job("mail", **options)
 
 
-async def test_async_handler_is_canceled_at_its_limit(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    cleaned_up = []
-
-    @p.job("work", timeout=SHORT)
-    async def handle(ctx: pulse.Context) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cleaned_up.append(ctx.cancelled)
-
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    result = fake.results["j1"]
-    assert (result.success, result.timed_out, result.discard) == (False, True, False)
-    assert result.error.startswith("TimedOut: The attempt took longer than its time limit of 0:00:00.05")
-    assert "asyncio.Event().wait()" in result.error
-    assert cleaned_up == [True]
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: pulse.Concurrency(0), "whole number from 1 to 1,000,000, but 0"),
+        (lambda: pulse.Concurrency(True), "whole number"),
+        (lambda: pulse.Rate(0, per=MINUTE), "whole number"),
+        (lambda: pulse.Rate(1, per=60), r"write timedelta\(seconds=60\)"),  # type: ignore[arg-type]
+        (lambda: pulse.Rate(1, per=timedelta(milliseconds=1)), "from 100 milliseconds to 31 days"),
+        (lambda: pulse.Rate(1, per=timedelta(days=32)), "from 100 milliseconds to 31 days"),
+    ],
+)
+def test_absurd_number_is_refused_where_it_is_written(make: Any, sentence: str) -> None:
+    with pytest.raises(pulse.InvalidArgument, match=sentence):
+        make()
 
 
-async def test_limit_of_the_assignment_wins_over_that_of_the_handler(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    @p.job("work", timeout=timedelta(hours=1))
-    async def handle() -> None:
-        await asyncio.Event().wait()
-
-    async with running(p):
-        fake.deliver("j1", timeout=SHORT)
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert fake.results["j1"].timed_out
-
-
-async def test_handler_that_ends_in_time_is_not_affected(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    @p.job("work", timeout=timedelta(hours=1))
-    async def handle() -> None:
-        await asyncio.sleep(0)
-
-    @p.job("sync", timeout=timedelta(hours=1))
-    def handle_in_thread() -> None: ...
-
-    async with running(p):
-        fake.deliver(*(f"a{number}" for number in range(20)))
-        fake.deliver(*(f"s{number}" for number in range(20)), topic="sync")
-        await fake.until_async(lambda: len(fake.results) == 40)
-    assert all(result.success for result in fake.results.values())
+def test_declaration_has_every_limit_of_a_handler() -> None:
+    p = pulse.Pulse("localhost:1")
+    p.register(
+        "mail",
+        lambda: None,
+        limit=pulse.Concurrency(10),
+        rate=RATE,
+        pool="gpu",
+        per_lane=pulse.Concurrency(2),
+        lane_rate=pulse.Rate(3, per=timedelta(seconds=1)),
+        turns=True,
+        ordered=False,
+        aging=timedelta(minutes=5),
+    )
+    handler = p._registry.get("mail")
+    assert handler is not None
+    flow = _declared(handler).flow
+    assert (flow.limit, flow.rate.starts, flow.rate.period.seconds, flow.pool) == (10, 100, 60, "gpu")
+    assert (flow.per_lane, flow.lane_rate.starts, flow.turns, flow.aging.seconds) == (2, 3, True, 300)
+    assert not flow.HasField("ordered")
 
 
-async def test_thread_that_computes_gets_the_error_raised_in_it(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    raised: list[type[BaseException]] = []
+async def test_limit_of_a_handler_is_in_force_before_its_first_job_starts(server: ServerUnderTest) -> None:
+    seen: list[pulse.FlowPolicy] = []
+    async with pulse.Pulse(server.address) as p:
 
-    @p.job("work", timeout=SHORT)
-    def handle() -> None:
-        try:
-            while True:
-                pass
-        except BaseException as error:
-            raised.append(type(error))
-            raise
+        @p.job("mail", limit=pulse.Concurrency(1))
+        async def mail() -> None:
+            seen.extend(known.policy for known in await p.limits())
 
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert raised == [pulse.TimedOut]
-    assert fake.results["j1"].timed_out
-    assert "while True:" in fake.results["j1"].error or "pass" in fake.results["j1"].error
+        await p.enqueue("mail")
+        running = asyncio.create_task(p.run(handle_signals=False))
+        await eventually(lambda: bool(seen))
+        running.cancel()
+        await asyncio.wait({running})
+    assert seen == [pulse.FlowPolicy(limit=pulse.Concurrency(1))]
 
 
-async def test_except_exception_in_a_loop_does_not_keep_the_handler(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    @p.job("work", timeout=SHORT)
-    def handle() -> None:
-        while True:
-            try:
-                time.sleep(0.001)
-            except Exception:
-                continue
+async def test_operator_sets_limits_and_hands_them_back(server: ServerUnderTest) -> None:
+    async with pulse.Pulse(server.address) as p:
+        policy = await p.set_limits("mail", limit=pulse.Concurrency(5), rate=RATE)
+        assert policy.flow == pulse.FlowPolicy(pulse.Concurrency(5), RATE)
+        (known,) = await p.limits()
+        assert (known.topic, known.policy, known.override) == ("mail", policy.flow, policy.flow)
+        assert (known.running, known.declared, known.differing) == (0, pulse.FlowPolicy(), ())
+        assert known.set_at is not None
 
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert fake.results["j1"].timed_out
-    assert "may still run" not in fake.results["j1"].error
+        await p.set_limits("mail", limit="default")
+        (known,) = await p.limits(names=["mail"])
+        assert known.policy == pulse.FlowPolicy(rate=RATE)
+        await p.set_limits("mail", rate="default")
+        assert await p.limits() == []
 
 
-async def test_handler_that_raises_discard_at_its_limit_is_heard(
-    fake: FakePulsed, p: pulse.Pulse, running: Running
-) -> None:
-    @p.job("work", timeout=SHORT)
-    async def handle() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise pulse.Discard("too slow") from None
-
-    async with running(p):
-        fake.deliver("j1")
-        await fake.until_async(lambda: "j1" in fake.results)
-    assert fake.results["j1"].discard
+async def test_topic_is_held_by_a_client_and_let_go(server: ServerUnderTest) -> None:
+    async with pulse.Pulse(server.address) as p:
+        await p.set_limits("mail", limit=pulse.Concurrency(5))
+        await p.hold("mail", MINUTE)
+        (known,) = await p.limits()
+        assert known.held_until is not None
+        await p.hold("mail", timedelta(0))
+        await p.hold("mail", datetime.now(UTC) + timedelta(hours=1))
+        (known,) = await p.limits()
+        assert known.held_until is not None
+        assert known.held_until > datetime.now(UTC) + timedelta(minutes=50)
 
 
-def never_returns_from_c(ends: list[int]) -> None:
-    """Wait in C code that does not come back, until the test ends it."""
-    reader, writer = os.pipe()
-    ends.append(writer)
-    ctypes.CDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
-    os.close(reader)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_handler_holds_its_topic(server: ServerUnderTest, is_async: bool) -> None:
+    held: list[pulse.Context] = []
+    async with pulse.Pulse(server.address) as p:
+        await p.set_limits("mail", limit=pulse.Concurrency(5))
+
+        if is_async:
+
+            @p.job("mail")
+            async def hold_async(ctx: pulse.Context) -> None:
+                await ctx.hold(MINUTE)
+                held.append(ctx)
+        else:
+
+            @p.job("mail")
+            def hold_blocking(ctx: pulse.Context) -> None:
+                ctx.hold(MINUTE)
+                held.append(ctx)
+
+        await p.enqueue("mail")
+        running = asyncio.create_task(p.run(handle_signals=False))
+        await eventually(lambda: bool(held))
+        (known,) = await p.limits()
+        assert known.held_until is not None
+        running.cancel()
+        await asyncio.wait({running})
 
 
-async def test_thread_that_is_stuck_in_c_is_given_up_and_its_slot_is_lost_until_it_ends(
-    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    ends: list[int] = []
-
-    @p.job("work", timeout=SHORT)
-    def handle(ctx: pulse.Context) -> None:
-        if ctx.job_id == "stuck":
-            never_returns_from_c(ends)
-
-    async with running(p):
-        fake.deliver("stuck")
-        await fake.until_async(lambda: "stuck" in fake.results)
-        result = fake.results["stuck"]
-        assert result.timed_out
-        assert "may still run" in result.error
-        assert "never_returns_from_c" in result.error
-        await fake.until_async(lambda: 3 in fake.capacities)
-        fake.deliver("next")
-        await fake.until_async(lambda: "next" in fake.results)
-        assert fake.results["next"].success
-        os.close(ends[0])
-        await fake.until_async(lambda: fake.capacities and fake.capacities[-1] >= 4)
-    assert fake.result_count == 2
-    assert "its slot is lost (1 of 4)" in caplog.text
-    assert "ctypes.CDLL(None).read" in caplog.text
+async def test_hold_in_a_unit_test_does_nothing() -> None:
+    context = pulse.Context(lane="customer-42")
+    assert context.lane == "customer-42"
+    await context.hold(MINUTE)
 
 
-async def test_async_handler_that_swallows_its_cancellation_is_given_up(
-    fake: FakePulsed, p: pulse.Pulse, running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    go = asyncio.Event()
-
-    @p.job("work", timeout=SHORT)
-    async def handle() -> None:
-        while not go.is_set():
-            try:
-                await go.wait()
-            except asyncio.CancelledError:
-                continue
-
-    async with running(p):
-        fake.deliver("stuck")
-        await fake.until_async(lambda: "stuck" in fake.results)
-        assert fake.results["stuck"].timed_out
-        assert "await go.wait()" in fake.results["stuck"].error
-        await fake.until_async(lambda: 3 in fake.capacities)
-        go.set()
-        await fake.until_async(lambda: fake.capacities[-1] >= 4)
-    assert fake.result_count == 1
+async def test_jobs_keep_their_lane(server: ServerUnderTest) -> None:
+    async with pulse.Pulse(server.address) as p:
+        one = await p.enqueue("mail", lane="customer-42")
+        two, three = await p.enqueue_many("mail", [{}, pulse.JobItem({}, lane="b")], lane="a")
+        lanes = [(await p.get_job(handle.id)).lane for handle in (one, two, three)]
+        assert lanes == ["customer-42", "a", "b"]
+        assert (await p.get_job((await p.enqueue("mail")).id)).lane is None
+        with pytest.raises(pulse.InvalidArgument, match="lane has"):
+            await p.enqueue("mail", lane="x" * 300)
+        with pytest.raises(pulse.InvalidArgument, match="lane has to be"):
+            await p.enqueue("mail", lane=42)  # type: ignore[arg-type]
 
 
-async def test_too_many_lost_slots_end_the_worker(fake: FakePulsed, p: pulse.Pulse) -> None:
-    go = threading.Event()
-
-    @p.job("work", timeout=SHORT)
-    def handle() -> None:
-        while not go.is_set():
-            with_all_swallowed(go.wait)
-
-    def with_all_swallowed(wait: Callable[[], Any]) -> None:
-        try:
-            wait()
-        except BaseException:
-            return
-
-    fake.deliver("j1", "j2", "j3")
-    try:
-        with pytest.raises(pulse.SlotsLost, match="3 of 4 slots are lost"):
-            await p.run(handle_signals=False)
-    finally:
-        go.set()
-    assert all(fake.results[job_id].timed_out for job_id in ("j1", "j2", "j3"))
+async def test_lanes_are_listed_with_their_own_limits(server: ServerUnderTest) -> None:
+    async with pulse.Pulse(server.address) as p:
+        await p.set_limits("mail", per_lane=pulse.Concurrency(2))
+        await p.set_lane("mail", "customer-42", weight=3, limit=pulse.Concurrency(5))
+        (lane,) = await p.lanes("mail")
+        assert (lane.lane, lane.weight, lane.limit, lane.waiting) == ("customer-42", 3, 5, 0)
+        assert await p.lanes("mail", by="share") == [lane]
+        with pytest.raises(pulse.InvalidArgument, match='"wait" or "share"'):
+            await p.lanes("mail", by="age")  # type: ignore[arg-type]
 
 
-async def test_error_meant_for_one_job_never_reaches_the_next_one_of_its_thread(
-    fake: FakePulsed, p: pulse.Pulse, running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Handlers that end just at their limit: some are interrupted after they returned."""
-    monkeypatch.setattr(tuning, "LIMIT_GRACE_SECONDS", 20.0)
-
-    @p.job("short", timeout=timedelta(milliseconds=2))
-    def short() -> None:
-        until = time.perf_counter() + 0.002
-        while time.perf_counter() < until:
-            pass
-
-    @p.job("long")
-    def long() -> None:
-        sum(range(1000))
-
-    async with running(p):
-        for number in range(150):
-            fake.deliver(f"short{number}", topic="short")
-            fake.deliver(f"long{number}", topic="long")
-        await fake.until_async(lambda: len(fake.results) == 300)
-    assert all(fake.results[f"long{number}"].success for number in range(150))
+async def test_blocking_client_has_the_same(server: ServerUnderTest) -> None:
+    with pulse.SyncPulse(server.address) as p:
+        await asyncio.to_thread(p.set_limits, "mail", limit=pulse.Concurrency(3))
+        await asyncio.to_thread(p.hold, "mail", MINUTE)
+        (known,) = await asyncio.to_thread(p.limits)
+        assert known.policy.limit == pulse.Concurrency(3)
+        assert known.held_until is not None

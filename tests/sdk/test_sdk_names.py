@@ -30,6 +30,7 @@ def test_public_names_are_these() -> None:
         *("At", "After", "Every", "Cron", "CatchUp", "Declaration", "Schedules", "SyncSchedules"),
         *("ScheduleInfo", "ScheduleFire", "SchedulePage", "FirePage", "DispatchStatus", "TopicPause"),
         *("RunPolicy", "TopicPolicies", "TopicPolicy", "ExportedJobs"),
+        *("Concurrency", "Rate", "FlowPolicy", "DeclaredFlow", "TopicLimits", "LaneInfo"),
         *(
             "PulseError",
             "InvalidArgument",

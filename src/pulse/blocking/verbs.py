@@ -103,6 +103,14 @@ class SyncVerbs:
     set_topic_policy = blocking(Pulse.set_topic_policy)
     topic_policies = blocking(Pulse.topic_policies)
 
+    # ------------------------------------------------------------ limits
+
+    set_limits = blocking(Pulse.set_limits)
+    limits = blocking(Pulse.limits)
+    lanes = blocking(Pulse.lanes)
+    set_lane = blocking(Pulse.set_lane)
+    hold = blocking(Pulse.hold)
+
     # ------------------------------------------------------------ overview
 
     topics = blocking(Pulse.topics)

@@ -14,6 +14,7 @@ from pulse.client.caller import Caller, seconds_of
 from pulse.client.dispatch import DispatchVerbs
 from pulse.client.exports import ExportVerbs
 from pulse.client.jobs import JobVerbs
+from pulse.client.limits import LimitVerbs
 from pulse.client.overview import OverviewVerbs
 from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
@@ -35,6 +36,7 @@ class Pulse(
     ScheduleVerbs,
     DispatchVerbs,
     PolicyVerbs,
+    LimitVerbs,
     OverviewVerbs,
     AccessVerbs,
 ):
@@ -90,7 +92,7 @@ class Pulse(
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
-        self._registry = Registry(retry_undecodable)
+        self._registry = Registry(retry_undecodable, self.hold)
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
 

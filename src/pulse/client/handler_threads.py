@@ -60,11 +60,18 @@ class _StoredJobs(_Done, list[JobHandle]):
     __slots__ = ()
 
 
+class _Nothing(_Done):
+    __slots__ = ()
+
+
 Coroutine.register(_StoredJob)
+Coroutine.register(_Nothing)
 Coroutine.register(_StoredJobs)
 
 
-def _done(result: JobHandle | Iterable[JobHandle]) -> Coroutine[Any, Any, Any]:
+def _done(result: JobHandle | Iterable[JobHandle] | None) -> Coroutine[Any, Any, Any]:
+    if result is None:
+        return cast("Coroutine[Any, Any, Any]", _Nothing())
     if isinstance(result, JobHandle):
         return cast("Coroutine[Any, Any, Any]", _StoredJob(result.id, result.topic, result.duplicate))
     return cast("Coroutine[Any, Any, Any]", _StoredJobs(result))

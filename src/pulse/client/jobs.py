@@ -46,6 +46,7 @@ class JobVerbs:
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         start_within: timedelta | None = None,
+        lane: str | None = None,
         key: str | None = None,
         metadata: Mapping[str, str] | None = None,
         job_id: str | None = None,
@@ -57,6 +58,8 @@ class JobVerbs:
         Jobs with a higher `priority` always run first, over all topics that a worker serves. A job that has
         not started within `start_within`, counted from when it is due, is canceled. If this client has the
         handler of the topic, its options are the defaults, and arguments that it could not read are refused.
+        The `lane`, such as a customer, is what `per_lane`, `lane_rate`, `turns` and `ordered` of the topic
+        count by.
 
         Concurrent calls share a batch. If an answer is lost, the job is sent again until `timeout`; it is
         stored once. With `key`, a later enqueue on the topic with the same key and arguments returns this
@@ -83,6 +86,7 @@ class JobVerbs:
             run_at=run_at,
             max_attempts=max_attempts,
             start_within=start_within,
+            lane=lane,
             key=key,
             metadata=metadata,
             job_id=job_id,
@@ -104,6 +108,7 @@ class JobVerbs:
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         start_within: timedelta | None = None,
+        lane: str | None = None,
         metadata: Mapping[str, str] | None = None,
         unique: Unique | Literal[False] | None = None,
         timeout: timedelta | None = None,
@@ -124,6 +129,7 @@ class JobVerbs:
             "run_at": run_at,
             "max_attempts": options.max_attempts if max_attempts is None else max_attempts,
             "start_within": options.start_within if start_within is None else start_within,
+            "lane": lane,
             "metadata": metadata,
             "unique": options.unique if unique is None else unique,
         }

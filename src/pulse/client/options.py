@@ -17,6 +17,7 @@ class ManyOptions(TypedDict, total=False):
     run_at: datetime | None
     max_attempts: int | None
     start_within: timedelta | None
+    lane: str | None
     metadata: Mapping[str, str] | None
     unique: Unique | Literal[False] | None
     timeout: timedelta | None
@@ -37,6 +38,7 @@ class ItemOptions(TypedDict, total=False):
     run_at: datetime | None
     max_attempts: int | None
     start_within: timedelta | None
+    lane: str | None
     metadata: Mapping[str, str] | None
     unique: Unique | Literal[False] | None
     key: str | None

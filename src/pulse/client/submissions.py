@@ -26,6 +26,7 @@ def make_submission(
     run_at: datetime | None = None,
     max_attempts: int | None = None,
     start_within: timedelta | None = None,
+    lane: str | None = None,
     key: str | None = None,
     metadata: Mapping[str, str] | None = None,
     job_id: str | None = None,
@@ -57,11 +58,13 @@ def make_submission(
         if start_within is not None:
             check_duration("start_within", start_within)
             request.start_within.FromTimedelta(start_within)
+        if lane is not None:
+            request.lane = lane
         if metadata is not None:
             request.MergeFrom(pb.SubmitJobRequest(metadata=metadata))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(
-            _refused_value(topic, priority, max_attempts, key, job_id, metadata, error)
+            _refused_value(topic, priority, max_attempts, lane, key, job_id, metadata, error)
         ) from None
     if unique:
         _make_unique(request, unique)
@@ -126,6 +129,7 @@ def _refused_value(
     topic: object,
     priority: object,
     max_attempts: object,
+    lane: object,
     key: object,
     job_id: object,
     metadata: object,
@@ -136,6 +140,7 @@ def _refused_value(
         ("topic", topic, str),
         ("priority", priority, int),
         ("max_attempts", max_attempts, int | None),
+        ("lane", lane, str | None),
         ("key", key, str | None),
         ("job_id", job_id, str | None),
     ):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from contextvars import ContextVar
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
 from pulse.errors import ClientClosed
 from pulse.handlers.resources import State
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
 from pulse.v1 import pulse_pb2 as pb
+
+Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None]]
 
 _current: ContextVar[Context] = ContextVar("pulse.current")
 
@@ -25,7 +28,7 @@ class Context:
     """
 
     # There is one for every job, so it wraps the message and reads fields on access.
-    __slots__ = ("_assignment", "_cancelled", "_event", "_logger", "_state")
+    __slots__ = ("_assignment", "_cancelled", "_event", "_hold", "_logger", "_state")
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class Context:
         priority: int = 0,
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
+        lane: str | None = None,
         state: Mapping[Any, Any] | None = None,
     ) -> None:
         self._assignment = pb.JobAssignment(
@@ -47,7 +51,9 @@ class Context:
             priority=priority,
             metadata=metadata,
             idempotency_key=idempotency_key or "",
+            lane=lane or "",
         )
+        self._hold: Hold | None = None
         self._cancelled = False
         self._event: asyncio.Event | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
@@ -87,6 +93,20 @@ class Context:
     @property
     def idempotency_key(self) -> str | None:
         return self._assignment.idempotency_key or None
+
+    @property
+    def lane(self) -> str | None:
+        """The lane given to `enqueue`, if the topic has limits."""
+        return self._assignment.lane or None
+
+    def hold(self, until: timedelta | datetime) -> Coroutine[Any, Any, None]:
+        """Start no further job of this topic, and of its pool, for so long or until then, in any worker.
+
+        For an API that asks to be left alone: `await ctx.hold(timedelta(seconds=30))`, then raise
+        `pulse.Snooze` or `pulse.Retry`. Running jobs go on. In a `def` handler it blocks, without `await`.
+        The topic needs limits. In a unit test it does nothing.
+        """
+        return _nothing() if self._hold is None else self._hold(self.topic, until)
 
     @property
     def state(self) -> State:
@@ -141,10 +161,15 @@ def current() -> Context:
     return context
 
 
-def context_for(assignment: pb.JobAssignment, state: State) -> Context:
+async def _nothing() -> None:
+    pass
+
+
+def context_for(assignment: pb.JobAssignment, state: State, hold: Hold | None = None) -> Context:
     """Return the context for an assignment, with the resources of the worker."""
     context = Context.__new__(Context)
     context._state = state
+    context._hold = hold
     context._assignment = assignment
     context._cancelled = False
     context._event = None

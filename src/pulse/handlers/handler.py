@@ -9,6 +9,7 @@ from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
 from pulse.handlers.calls import Call, call_for, decode_for
+from pulse.handlers.context import Hold
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.resources import NO_STATE
 from pulse.handlers.signatures import Parameter, Signature, read_signature
@@ -24,6 +25,7 @@ class Handler:
         "call",
         "decode",
         "function",
+        "hold",
         "is_async",
         "options",
         "retry_undecodable",
@@ -60,6 +62,8 @@ class Handler:
         """Calls the function with decoded arguments and the context. A worker puts it into its middleware."""
         self.state = NO_STATE
         """The resources of the worker that runs it."""
+        self.hold: Hold | None = None
+        """Holds a topic, through the client that has this handler."""
 
     def _check_unique(self) -> None:
         unique = self.options.unique

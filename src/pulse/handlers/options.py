@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 from pulse.durations import check_duration
 from pulse.errors import InvalidArgument
+from pulse.handlers.flow_options import FLOW_OPTIONS, FlowOptions, make_flow_policy
 from pulse.models.backoff import Backoff as Backoff
+from pulse.models.flow import NO_LIMITS, FlowPolicy
 from pulse.models.unique import Unique
 
 RetryDelay: TypeAlias = Callable[[int, BaseException], timedelta]
 """Returns the delay after a failed attempt, given its number (1 for the first) and the error."""
 
 
-class JobOptions(TypedDict, total=False):
+class JobOptions(FlowOptions, total=False):
     """What `@p.job` and `register` take besides the topic."""
 
     max_attempts: int | None
@@ -60,6 +62,8 @@ class HandlerOptions:
     """Of jobs that are enqueued without their own."""
     process: bool = False
     """Whether each attempt runs in a process of its own."""
+    flow: FlowPolicy = NO_LIMITS
+    """What limits its jobs, in the whole cluster."""
 
 
 NO_OPTIONS = HandlerOptions()
@@ -69,10 +73,11 @@ def make_options(given: JobOptions) -> HandlerOptions:
     """Return the options. Raises InvalidArgument for one that is unknown or wrong."""
     if not given:
         return NO_OPTIONS
-    known = [field.name for field in fields(HandlerOptions)]
+    known = [field.name for field in fields(HandlerOptions) if field.name != "flow"] + [*FLOW_OPTIONS]
     if unknown := sorted(given.keys() - set(known)):
         raise InvalidArgument(f"A handler has no option {unknown[0]!r}. Its options are {', '.join(known)}.")
-    values: dict[str, Any] = dict(given)
+    values: dict[str, Any] = {name: value for name, value in given.items() if name not in FLOW_OPTIONS}
+    values["flow"] = make_flow_policy({name: given[name] for name in FLOW_OPTIONS if name in given})  # type: ignore[literal-required]
     for name in ("retry_on", "discard_on"):
         if name in values:
             values[name] = _errors(name, values[name])

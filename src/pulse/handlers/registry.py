@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pulse.errors import InvalidArgument, InvalidHandler
+from pulse.handlers.context import Hold
 from pulse.handlers.handler import Handler, full_name, place_of
 from pulse.handlers.options import NO_OPTIONS, HandlerOptions
 from pulse.handlers.surroundings import Surroundings
@@ -17,8 +18,9 @@ logger = logging.getLogger("pulse")
 class Registry:
     """The handlers of one client, by topic."""
 
-    def __init__(self, retry_undecodable: bool = False) -> None:
+    def __init__(self, retry_undecodable: bool = False, hold: Hold | None = None) -> None:
         self._retry_undecodable = retry_undecodable
+        self._hold = hold
         self._handlers: dict[str, Handler] = {}
         self.get = self._handlers.get
         """Return the handler that serves the topic, or None."""
@@ -39,6 +41,7 @@ class Registry:
         self.check_free(topic, function)
         handler = Handler(topic, function, names, options)
         handler.retry_undecodable = self._retry_undecodable
+        handler.hold = self._hold
         self._handlers[topic] = handler
         return handler
 

@@ -95,6 +95,8 @@ class JobInfo:
     """The key of its `Unique`. Kept when it no longer holds."""
     unique_while: UniqueWhile | None = None
     """"waiting" or "live" while no other job may have the key. None: the key does not hold, or no longer."""
+    lane: str | None = None
+    """What the limits of its topic count by, such as a customer."""
 
     @property
     def args(self) -> Any:
@@ -154,4 +156,5 @@ def job_info(view: pb.JobView) -> JobInfo:
         start_by=time_of(view, "start_by"),
         unique_key=view.unique_key or None,
         unique_while=cast("UniqueWhile | None", view.unique_scope or None),
+        lane=view.lane or None,
     )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pulse.models.backoff import Backoff
+from pulse.models.flow import NO_LIMITS, DeclaredFlow, FlowPolicy, declared_flows, flow_policy
 from pulse.models.times import time_of
 from pulse.v1 import pulse_pb2 as pb
 
@@ -59,6 +60,14 @@ class TopicPolicy:
     declared_at: datetime | None = None
     effective: RunPolicy = _NOTHING
     """What is in force."""
+    flow: FlowPolicy = NO_LIMITS
+    """The limits that operators have set. They win over what is declared."""
+    declared_flow: FlowPolicy = NO_LIMITS
+    """The strictest limits of those that connected workers declare."""
+    effective_flow: FlowPolicy = NO_LIMITS
+    """The limits in force, without those of other topics of a pool."""
+    differing_flow: tuple[DeclaredFlow, ...] = ()
+    """What connected workers declare, if it is not the same."""
 
     @property
     def keeps_by_default(self) -> bool:
@@ -95,6 +104,10 @@ def topic_policy(policy: pb.TopicPolicy) -> TopicPolicy:
         policy.declared_by,
         time_of(policy, "declared_at"),
         _run(policy.effective),
+        flow_policy(policy.flow),
+        flow_policy(policy.declared_flow),
+        flow_policy(policy.effective_flow),
+        declared_flows(policy.differing_flow),
     )
 
 

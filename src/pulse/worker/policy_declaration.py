@@ -16,6 +16,7 @@ from pulse.errors import InternalError, PulseError, ResourceExhausted, Unavailab
 from pulse.handlers.handler import Handler
 from pulse.handlers.options import Backoff, HandlerOptions
 from pulse.log_text import in_a_line
+from pulse.models.flow import flow_message
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff as Tries
 from pulse.wire.connection import Connection
@@ -32,17 +33,17 @@ async def declare_policies(connection: Connection, worker_id: str, handlers: Ite
     Raises a PulseError if the server refuses them. A server of a version without policies is no error: the
     worker applies what it can, and the server its defaults.
     """
-    declared = [pb.DeclaredPolicy(topic=each.topic, run=run_policy(each.options)) for each in handlers]
+    declared = [_declared(handler) for handler in handlers]
     for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
         some = declared[begin : begin + tuning.POLICIES_PER_DECLARATION]
         answer = await _keep_trying(
             connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
         )
         if answer is None:
-            if any(policy.run.ByteSize() for policy in declared):
+            if any(map(_says_anything, declared)):
                 logger.warning(
-                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries "
-                    "and time limits of handlers hold there too.",
+                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries, "
+                    "time limits and limits of handlers hold there too.",
                     connection.endpoint.address,
                 )
             return
@@ -54,6 +55,17 @@ async def declare_policies(connection: Connection, worker_id: str, handlers: Ite
                 in_a_line(replaced.declared_by),
                 worker_id,
             )
+
+
+def _declared(handler: Handler) -> pb.DeclaredPolicy:
+    declared = pb.DeclaredPolicy(topic=handler.topic, run=run_policy(handler.options))
+    if handler.options.flow:
+        declared.flow.CopyFrom(flow_message(handler.options.flow))
+    return declared
+
+
+def _says_anything(declared: pb.DeclaredPolicy) -> bool:
+    return bool(declared.run.ByteSize() or declared.flow.ByteSize())
 
 
 def run_policy(options: HandlerOptions) -> pb.RunPolicy:
@@ -77,7 +89,7 @@ async def _keep_trying(
         if not isinstance(answer, PulseError):
             return answer
         # Nothing is missing if nothing is declared; that no server answers is logged by the intake.
-        if not is_logged and any(policy.run.ByteSize() for policy in request.policies):
+        if not is_logged and any(map(_says_anything, request.policies)):
             logger.warning("Policies are not declared yet, trying until they are: %s", answer.message)
             is_logged = True
     return None

@@ -67,7 +67,12 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
-        handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
+        self._handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
+        handlers = self._handlers
+        self._has_limits = any(handler.options.flow for handler in handlers)
+        self._limits_declared = asyncio.Event()
+        self._declaring_again: asyncio.Task[None] | None = None
+        self._was_welcomed = False
         self._processes = Processes([handler for handler in handlers if handler.options.process], client)
         lost = LostSlots(
             settings.concurrency,
@@ -167,7 +172,7 @@ class Worker:
         self._loop_watch.start()
         self._heartbeats.start()
         self._recycling.start()
-        intake = asyncio.create_task(self._intake.run(), name="pulse-intake")
+        intake = asyncio.create_task(self._take_jobs(), name="pulse-intake")
         intake.add_done_callback(self._stop_if_failed)
         # In a task of its own: a server that is slow to declare schedules must not delay the jobs.
         declaring = asyncio.create_task(self._declare_all(), name="pulse-declare")
@@ -177,6 +182,8 @@ class Worker:
         except asyncio.CancelledError as error:
             canceled = error
         declaring.cancel()
+        if self._declaring_again is not None:
+            self._declaring_again.cancel()
         self._recycling.close()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
@@ -191,11 +198,18 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
+    async def _take_jobs(self) -> None:
+        if self._has_limits:  # no job starts before its limits are in force
+            await self._limits_declared.wait()
+        await self._intake.run()
+
     async def _declare_all(self) -> None:
-        served = [self._registry.get(topic) for topic in self._topics]
-        handlers = [handler for handler in served if handler is not None]
-        await declare_policies(self._connection, self._worker_id, handlers)
+        await self._declare_policies()
+        self._limits_declared.set()
         await self._declare(self._connection)
+
+    async def _declare_policies(self) -> None:
+        await declare_policies(self._connection, self._worker_id, self._handlers)
 
     # ------------------------------------------------------------ stopping
 
@@ -218,6 +232,11 @@ class Worker:
     def _welcomed(self) -> None:
         self._heartbeats.wake()
         self._lifeline.connected()
+        if self._has_limits and self._was_welcomed:
+            # The servers forget the limits of a worker that was away for long.
+            self._declaring_again = asyncio.create_task(self._declare_policies(), name="pulse-declare")
+            self._declaring_again.add_done_callback(self._stop_if_failed)
+        self._was_welcomed = True
 
     def _due(self, reason: str) -> None:
         """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""

@@ -1,0 +1,146 @@
+"""The verbs for limits: set them, see where they stand, and hold a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from pulse.client.caller import Caller
+from pulse.client.filters import names_of
+from pulse.client.handler_threads import blocks_in_handler_threads
+from pulse.durations import check_timedelta
+from pulse.errors import InvalidArgument
+from pulse.handlers.flow_options import check_flow_entries
+from pulse.models.flow import (
+    Concurrency,
+    FlowPolicy,
+    LaneInfo,
+    Rate,
+    TopicLimits,
+    flow_message,
+    lane_info,
+    topic_limits,
+)
+from pulse.models.policies import TopicPolicy, topic_policy
+from pulse.v1 import pulse_pb2 as pb
+from pulse.wire.messages import message
+
+Default: TypeAlias = Literal["default"]
+
+
+class LimitVerbs:
+    """What a `Pulse` can do with limits."""
+
+    _caller: Caller
+
+    async def set_limits(
+        self,
+        topic: str,
+        *,
+        limit: Concurrency | Default | None = None,
+        rate: Rate | Default | None = None,
+        pool: str | Default | None = None,
+        per_lane: Concurrency | Default | None = None,
+        lane_rate: Rate | Default | None = None,
+        turns: bool | Default | None = None,
+        ordered: bool | Default | None = None,
+        aging: timedelta | Default | None = None,
+        timeout: timedelta | None = None,
+    ) -> TopicPolicy:
+        """Set limits of a topic. They are in force when this returns, and win over what code declares.
+
+        "default" hands an entry back to what the code of the connected workers declares. What is not given
+        stays as it is. The topic need not have jobs.
+        """
+        given: dict[str, Any] = {
+            "limit": limit,
+            "rate": rate,
+            "pool": pool,
+            "per_lane": per_lane,
+            "lane_rate": lane_rate,
+            "turns": turns,
+            "ordered": ordered,
+            "aging": aging,
+        }
+        returned = [name for name, value in given.items() if value == "default"]
+        entries = {name: value for name, value in given.items() if value is not None and name not in returned}
+        check_flow_entries(entries)
+        request = message(
+            pb.SetTopicPolicyRequest,
+            topic=topic,
+            flow=flow_message(FlowPolicy(**entries)) if entries else None,
+            returned=returned,
+        )
+        response = await self._caller.call(lambda stub: stub.SetTopicPolicy, request, timeout)
+        return topic_policy(response.policy)
+
+    async def limits(
+        self, *, names: Iterable[str] = (), timeout: timedelta | None = None
+    ) -> list[TopicLimits]:
+        """Return the topics that have limits, by name: what is in force, who says so, and what runs.
+
+        `names` selects these topics; at most 1,000. `timeout` bounds each of the calls that this takes.
+        """
+        found: list[TopicLimits] = []
+        topics, token = names_of("names", names), ""
+        while True:
+            request = message(pb.ListLimitsRequest, topics=topics, page_token=token)
+            response = await self._caller.call(lambda stub: stub.ListLimits, request, timeout)
+            found += map(topic_limits, response.limits)
+            if not (token := response.next_page_token):
+                return found
+
+    async def lanes(
+        self,
+        topic: str,
+        *,
+        by: Literal["wait", "share"] = "wait",
+        limit: int = 50,
+        timeout: timedelta | None = None,
+    ) -> list[LaneInfo]:
+        """Return the lanes that have waited the longest, or by "share" those with the most running jobs."""
+        if by not in ("wait", "share"):
+            raise InvalidArgument(f'by has to be "wait" or "share", but {by!r} was given.')
+        request = message(pb.ListLanesRequest, topic=topic, limit=limit, by_share=by == "share")
+        response = await self._caller.call(lambda stub: stub.ListLanes, request, timeout)
+        return list(map(lane_info, response.lanes))
+
+    async def set_lane(
+        self,
+        topic: str,
+        lane: str,
+        *,
+        weight: int | None = None,
+        limit: Concurrency | None = None,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Set how many jobs one lane gives in a turn, and how many of it run at once.
+
+        What is not given is as for the other lanes. The topic needs lanes, and for a limit `per_lane`.
+        """
+        if limit is not None and not isinstance(limit, Concurrency):
+            raise InvalidArgument(f"limit has to be such as pulse.Concurrency(5), but {limit!r} was given.")
+        own = limit.limit if limit is not None else None
+        request = message(pb.SetLaneRequest, topic=topic, lane=lane, weight=weight, limit=own)
+        await self._caller.call(lambda stub: stub.SetLane, request, timeout)
+
+    @blocks_in_handler_threads
+    async def hold(
+        self, topic: str, until: timedelta | datetime, *, timeout: timedelta | None = None
+    ) -> None:
+        """Start no job of the topic, and of its pool, for so long or until then, at any server.
+
+        Running jobs go on. Of several holds the longest counts; `timedelta(0)` ends it. The topic needs
+        limits. In a `def` handler this blocks.
+        """
+        if isinstance(until, datetime):
+            if until.utcoffset() is None:
+                raise InvalidArgument(
+                    f"until={until!r} has no time zone. Use an aware datetime, such as datetime.now(UTC) + …."
+                )
+            request = message(pb.HoldTopicRequest, topic=topic, until=until)
+        else:
+            check_timedelta("until", until)
+            request = message(pb.HoldTopicRequest, topic=topic, duration=until)
+        await self._caller.call(lambda stub: stub.HoldTopic, request, timeout)

@@ -1,0 +1,196 @@
+"""Limits of topics: how many jobs run at once, how many start in a period, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pulse.durations import check_duration
+from pulse.errors import InvalidArgument
+from pulse.models.times import time_of
+from pulse.v1 import pulse_pb2 as pb
+
+_MOST = 1_000_000
+_SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=100), timedelta(days=31)
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most so many jobs at once, in the whole cluster: `pulse.Concurrency(10)`."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        _check_count("Concurrency(…)", self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most so many starts in any period: `pulse.Rate(100, per=timedelta(minutes=1))`."""
+
+    starts: int
+    per: timedelta
+
+    def __post_init__(self) -> None:
+        _check_count("Rate(…)", self.starts)
+        check_duration("Rate(per=…)", self.per, example="minutes=1")
+        if not _SHORTEST_PERIOD <= self.per <= _LONGEST_PERIOD:
+            raise InvalidArgument(
+                f"Rate(per=…) has to be from 100 milliseconds to {_LONGEST_PERIOD.days} days, "
+                f"but {self.per} was given."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPolicy:
+    """What limits the jobs of a topic. Each entry is decided on its own; None: not set here."""
+
+    limit: Concurrency | None = None
+    rate: Rate | None = None
+    pool: str | None = None
+    """Limit and rate count over all topics of the pool. The smallest numbers of its topics hold."""
+    per_lane: Concurrency | None = None
+    lane_rate: Rate | None = None
+    turns: bool | None = None
+    """Lanes take turns. Every entry that concerns lanes implies it."""
+    ordered: bool | None = None
+    """One job of a lane at a time, in order, and a retry holds its lane."""
+    aging: timedelta | None = None
+    """Of waiting that is worth one step of priority."""
+
+    def __bool__(self) -> bool:
+        return self != NO_LIMITS
+
+
+NO_LIMITS = FlowPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFlow:
+    """What one or several connected workers declare."""
+
+    policy: FlowPolicy
+    workers: int
+    worker_id: str
+    """The one that declared it last."""
+    declared_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """What limits a topic now, where it stands, and who says so."""
+
+    topic: str
+    policy: FlowPolicy
+    """What is in force. In a pool, the numbers are those of the pool."""
+    running: int
+    """The jobs that are counted; in a pool, of all its topics."""
+    held_until: datetime | None
+    """No job starts before then: see `Pulse.hold`."""
+    next_start_at: datetime | None
+    """The rate is spent until then."""
+    override: FlowPolicy = NO_LIMITS
+    """What operators have set. Wins over what is declared."""
+    set_by: str = ""
+    set_at: datetime | None = None
+    declared: FlowPolicy = NO_LIMITS
+    """The strictest of what connected workers declare."""
+    differing: tuple[DeclaredFlow, ...] = ()
+    """What they declare, if it is not the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneInfo:
+    """A lane of a topic, and where it stands."""
+
+    lane: str
+    """Empty: the jobs without a lane."""
+    waiting: int
+    """Counted to a thousand."""
+    running: int
+    oldest: datetime | None
+    """When the next job of the lane was submitted. None: no job waits."""
+    next_start_at: datetime | None
+    """Its rate is spent, or a retry holds it, until then."""
+    weight: int
+    limit: int | None
+    """Its own, instead of `per_lane`."""
+
+
+def flow_message(policy: FlowPolicy) -> pb.FlowPolicy:
+    """Return the message of a policy."""
+    flow = pb.FlowPolicy(
+        limit=policy.limit.limit if policy.limit is not None else None,
+        pool=policy.pool,
+        per_lane=policy.per_lane.limit if policy.per_lane is not None else None,
+        turns=policy.turns,
+        ordered=policy.ordered,
+    )
+    for name in ("rate", "lane_rate"):
+        if (rate := getattr(policy, name)) is not None:
+            getattr(flow, name).starts = rate.starts
+            getattr(flow, name).period.FromTimedelta(rate.per)
+    if policy.aging is not None:
+        flow.aging.FromTimedelta(policy.aging)
+    return flow
+
+
+def flow_policy(flow: pb.FlowPolicy) -> FlowPolicy:
+    """Return the policy in a message."""
+    return FlowPolicy(
+        limit=Concurrency(flow.limit) if flow.HasField("limit") else None,
+        rate=_rate(flow.rate) if flow.HasField("rate") else None,
+        pool=flow.pool if flow.HasField("pool") else None,
+        per_lane=Concurrency(flow.per_lane) if flow.HasField("per_lane") else None,
+        lane_rate=_rate(flow.lane_rate) if flow.HasField("lane_rate") else None,
+        turns=flow.turns if flow.HasField("turns") else None,
+        ordered=flow.ordered if flow.HasField("ordered") else None,
+        aging=flow.aging.ToTimedelta() if flow.HasField("aging") else None,
+    )
+
+
+def declared_flows(differing: Iterable[pb.DeclaredFlow]) -> tuple[DeclaredFlow, ...]:
+    """Return what workers declare, in messages."""
+    return tuple(
+        DeclaredFlow(flow_policy(each.flow), each.workers, each.worker_id, time_of(each, "declared_at"))
+        for each in differing
+    )
+
+
+def topic_limits(limits: pb.TopicLimits) -> TopicLimits:
+    """Return the limits in a message."""
+    return TopicLimits(
+        limits.topic,
+        flow_policy(limits.flow),
+        limits.running,
+        time_of(limits, "held_until"),
+        time_of(limits, "next_start_at"),
+        flow_policy(limits.override),
+        limits.set_by,
+        time_of(limits, "set_at"),
+        flow_policy(limits.declared),
+        declared_flows(limits.differing),
+    )
+
+
+def lane_info(lane: pb.LaneView) -> LaneInfo:
+    """Return the lane in a message."""
+    return LaneInfo(
+        lane.lane,
+        lane.waiting,
+        lane.running,
+        time_of(lane, "oldest"),
+        time_of(lane, "next_start_at"),
+        lane.weight,
+        lane.limit if lane.HasField("limit") else None,
+    )
+
+
+def _rate(rate: pb.StartRate) -> Rate:
+    return Rate(rate.starts, rate.period.ToTimedelta())
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise InvalidArgument(f"{name} takes a whole number from 1 to {_MOST:,}, but {value!r} was given.")
