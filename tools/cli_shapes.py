@@ -5,6 +5,7 @@ from typing import Any
 
 import pulse
 from pulse_cli.views import jobs_transitions, shapes, shapes_policies
+from pulse_cli.views import limits as limits_views
 from pulse_cli.views.jobs import job_view
 from pulse_cli.views.overview import dead_letter_view, topic_view, worker_view
 from pulse_cli.views.overview_snapshot import Snapshot
@@ -115,6 +116,18 @@ _run_policy = pulse.TopicPolicy(
     _NINE - timedelta(hours=1),
     pulse.RunPolicy(pulse.Backoff(first=timedelta(seconds=2)), 40, None, 5),
 )
+_limits = pulse.TopicLimits(
+    "sync-crm",
+    pulse.FlowPolicy(limit=pulse.Concurrency(5), rate=pulse.Rate(100, per=timedelta(minutes=1))),
+    3,
+    None,
+    _NINE,
+    pulse.FlowPolicy(limit=pulse.Concurrency(5)),
+    "ann",
+    _NINE,
+    pulse.FlowPolicy(limit=pulse.Concurrency(10), rate=pulse.Rate(100, per=timedelta(minutes=1))),
+)
+_lane = pulse.LaneInfo("customer-42", 12, 1, _NINE, None, 1, None)
 _transition = pulse.Transition(
     job_id=_JOB,
     topic="send-email",
@@ -151,6 +164,12 @@ SHAPES: dict[str, Any] = {
     "A `null` backoff in force stands for attempts² seconds. The first of the list has no topic": (
         shapes_policies.run_policy_shape(_run_policy)
     ),
+    "What limits a topic, in `limits`. `in_force` holds: what an `operator` has set wins over what is "
+    "`declared`, the strictest of all connected workers; `differing` has what these declare, if it is not "
+    "the same. `running` is counted over the pool, if there is one": limits_views.limits_shape(_limits),
+    "A lane, in `lanes`. `waiting` is counted to 1000; `limit` is `null` unless the lane has its own": (
+        limits_views.lane_shape(_lane)
+    ),
     "A worker, in `workers`. `connected_at` and `server` are `null` for one that holds jobs without a "
     "connection; `held` has the twenty held longest": shapes.worker_shape(_worker),
     "A snapshot of the queue, in `top`; `topics` and `workers` as above": shapes.snapshot_shape(
@@ -184,6 +203,8 @@ PLAIN = {
     "`topics`": topic_view().fields,
     "`topics policy`": run_policy_view().fields,
     "`topics retention`": policy_view(_policy).fields,
+    "`limits`": limits_views.limits_view().fields,
+    "`lanes`": limits_views.lane_view().fields,
     "`workers`": worker_view().fields,
     "`workers --jobs`": ("worker_id", *shapes.held_shape(_worker.held[0])),
     "`submit`, `schedules fire`": ("id",),

@@ -11,12 +11,14 @@ from pulse_cli.commands.declaring import Group
 from pulse_cli.commands.dispatch import dispatch
 from pulse_cli.commands.jobs import jobs
 from pulse_cli.commands.jobs_submit import submit
+from pulse_cli.commands.lanes import lanes
+from pulse_cli.commands.limits import limits
 from pulse_cli.commands.overview import dead_letters, top, topics, workers
 from pulse_cli.commands.schedules import schedules
 from pulse_cli.commands.work import worker
 
 COMMANDS = (
-    *(submit, jobs, dead_letters, schedules, dispatch, topics, workers, top),
+    *(submit, jobs, dead_letters, schedules, dispatch, topics, limits, lanes, workers, top),
     *(worker, whoami, save, config, passwd, completion, version),
 )
 

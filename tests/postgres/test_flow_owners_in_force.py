@@ -25,7 +25,7 @@ LIMIT_10, LIMIT_20 = FlowPolicy(limit=10), FlowPolicy(limit=20)
 
 
 class SilentPublisher(Publisher):
-    """Publishes nothing, and counts what other servers would be sent."""
+    """Publishes nothing, and counts the announcements to other servers."""
 
     def __init__(self) -> None:
         self.policies = 0

@@ -68,6 +68,14 @@ class Group(_Declared, click.Group):
 Group.group_class = Group
 
 
+class GroupThatShows(Group):
+    """A group whose command `show` is meant when no other is named: `pulse limits TOPIC`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_named = any(arg in self.commands for arg in args) or args[:1] in (["-h"], ["--help"])
+        return super().parse_args(ctx, args if is_named else ["show", *args])
+
+
 def _write_options(
     ctx: click.Context, formatter: click.HelpFormatter, title: str, params: Sequence[click.Parameter]
 ) -> None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="The maximum number of attempts; by the policy of the topic if not given.",
 )
+@click.option("--lane", help="What the limits of the topic count by, such as a customer.")
 @click.option("--key", help="An idempotency key: repeated submits with the same key store one job.")
 @unique_options
 @metadata_option
@@ -72,6 +73,7 @@ def submit(
     run_at: datetime | None,
     start_within: timedelta | None,
     max_attempts: int | None,
+    lane: str | None,
     key: str | None,
     metadata: tuple[str, ...],
     count: int | None,
@@ -103,6 +105,7 @@ def submit(
                     run_at=run_at,
                     start_within=start_within,
                     max_attempts=max_attempts,
+                    lane=lane,
                     key=key,
                     unique=unique,
                     metadata=entries,
@@ -117,6 +120,7 @@ def submit(
                 run_at=run_at,
                 start_within=start_within,
                 max_attempts=max_attempts,
+                lane=lane,
                 metadata=entries,
             )
         if wait or wait_timeout is not None:

@@ -104,6 +104,7 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
         ("Finished", job.finished_at),
         ("Lease until", job.lease_until),
         ("Worker", job.worker_id),
+        ("Lane", job.lane),
         ("Key", job.idempotency_key),
         ("Unique key", _unique_key(job)),
         ("Schedule", job.schedule_id),

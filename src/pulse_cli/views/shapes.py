@@ -43,6 +43,7 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "start_by": _time(job.start_by),
         "unique_key": job.unique_key,
         "unique_while": job.unique_while,
+        "lane": job.lane,
     }
 
 

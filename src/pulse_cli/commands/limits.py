@@ -1,0 +1,181 @@
+"""`pulse limits`: what limits topics, who says so, and where it stands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pulse_cli.commands.declaring import GroupThatShows
+from pulse_cli.connection.connecting import connected
+from pulse_cli.inputs import limits as inputs
+from pulse_cli.inputs.policies import DEFAULT
+from pulse_cli.inputs.policies import limit as duration_or_default
+from pulse_cli.inputs.times import duration
+from pulse_cli.views.limits import ENTRIES, describe_limits, limits_shape, limits_view
+from pulse_cli.views.output import output_here
+
+if TYPE_CHECKING:
+    from pulse import SyncPulse, TopicLimits
+
+_NAMES = {title: name for name, title in ENTRIES}
+
+
+@click.group(
+    cls=GroupThatShows,
+    examples="""
+        pulse limits
+        pulse limits sync-crm
+        pulse limits set sync-crm --running 5 --rate 100/min
+        pulse limits hold sync-crm --for 2m
+        pulse limits reset sync-crm
+    """,
+)
+def limits() -> None:
+    """Show and set limits: how many jobs of a topic run at once, how many start, and whose turn it is.
+
+    `pulse limits TOPIC` shows those of one topic. What is set here wins over what the code of workers
+    declares, entry by entry, until it is reset. Of several workers the strictest holds.
+    """
+
+
+@limits.command(
+    "show",
+    short_help="Show what limits topics, and where it stands.",
+    examples="""
+        pulse limits
+        pulse limits sync-crm
+        pulse limits show sync-crm -o json
+    """,
+)
+@click.argument("topic", required=False)
+def show(topic: str | None) -> None:
+    """Show what limits a topic: what is in force, who says so, what runs, and when the next job starts."""
+    with connected() as client:
+        found = client.limits(names=[topic] if topic is not None else ())
+    if topic is None:
+        output_here().show_list(found, limits_view(), "No topic has limits. Set one: pulse limits set TOPIC")
+    else:
+        _show_one(topic, found)
+
+
+@limits.command(
+    "set",
+    short_help="Set limits of a topic.",
+    examples="""
+        pulse limits set sync-crm --running 5 --rate 100/min
+        pulse limits set sync-crm --per-lane 1 --lane-rate 10/s
+        pulse limits set render --running 8 --pool gpu
+        pulse limits set mails --turns --aging 5m
+        pulse limits set mails --running default
+    """,
+)
+@click.argument("topic")
+@click.option("--running", type=inputs.concurrency, metavar="N", help="Jobs that run at once.")
+@click.option("--rate", type=inputs.rate, metavar="RATE", help="Jobs that start in a period, as 100/min.")
+@click.option("--per-lane", type=inputs.concurrency, metavar="N", help="Jobs of one lane that run at once.")
+@click.option(
+    "--lane-rate", type=inputs.rate, metavar="RATE", help="Jobs of one lane that start in a period."
+)
+@click.option("--turns/--no-turns", default=None, help="Lanes take turns.")
+@click.option(
+    "--ordered/--no-ordered",
+    default=None,
+    help="One job of a lane at a time, in order; a job that is retried holds its lane.",
+)
+@click.option(
+    "--aging",
+    type=duration_or_default,
+    metavar="DURATION",
+    help="How long a job waits for one more step of priority, such as 5m.",
+)
+@click.option("--pool", metavar="NAME", help="Count --running and --rate over all topics of this pool.")
+def set_limits(
+    topic: str,
+    running: Any,
+    rate: Any,
+    per_lane: Any,
+    lane_rate: Any,
+    turns: bool | None,
+    ordered: bool | None,
+    aging: Any,
+    pool: str | None,
+) -> None:
+    """Set limits of TOPIC, for all servers and workers, at once.
+
+    What is not given stays as it is. `default` as a value hands the entry back to what code declares.
+    """
+    given = {
+        "limit": running,
+        "rate": rate,
+        "per_lane": per_lane,
+        "lane_rate": lane_rate,
+        "turns": turns,
+        "ordered": ordered,
+        "aging": aging,
+        "pool": pool,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise click.UsageError(f"Give a limit: pulse limits set {topic} --running 5")
+    with connected() as client:
+        _change(client, topic, changes)
+
+
+@limits.command(
+    "reset",
+    short_help="Hand limits of a topic back to the code.",
+    examples="""
+        pulse limits reset sync-crm
+        pulse limits reset sync-crm running rate
+    """,
+)
+@click.argument("topic")
+@click.argument("entries", nargs=-1, type=click.Choice(list(_NAMES)), metavar="[ENTRY]...")
+def reset(topic: str, entries: tuple[str, ...]) -> None:
+    """Hand limits of TOPIC back to what the code of its workers declares; all of them if none is named.
+
+    The entries are running, rate, pool, per-lane, lane-rate, turns, ordered and aging.
+    """
+    names = [_NAMES[entry] for entry in entries] or [name for name, _ in ENTRIES]
+    with connected() as client:
+        _change(client, topic, dict.fromkeys(names, DEFAULT))
+
+
+@limits.command(
+    "hold",
+    short_help="Start no job of a topic for a while.",
+    examples="""
+        pulse limits hold sync-crm --for 2m
+        pulse limits hold sync-crm --for 0s
+    """,
+)
+@click.argument("topic")
+@click.option("--for", "span", type=duration, required=True, help="For how long; 0s ends the hold.")
+def hold(topic: str, span: timedelta) -> None:
+    """Start no job of TOPIC, and of its pool, for a while, at any server. Running jobs go on.
+
+    The topic needs limits; `pulse dispatch pause --topic` pauses any topic. Of several holds the longest
+    counts.
+    """
+    with connected() as client:
+        client.hold(topic, span)
+        found = client.limits(names=[topic])
+    _show_one(topic, found)
+
+
+def _change(client: SyncPulse, topic: str, changes: dict[str, Any]) -> None:
+    client.set_limits(topic, **changes)
+    _show_one(topic, client.limits(names=[topic]))
+
+
+def _show_one(topic: str, found: list[TopicLimits]) -> None:
+    if found:
+        (known,) = found
+        output_here().show_one(limits_shape(known), lambda: describe_limits(known))
+        return
+    from pulse import FlowPolicy, TopicLimits
+
+    nothing = TopicLimits(topic, FlowPolicy(), 0, None, None)
+    output_here().show_done(f"{topic} has no limits.", limits_shape(nothing))

@@ -1,0 +1,114 @@
+"""`pulse limits` and `pulse lanes`: set, shown with their owners, held, and handed back."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse.v1.pulse_pb2_grpc import PulseServiceStub
+from tests.cli.command_line import CommandLine
+
+
+def declare(address: str, topic: str, worker_id: str = "syncer-1", **entries: int) -> None:
+    declared = [pb.DeclaredPolicy(topic=topic, flow=pb.FlowPolicy(**entries))]
+    with grpc.insecure_channel(address) as channel:
+        PulseServiceStub(channel).DeclareTopicPolicies(
+            pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=declared)
+        )
+
+
+def test_limits_are_set_shown_and_handed_back(pulse: CommandLine, topic: str) -> None:
+    shown = pulse("limits", "set", topic, "--running", "5", "--rate", "100/min", "--aging", "5m").out
+    for words in (topic, "IN FORCE", "OPERATOR", "CODE", "running", "100/min", "5m", "handed back"):
+        assert words in shown
+    known = pulse("limits", topic, "-o", "json").json
+    assert known["operator"] == {
+        "running": 5,
+        "rate": "100/min",
+        "pool": None,
+        "per_lane": None,
+        "lane_rate": None,
+        "turns": None,
+        "ordered": None,
+        "aging": "5m",
+    }
+    assert known["in_force"] == known["operator"] | {"turns": True}
+    assert (known["running"], known["set_at"] is not None) == (0, True)
+    rows = {row[0]: row for row in pulse("limits", "-o", "plain").rows}
+    assert rows[topic][1:4] == ["0", "5", "100/min"]
+    assert "0 of 5" in pulse.screen("limits", columns=140).out
+
+    pulse("limits", "set", topic, "--rate", "default")
+    pulse("limits", "reset", topic, "aging")
+    assert pulse("limits", topic, "-o", "json").json["in_force"]["running"] == 5
+    back = pulse("limits", "reset", topic)
+    assert f"{topic} has no limits." in back.out
+    assert topic not in pulse("limits").out
+
+
+def test_operator_and_code_are_shown_side_by_side(pulse: CommandLine, address: str, topic: str) -> None:
+    declare(address, topic, limit=10)
+    pulse("limits", "set", topic, "--running", "50")
+    lines = pulse("limits", topic).out.splitlines()
+    assert [line.split() for line in lines if line.strip().startswith("running")] == [
+        ["running", "50", "50", "10"]
+    ]
+    pulse("limits", "reset", topic)
+    declare(address, topic, "syncer-2", limit=20)
+    shown = pulse("limits", topic).out
+    assert "Workers declare different limits. The strictest holds:" in shown
+    assert "syncer-2: running 20" in shown
+    known = pulse("limits", topic, "-o", "json").json
+    assert known["in_force"]["running"] == 10
+    assert [each["worker_id"] for each in known["differing"]] == ["syncer-1", "syncer-2"]
+
+
+def test_topic_is_held_and_let_go(pulse: CommandLine, topic: str) -> None:
+    pulse("limits", "set", topic, "--running", "5")
+    assert "Held until" in pulse("limits", "hold", topic, "--for", "2m").out
+    assert "held, in " in pulse.screen("limits", columns=140).out
+    assert "Held until" not in pulse("limits", "hold", topic, "--for", "0s").out
+    pulse("limits", "reset", topic)
+
+
+def test_lanes_are_shown_and_set(pulse: CommandLine, topic: str) -> None:
+    assert "has no lanes" in pulse("lanes", topic).err
+    pulse("limits", "set", topic, "--per-lane", "1", "--lane-rate", "10/s")
+    done = pulse("lanes", "set", topic, "customer-42", "--weight", "3", "--limit", "5").out
+    assert done.strip() == f"Set customer-42 of {topic}: weight 3, at most 5 at once."
+    (lane,) = pulse("lanes", topic, "--sort", "share", "-o", "json").json
+    assert (lane["lane"], lane["weight"], lane["limit"], lane["waiting"]) == ("customer-42", 3, 5, 0)
+    assert "customer-42" in pulse("lanes", topic).out
+    pulse("limits", "reset", topic)
+
+
+def test_job_has_its_lane(pulse: CommandLine, topic: str) -> None:
+    job_id = pulse("submit", topic, "--lane", "customer-42", "-o", "plain").out.strip()
+    assert "customer-42" in pulse("jobs", "get", job_id).out
+    assert pulse("jobs", "get", job_id, "-o", "json").json["lane"] == "customer-42"
+    (listed,) = pulse("jobs", "list", "--topic", topic, "-o", "json").json
+    assert listed["lane"] == "customer-42"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["limits", "set", "mail"], "Give a limit: pulse limits set mail --running 5"),
+        (["limits", "set", "mail", "--running", "many"], "is not a whole number, such as 8, or default"),
+        (["limits", "set", "mail", "--running", "0"], "whole number from 1 to 1,000,000"),
+        (["limits", "set", "mail", "--rate", "fast"], "write for example 100/min"),
+        (["limits", "set", "mail", "--rate", "1/1ms"], "from 100 milliseconds"),
+        (["limits", "set", "mail", "--ordered", "--per-lane", "2"], "per_lane=2 was given"),
+        (["limits", "set", "mail", "--pool", "gpu"], "neither a limit nor a rate"),
+        (["limits", "reset", "mail", "speed"], "speed"),
+        (["limits", "hold", "mail", "--for", "1m"], "has no limits, so it cannot be held"),
+        (["lanes", "set", "mail", "a", "--limit", "2"], "has no lanes"),
+    ],
+)
+def test_limit_that_cannot_hold_is_refused_with_a_sentence(
+    pulse: CommandLine, arguments: list[str], text: str
+) -> None:
+    result = pulse(*arguments)
+    assert result.code != 0
+    assert text in result.err
