@@ -148,6 +148,23 @@ async def test_handler_holds_its_topic(server: ServerUnderTest, is_async: bool) 
         await asyncio.wait({running})
 
 
+async def test_handler_of_a_topic_with_limits_has_the_lane_of_its_job(server: ServerUnderTest) -> None:
+    lanes: list[str | None] = []
+    async with pulse.Pulse(server.address) as p:
+
+        @p.job("mail", per_lane=pulse.Concurrency(1))
+        async def mail(ctx: pulse.Context) -> None:
+            lanes.append(ctx.lane)
+
+        await p.enqueue("mail", lane="customer-42")
+        await p.enqueue("mail")
+        running = asyncio.create_task(p.run(handle_signals=False))
+        await eventually(lambda: len(lanes) == 2)
+        running.cancel()
+        await asyncio.wait({running})
+    assert set(lanes) == {"customer-42", None}
+
+
 async def test_hold_in_a_unit_test_does_nothing() -> None:
     context = pulse.Context(lane="customer-42")
     assert context.lane == "customer-42"

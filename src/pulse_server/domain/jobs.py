@@ -110,6 +110,8 @@ class ClaimedJob(NamedTuple):
     """From when it was submitted until now; of the last job of a claim alone."""
     snoozes: int | None = None
     """Attempts before this one that were snoozed. None: none."""
+    lane: str | None = None
+    """Of a job in a governed topic."""
 
 
 class Level(NamedTuple):

@@ -38,11 +38,14 @@ class PostgresFlowRepo:
         rows = await self._database.hot.fetch(
             "claim_governed", _SQL["claim_governed"], list(topics), *arguments
         )
-        leased = [row[:-1] for row in rows if row["id"] is not None]
+        leased = [row for row in rows if row["id"] is not None]
         if leased:
             self._governed.claimed()
         next_starts = {row["topic"]: row["next_start_seconds"] for row in rows if row["id"] is None}
-        return GovernedClaims(claimed_jobs(leased, slots), next_starts)
+        jobs = claimed_jobs([row[:-2] for row in leased], slots)
+        if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
+            jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
+        return GovernedClaims(jobs, next_starts)
 
     async def govern(self, topic: str, policy: FlowPolicy) -> None:
         await self._govern(topic, policy, is_retired=False)

@@ -92,6 +92,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             waited,
             age,
             snoozes,
+            None,
         )
         add(new_tuple(ClaimedJob, job))
     return jobs

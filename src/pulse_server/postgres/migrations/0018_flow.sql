@@ -274,7 +274,7 @@ $$;
 CREATE TYPE pulse.governed_claim AS (
     slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer,
     max_attempts integer, metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision,
-    age_seconds double precision, snoozes integer, next_start_seconds double precision
+    age_seconds double precision, snoozes integer, lane text, next_start_seconds double precision
 );
 
 -- Leases locked jobs to the workers of the slots behind the first `taken`, as claim_batch does. Their start is the moment by
@@ -300,7 +300,7 @@ CREATE FUNCTION pulse.lease_governed(
             job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key,
             picked.must_confirm AND NOT job.delivered AS confirm,
             GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
-            NULL::double precision AS age_seconds, job.snoozes
+            NULL::double precision AS age_seconds, job.snoozes, job.lane
     ),
     checked AS (
         INSERT INTO pulse.lease_checks (check_at, settled, ids)
@@ -663,7 +663,7 @@ BEGIN
             IF next_start IS NOT NULL OR turnstile.held >= turnstile.max_running THEN
                 RETURN QUERY SELECT
                     NULL::int, NULL::int, NULL::uuid, policy.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
-                    NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int,
+                    NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::text,
                     CASE
                         WHEN turnstile.held >= turnstile.max_running AND NOT more_enter THEN 'infinity'::float8
                         ELSE GREATEST(0, date_part('epoch', next_start - clock_timestamp()))

@@ -91,7 +91,22 @@ def assignment(job: ClaimedJob) -> pb.JobAssignment:
 
 
 def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
-    job_id, topic, payload, attempt, priority, max_attempts, metadata, key, _, confirm, _, _, snoozes = job
+    (
+        job_id,
+        topic,
+        payload,
+        attempt,
+        priority,
+        max_attempts,
+        metadata,
+        key,
+        _,
+        confirm,
+        _,
+        _,
+        snoozes,
+        lane,
+    ) = job
     fields: dict[str, Any] = {
         "job_id": job_id,
         "topic": topic,
@@ -110,6 +125,8 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         fields["confirm"] = True
     if snoozes:
         fields["snoozes"] = snoozes
+    if lane:
+        fields["lane"] = lane
     return fields
 
 

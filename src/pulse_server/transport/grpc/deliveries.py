@@ -87,6 +87,7 @@ class DeliveryEncoder:
                 _,
                 _,
                 snoozes,
+                lane,
             ) = job
             id_bytes, size = job_id.encode(), len(payload)
             if (
@@ -97,6 +98,7 @@ class DeliveryEncoder:
                 or key
                 or confirm
                 or snoozes
+                or lane
                 or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(id_bytes) == _ID_LENGTH)
             ):
                 body = convert_work.assignment(job).SerializeToString() + self._timeout(topic)
