@@ -55,6 +55,10 @@ def test_middleware_and_resources_surround_the_handlers(tmp_path: Path, address:
     follow("middleware-and-resources.md", tmp_path, PULSE_ADDR=address, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 
 
+def test_limits_of_the_page_about_limits_hold(tmp_path: Path, address: str) -> None:
+    follow("limits-tenants-and-fairness.md", tmp_path, PULSE_ADDR=address)
+
+
 def test_handlers_of_the_page_about_handlers_run(tmp_path: Path, address: str) -> None:
     expected = [
         *[("render", "COMPLETED", 5, 8)] * 2,
