@@ -20,6 +20,7 @@ from pulse_server.domain.overview import Sparing
 from pulse_server.doors import access_of
 from pulse_server.loops import Loop
 from pulse_server.observation import Observation
+from pulse_server.policies_in_force import PoliciesInForce
 from pulse_server.port_failpoints import with_failpoints
 from pulse_server.postgres.completed_days import PostgresCompletedDayRepo
 from pulse_server.postgres.completing import GovernedRuns
@@ -28,29 +29,22 @@ from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
-from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
-from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
 from pulse_server.service.exports import Exports
-from pulse_server.service.flow_policies import FlowPolicies
-from pulse_server.service.flow_sweep import FlowSweep
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.lease_checks import LeaseSweep, Settler
 from pulse_server.service.leases import Leases
-from pulse_server.service.limits import LimitsOfTopics
 from pulse_server.service.minutes import Minutes
-from pulse_server.service.policies import Policies
 from pulse_server.service.promoter import Promoter
 from pulse_server.service.reports import Reports
 from pulse_server.service.retention import Retention
-from pulse_server.service.run_policies import RunPolicies
 from pulse_server.service.scheduler import Scheduler
 from pulse_server.service.schedules import Schedules
 from pulse_server.service.selections import Selections
@@ -70,10 +64,8 @@ from pulse_server.transport.grpc.change_log import ChangeLog
 from pulse_server.transport.grpc.dispatch import DispatchRpcs
 from pulse_server.transport.grpc.exports import ExportRpcs
 from pulse_server.transport.grpc.jobs import JobRpcs
-from pulse_server.transport.grpc.limits import LimitRpcs
 from pulse_server.transport.grpc.lines import Lines
 from pulse_server.transport.grpc.overview import OverviewRpcs
-from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
@@ -89,8 +81,6 @@ SCHEDULE_INTERVAL = timedelta(seconds=1)
 # How long another server may keep claiming without result; a claim itself sees the switch at once.
 GATE_INTERVAL = timedelta(seconds=1)
 # How often each server adds its counts to the statistics by the minute, and records its connected workers.
-# A change is announced to the other servers; behind a pooler this is how long they take to read it.
-POLICIES_INTERVAL = timedelta(seconds=2)
 STATISTICS_INTERVAL = timedelta(seconds=5)
 SERVERS_INTERVAL = timedelta(seconds=5)
 # Between the first rounds of the loops, most of which come round every second or so: one after the other they
@@ -132,27 +122,18 @@ class App:
         lease_checks = PostgresLeaseCheckRepo(self._database)
         self.settler = Settler(lease_checks)
         self.lease_sweep = LeaseSweep(lease_checks)
-        policies = PostgresPolicyRepo(self._database)
-        self.run_policies = RunPolicies(policies, settings.run, interval=POLICIES_INTERVAL)
-        self._line.listen(self.run_policies.heard)
-        self.flow_policies = FlowPolicies(
-            PostgresFlowOwnerRepo(self._database),
-            flow,
-            publisher,
-            self.gate.refresh,
-            interval=POLICIES_INTERVAL,
+        self.policies = PoliciesInForce(
+            settings.run, self._database, flow, publisher, self.gate, self._line, metrics
         )
-        self._line.listen(self.flow_policies.heard)
         leases = Leases(
             repo,
             publisher,
             self.spared_workers,
-            self.run_policies,
+            self.policies.run,
             settings.lease_ttl,
             # Full disks and locks can keep heartbeats out of a database that answers each tick.
             failed=self.watchdog.wait_again,
         )
-        self.flow_sweep = FlowSweep(flow, self.gate, publisher, metrics)
         self.promoter = Promoter(repo, publisher, interval=PROMOTE_INTERVAL)
         self.start_limits = StartLimits(repo, publisher)
         schedules = with_failpoints(PostgresScheduleRepo(self._database), port_failpoints.SCHEDULES)
@@ -181,7 +162,7 @@ class App:
         responses = Responses()
         callers = Callers(self.access.authenticator if self.access is not None else None)
         self._server = grpc_server(
-            JobRpcs(submissions, jobs, self.run_policies),
+            JobRpcs(submissions, jobs, self.policies.run),
             SelectionRpcs(Selections(repo, jobs)),
             ExportRpcs(Exports(PostgresExportRepo(self._database)), responses),
             WorkRpcs(
@@ -190,17 +171,14 @@ class App:
                 self.gate,
                 leases,
                 reports,
-                self.run_policies,
+                self.policies.run,
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
             ),
-            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.run_policies, callers),
+            ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
-            PolicyRpcs(
-                Policies(policies, self.retention.kept, self.run_policies, self.flow_policies, publisher),
-                callers,
-            ),
-            LimitRpcs(LimitsOfTopics(flow, self.flow_policies, publisher)),
+            self.policies.rpcs(self.retention.kept, callers),
+            self.policies.limit_rpcs(),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -226,8 +204,7 @@ class App:
         await self.observation.open(self.access, self.certificates)
         # Primed before the first worker can ask: a server that cannot read the switch must not start.
         await self.gate.refresh()
-        await self.run_policies.refresh()
-        await self.flow_policies.apply()
+        await self.policies.prime()
         await self.retention.prepare()
         host = self._settings.grpc_address.rpartition(":")[0]
         port = listen(self._server, self._settings.grpc_address, self.certificates)
@@ -282,10 +259,8 @@ class App:
             self.promoter.loop,
             self.start_limits.loop,
             self.scheduler.loop,
-            self.flow_sweep.loop,
             self.gate.loop,
-            self.run_policies.loop,
-            self.flow_policies.loop,
+            *self.policies.loops,
             *self.retention.loops,
             self.reconciler.loop,
             self.statistics.loop,

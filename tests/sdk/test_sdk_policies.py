@@ -73,7 +73,7 @@ async def test_blocking_client_has_the_same(server: ServerUnderTest) -> None:
 async def test_jobs_get_the_attempts_of_the_policy(server: ServerUnderTest) -> None:
     async with pulse.Pulse(server.address) as p:
         await p.set_topic_policy("mail", max_attempts=3)
-        await server.app.run_policies.loop.wait_for_ticks(2)
+        await server.app.policies.run.loop.wait_for_ticks(2)
         job = await p.get_job((await p.enqueue("mail")).id)
     assert (job.max_attempts, job.snoozes, job.crashes, job.start_by) == (3, 0, 0, None)
 

@@ -178,7 +178,7 @@ async def test_policy_that_is_removed_while_jobs_run_limits_nothing_from_then_on
         await cluster.retire()
         rest = await worker.take(3)
         await worker.complete(first, *rest)
-        await there.app.flow_sweep.tick()
+        await there.app.policies.sweep.tick()
         await eventually(lambda: not here.app.gate.state.governed)
         job_id = await here.submit(TOPIC)
         job = await worker.take_one()

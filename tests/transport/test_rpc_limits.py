@@ -131,7 +131,7 @@ async def test_roles_may_do_what_is_theirs(database_dsn: str) -> None:
 async def test_declaration_reaches_the_other_servers(database_dsn: str) -> None:
     async with server_under_test(database_dsn) as one, server_under_test(database_dsn) as other:
         await declare(one.stub, mail=pb.FlowPolicy(limit=10))
-        await other.app.flow_policies.loop.wait_for_ticks(2)
+        await other.app.policies.flow.loop.wait_for_ticks(2)
         await declare(other.stub, "worker-2", mail=pb.FlowPolicy())
         (known,) = await limits(other.stub)
         assert known.flow == pb.FlowPolicy(limit=10)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from pulse import tuning
+from pulse import failpoints, tuning
 from pulse.errors import PulseError
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.connection import Connection
@@ -16,7 +16,25 @@ from pulse.worker.held_jobs import HeldJob
 logger = logging.getLogger("pulse.worker")
 
 
-async def release_or_warn(
+@failpoints.before("worker.releasing")
+async def release_all(
+    connection: Connection,
+    worker_id: str,
+    jobs: list[HeldJob],
+    timeout_seconds: Callable[[], float],
+    settled: Callable[[list[HeldJob]], None],
+) -> None:
+    """Release the jobs in requests of a bounded size, each of which has the timeout. `settled` gets the jobs
+    of each, also if they could not be released."""
+    for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
+        some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]
+        await _release_or_warn(connection, worker_id, some, timeout_seconds)
+        for job in some:
+            job.stop_reason = "it was released"
+        settled(some)
+
+
+async def _release_or_warn(
     connection: Connection, worker_id: str, jobs: list[HeldJob], timeout_seconds: Callable[[], float]
 ) -> None:
     """Release the jobs, those whose rows are locked again and again for as long as there is time."""

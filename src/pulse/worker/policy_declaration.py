@@ -5,8 +5,9 @@ The server applies them also when no worker is connected: after a lost lease, an
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import grpc
 import grpc.aio
@@ -25,6 +26,51 @@ logger = logging.getLogger("pulse.worker")
 
 # Errors that a later try may not meet.
 _TEMPORARY = (Unavailable, InternalError, ResourceExhausted)
+
+
+class PolicyDeclarations:
+    """When a worker declares: before its first job, and limits again each time it is connected anew."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        worker_id: str,
+        handlers: Sequence[Handler],
+        ended: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        """`ended` gets the task of each later declaration."""
+        self._connection = connection
+        self._worker_id = worker_id
+        self._handlers = handlers
+        self._ended = ended
+        self._has_limits = any(handler.options.flow for handler in handlers)
+        self._is_declared = asyncio.Event()
+        self._was_welcomed = False
+        self._again: asyncio.Task[None] | None = None
+
+    async def declare(self) -> None:
+        """Declare all policies. Raises a PulseError if the server refuses them."""
+        await declare_policies(self._connection, self._worker_id, self._handlers)
+        self._is_declared.set()
+
+    async def limits_in_force(self) -> None:
+        """Wait until a job may start: at once if no handler has limits."""
+        if self._has_limits:
+            await self._is_declared.wait()
+
+    def welcomed(self) -> None:
+        """The worker is connected, for the first time or again."""
+        if self._has_limits and self._was_welcomed:
+            # The servers forget the limits of a worker that was away for long.
+            self.close()
+            self._again = asyncio.create_task(self.declare(), name="pulse-declare")
+            self._again.add_done_callback(self._ended)
+        self._was_welcomed = True
+
+    def close(self) -> None:
+        """Give up a later declaration that is under way."""
+        if self._again is not None:
+            self._again.cancel()
 
 
 async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:

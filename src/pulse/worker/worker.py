@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from pulse import failpoints, tuning
+from pulse import tuning
 from pulse.errors import InvalidHandler
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
@@ -20,12 +20,12 @@ from pulse.worker.executor import Executor
 from pulse.worker.heartbeats import Heartbeats
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.intake import Intake
-from pulse.worker.last_releases import release_or_warn
+from pulse.worker.last_releases import release_all
 from pulse.worker.lifespan import Lifespan
 from pulse.worker.loop_watch import LoopWatch
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.origins import check_not_importing
-from pulse.worker.policy_declaration import declare_policies
+from pulse.worker.policy_declaration import PolicyDeclarations
 from pulse.worker.processes import Processes
 from pulse.worker.recycling import Recycling
 from pulse.worker.releases import Releases
@@ -67,12 +67,8 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
-        self._handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
-        handlers = self._handlers
-        self._has_limits = any(handler.options.flow for handler in handlers)
-        self._limits_declared = asyncio.Event()
-        self._declaring_again: asyncio.Task[None] | None = None
-        self._was_welcomed = False
+        handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
+        self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         self._processes = Processes([handler for handler in handlers if handler.options.process], client)
         lost = LostSlots(
             settings.concurrency,
@@ -182,8 +178,7 @@ class Worker:
         except asyncio.CancelledError as error:
             canceled = error
         declaring.cancel()
-        if self._declaring_again is not None:
-            self._declaring_again.cancel()
+        self._policies.close()
         self._recycling.close()
         draining = asyncio.create_task(self._drain(intake), name="pulse-drain")
         while not draining.done():
@@ -199,17 +194,12 @@ class Worker:
             raise self._failure
 
     async def _take_jobs(self) -> None:
-        if self._has_limits:  # no job starts before its limits are in force
-            await self._limits_declared.wait()
+        await self._policies.limits_in_force()
         await self._intake.run()
 
     async def _declare_all(self) -> None:
-        await self._declare_policies()
-        self._limits_declared.set()
+        await self._policies.declare()
         await self._declare(self._connection)
-
-    async def _declare_policies(self) -> None:
-        await declare_policies(self._connection, self._worker_id, self._handlers)
 
     # ------------------------------------------------------------ stopping
 
@@ -232,11 +222,7 @@ class Worker:
     def _welcomed(self) -> None:
         self._heartbeats.wake()
         self._lifeline.connected()
-        if self._has_limits and self._was_welcomed:
-            # The servers forget the limits of a worker that was away for long.
-            self._declaring_again = asyncio.create_task(self._declare_policies(), name="pulse-declare")
-            self._declaring_again.add_done_callback(self._stop_if_failed)
-        self._was_welcomed = True
+        self._policies.welcomed()
 
     def _due(self, reason: str) -> None:
         """Let this process be replaced. Its supervisor decides when; without one the worker ends now."""
@@ -304,14 +290,9 @@ class Worker:
         await asyncio.wait({flushed}, timeout=tuning.CANCEL_GRACE_SECONDS)
         flushed.cancel()
 
-    @failpoints.before("worker.releasing")
     async def _release(self, jobs: list[HeldJob]) -> None:
-        for begin in range(0, len(jobs), tuning.CLAIMS_PER_RELEASE):
-            some = jobs[begin : begin + tuning.CLAIMS_PER_RELEASE]
-            await release_or_warn(self._connection, self._worker_id, some, self._release_seconds)
-            for job in some:
-                job.stop_reason = "it was released"
-            self._executor.settled(some)
+        settled = self._executor.settled
+        await release_all(self._connection, self._worker_id, jobs, self._release_seconds, settled)
 
     def _release_seconds(self) -> float:
         is_hurried = self._hurry_requested.is_set()
