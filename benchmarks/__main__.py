@@ -28,6 +28,7 @@ from benchmarks.scenarios import (
     held,
     history,
     idle,
+    limits,
     logins,
     metrics,
     payload,
@@ -62,6 +63,7 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "retention": retention.measure,
     "history": history.measure,
     "backlog": backlog.measure,
+    "limits": limits.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,

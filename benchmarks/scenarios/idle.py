@@ -39,18 +39,25 @@ async def _run(stand: Stand) -> list[float]:
         return await latencies(stand, server.address, stand.sized(JOBS))
 
 
-async def latencies(stand: Stand, address: str, jobs: int) -> list[float]:
-    """Submit that many jobs, one after another. Returns the milliseconds that each took to its handler."""
+async def latencies(stand: Stand, address: str, jobs: int, lanes: int = 0) -> list[float]:
+    """Submit that many jobs, one after another. Returns the milliseconds that each took to its handler.
+
+    With `lanes`, each goes into the next of so many.
+    """
+
+    def lane(number: int) -> str | None:
+        return f"customer-{number % lanes}" if lanes else None
+
     async with stand.crew([address], CONCURRENCY) as crew, pulse.Pulse(address) as p:
         crew.let_loose()
         await crew.is_connected()
         for number in range(_WARM_UP):  # connections, prepared statements
-            await p.enqueue(TOPIC, payload(number))
+            await p.enqueue(TOPIC, payload(number), lane=lane(number))
         await crew.has_started(_WARM_UP)
         with stand.background.watched():
             begin = time.time()
             for number in range(jobs):
                 await asyncio.sleep(max(0.0, begin + number * GAP_SECONDS - time.time()))
-                await p.enqueue(TOPIC, payload(number))
+                await p.enqueue(TOPIC, payload(number), lane=lane(number))
             await crew.has_started(jobs + _WARM_UP)
         return [(started - submitted) * 1000 for submitted, started in crew.pairs() if submitted >= begin]

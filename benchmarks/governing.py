@@ -1,0 +1,108 @@
+"""Topics with limits: the policies that are measured, jobs in lanes, and drains by SQL alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pulse
+from benchmarks.draining import Drained
+from benchmarks.filling import TOPIC, fill
+from benchmarks.meters import IS_AVAILABLE, cpu_seconds
+from benchmarks.stand import Stand
+from pulse_server.domain.flow import FlowPolicy
+from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.postgres.completing import GovernedRuns
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.postgres.jobs import PostgresJobRepo
+from pulse_server.repos.jobs import Slots
+
+CLAIMED = 500
+_LEASE = timedelta(hours=1)
+JOBS = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Governed:
+    """A topic with limits, and what is in it."""
+
+    policy: FlowPolicy
+    lanes: int = 0
+    jobs: int = JOBS
+
+
+async def set_limits(address: str, policy: FlowPolicy) -> None:
+    """Set them as an operator does; they are in force at once."""
+    async with pulse.Pulse(address) as p:
+        await p.set_limits(
+            TOPIC,
+            limit=_concurrency(policy.limit),
+            per_lane=_concurrency(policy.per_lane),
+            turns=policy.turns,
+        )
+
+
+def _concurrency(limit: int | None) -> pulse.Concurrency | None:
+    return None if limit is None else pulse.Concurrency(limit)
+
+
+class Sessions:
+    """One caller that claims and completes, without a server."""
+
+    def __init__(self, database: Database) -> None:
+        governed = GovernedRuns()
+        self.flow = PostgresFlowRepo(database, governed)
+        self._jobs = PostgresJobRepo(database, governed=governed)
+
+    async def claim(self, governed: Governed | None, jobs: int = CLAIMED) -> list[ClaimedJob]:
+        slots = Slots(
+            workers=["bench-1", "bench-2"], confirms=[True, True], order=[i // 50 % 2 for i in range(jobs)]
+        )
+        if governed is None:
+            return await self._jobs.claim_batch([TOPIC], slots, _LEASE)
+        return list((await self.flow.claim_governed([TOPIC], slots, _LEASE)).jobs)
+
+    async def complete(self, jobs: list[ClaimedJob]) -> None:
+        completed = await self._jobs.complete_jobs(
+            [Claim(job.id, job.worker_id, job.attempt) for job in jobs]
+        )
+        assert sum(len(topic.places) for topic in completed.by_topic) == len(jobs)
+
+
+@asynccontextmanager
+async def filled(stand: Stand, governed: Governed | None, jobs: int) -> AsyncIterator[Sessions]:
+    """A database with that many jobs under the policy, and a caller that is connected."""
+    async with stand.database() as dsn:
+        database = Database(dsn)
+        try:
+            sessions = Sessions(database)
+            if governed is not None:
+                await sessions.flow.govern(TOPIC, governed.policy)
+            await fill(dsn, jobs, lanes=governed.lanes if governed else 0)
+            await stand.settle(dsn)
+            yield sessions
+        finally:
+            await database.close()
+
+
+async def drain_by_sql(stand: Stand, governed: Governed | None) -> Drained:
+    """Claim and complete in turn until nothing is left: one statement at a time."""
+    jobs = max(stand.sized(governed.jobs if governed else JOBS), 2 * CLAIMED)
+    async with filled(stand, governed, jobs) as sessions:
+        done = 0
+        with stand.background.watched():
+            before, began = _postgres_cpu(stand), time.perf_counter()
+            while done < jobs:
+                claimed = await sessions.claim(governed)
+                await sessions.complete(claimed)
+                done += len(claimed)
+            seconds, used = time.perf_counter() - began, _postgres_cpu(stand) - before
+    return Drained(jobs / seconds, {"Postgres": used * 1e6 / jobs} if used else {})
+
+
+def _postgres_cpu(stand: Stand) -> float:
+    return cpu_seconds([stand.postmaster]) if IS_AVAILABLE and stand.postmaster else 0.0
