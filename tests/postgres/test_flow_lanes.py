@@ -109,6 +109,29 @@ async def test_no_more_jobs_of_a_lane_start_in_a_period_than_its_rate(governed: 
     assert claims.next_starts[TOPIC] > 60
 
 
+async def test_lane_rate_of_a_longer_period_counts_from_the_change_on(governed: Governed) -> None:
+    await governed.govern(lane_rate=Rate(2, timedelta(milliseconds=200)))
+    await governed.submit(*(in_lane("a") for _ in range(6)))
+    assert len(await governed.claim_all()) == 2
+
+    await governed.govern(lane_rate=Rate(4, timedelta(seconds=2)))
+
+    assert len(await governed.claim_all()) == 2, "the starts of the period before count"
+    assert 0 < (await governed.claims(1)).next_starts[TOPIC] < 3
+
+
+async def test_lane_rate_that_is_raised_is_in_force_at_once(governed: Governed) -> None:
+    await governed.govern(lane_rate=Rate(1, HOUR))
+    await governed.submit(*(in_lane("a") for _ in range(4)))
+    assert len(await governed.claim_all()) == 1
+
+    await governed.govern(lane_rate=Rate(3, HOUR))
+
+    assert len(await governed.claim_all()) == 2
+    await governed.govern(turns=True)
+    assert len(await governed.claim_all()) == 1
+
+
 async def test_lane_has_a_limit_of_its_own(governed: Governed) -> None:
     await governed.govern(per_lane=1)
     assert await governed.flow.set_lane(TOPIC, "a", 1, 3)

@@ -147,6 +147,11 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE counted.starts > 0
 $$;
 
+-- How many jobs of a lane run at once, where lanes have a limit. Where order is kept, a lane has no other limit of its own.
+CREATE FUNCTION pulse.places_of(policy pulse.flow_policies, own_limit integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN policy.ordered THEN policy.per_lane ELSE COALESCE(own_limit, policy.per_lane) END
+$$;
+
 -- Puts the free places of lanes that have work into the line. A lane that is new has all of its places free.
 CREATE FUNCTION pulse.open_lanes(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -160,7 +165,7 @@ BEGIN
         SELECT
             asked.name, COALESCE(known.held, 0) AS held,
             CASE WHEN asked.name <> '' AND policy.per_lane IS NOT NULL
-                THEN COALESCE(known.max_running, policy.per_lane)
+                THEN pulse.places_of(policy, known.max_running)
                 ELSE 1
             END AS places
         FROM unnest(names) AS asked (name)
@@ -336,6 +341,47 @@ CREATE FUNCTION pulse.pick_in_order(
     WHERE picked.slot = 1 OR picked.bytes_before < most_bytes
 $$;
 
+-- The only job of a lane that may start now, where order is kept. First that which is tried again, if there is one, and holds
+-- the lane. Else the first in the lane, whether or not another session has it locked: unless one that comes before it could not
+-- be put into the lane yet, because of such a lock or a large backlog. Of that the first hundred are looked at.
+CREATE FUNCTION pulse.next_in_order(
+    policy pulse.flow_policies, of_lane text, tried uuid, OUT id uuid, OUT holds boolean, OUT may_start boolean
+) LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    head record;
+BEGIN
+    SELECT job.id, true, job.queued AND job.tier IS NOT NULL INTO id, holds, may_start
+    FROM pulse.jobs AS job
+    WHERE job.id = tried AND job.finished_at IS NULL;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT job.id, job.tier, job.rank_at INTO head
+    FROM pulse.jobs AS job
+    WHERE job.topic = policy.topic AND job.lane = of_lane AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+      AND (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
+    ORDER BY job.tier DESC, job.rank_at, job.id
+    LIMIT 1;
+    IF FOUND THEN
+        SELECT head.id, false, NOT EXISTS (
+            SELECT
+            FROM (
+                SELECT job.id, job.lane, row_number() OVER () AS place,
+                    CASE WHEN policy.aging IS NULL THEN job.priority ELSE 0 END AS tier,
+                    job.submitted_at - COALESCE(job.priority * policy.aging, interval '0') AS rank_at
+                FROM pulse.jobs AS job
+                WHERE job.topic = policy.topic AND job.queued AND job.tier IS NULL AND job.locked_by IS NULL
+                ORDER BY job.priority DESC, job.submitted_at, job.id
+                LIMIT 100
+            ) AS outside
+            WHERE (outside.lane = of_lane OR outside.place = 100)
+              AND (outside.tier > head.tier
+                   OR outside.tier = head.tier AND (outside.rank_at, outside.id) < (head.rank_at, head.id))
+        ) INTO id, holds, may_start;
+    END IF;
+END
+$$;
+
 -- Picks and locks the next jobs of a topic with lanes: those for which there are places at the head of the line. A lane
 -- without a limit has one place, which stands for its turn: it gives its share of `room`, times its weight, and goes to the
 -- end of the line at once. has_more: a lane could have given more.
@@ -349,6 +395,7 @@ DECLARE
     tried  uuid[];      -- the job that had the place, and is tried again
     shares integer[];   -- jobs that it may give
     waits  uuid[];      -- the only job that it may give
+    holds  boolean[];   -- which is tried again, and holds its lane
     found  integer[];
     given  integer[];
     owners integer[];   -- of each job: the number of its lane in hand
@@ -384,8 +431,8 @@ BEGIN
     SELECT
         array_agg(turn.lane ORDER BY turn.id), array_agg(turn.places ORDER BY turn.id), array_agg(turn.job_id ORDER BY turn.id),
         array_agg(LEAST(turn.places, room) ORDER BY turn.id), array_fill(NULL::uuid, ARRAY[count(*)::int]),
-        array_fill(0, ARRAY[count(*)::int])
-    INTO hand, places, tried, shares, waits, given
+        array_fill(false, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int])
+    INTO hand, places, tried, shares, waits, holds, given
     FROM (
         SELECT min(taken.id) AS id, taken.lane, sum(taken.places)::int AS places, min(taken.job_id::text)::uuid AS job_id
         FROM taken
@@ -397,19 +444,19 @@ BEGIN
 
     -- For lanes with a limit alone, the places say it all. Others have to be looked up.
     IF policy.per_lane IS NULL OR policy.shrinks OR policy.ordered OR policy.lane_starts IS NOT NULL THEN
-        SELECT array_agg(lane.share ORDER BY lane.number), array_agg(lane.waits_for ORDER BY lane.number)
-        INTO shares, waits
+        SELECT array_agg(lane.share ORDER BY lane.number), array_agg(lane.waits_for ORDER BY lane.number),
+            array_agg(lane.holds ORDER BY lane.number)
+        INTO shares, waits, holds
         FROM (
             SELECT
-                turn.number, job.id AS waits_for,
+                turn.number, job.id AS waits_for, job.holds,
                 GREATEST(0, LEAST(
                     room,
                     CASE
-                        WHEN policy.ordered AND turn.tried IS NOT NULL THEN 0
-                        WHEN job.id IS NOT NULL AND (NOT job.queued OR job.tier IS NULL) THEN 0
+                        WHEN turn.tried = job.id OR NOT job.may_start THEN 0
                         WHEN policy.per_lane IS NULL OR turn.lane = ''
                         THEN known.weight * ((room + cardinality(hand) - 1) / cardinality(hand))
-                        ELSE turn.places - GREATEST(0, known.held - COALESCE(known.max_running, policy.per_lane))
+                        ELSE turn.places - GREATEST(0, known.held - pulse.places_of(policy, known.max_running))
                     END,
                     CASE WHEN policy.lane_starts IS NOT NULL AND turn.lane <> '' THEN policy.lane_starts - pulse.slices_sum(
                         pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice))) END
@@ -419,10 +466,9 @@ BEGIN
                 SELECT * FROM pulse.lanes AS lane WHERE lane.topic = policy.topic AND lane.lane = turn.lane LIMIT 1
             ) AS known ON true
             LEFT JOIN LATERAL (
-                SELECT job.id, job.queued, job.tier
-                FROM pulse.jobs AS job
-                WHERE policy.ordered AND job.id = COALESCE(turn.tried, known.waits_for) AND job.finished_at IS NULL
-                LIMIT 1
+                SELECT next.*
+                FROM pulse.next_in_order(policy, turn.lane, COALESCE(turn.tried, known.waits_for)) AS next
+                WHERE policy.ordered AND turn.lane <> ''
             ) AS job ON true
         ) AS lane;
     END IF;
@@ -478,14 +524,15 @@ BEGIN
             CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN 1 ELSE turn.places - turn.given END AS rest,
             CASE
                 WHEN policy.shrinks AND turn.lane <> ''
-                THEN LEAST(turn.places, GREATEST(0, known.held - COALESCE(known.max_running, policy.per_lane)))
+                THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
                 ELSE 0
             END AS surplus,
             pulse.slice_of(stamp, policy.lane_period, known.slice) AS slice,
             CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
                 pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
             ) END AS slices
-        FROM unnest(hand, places, shares, waits, found, given) AS turn (lane, places, share, waits_for, found, given)
+        FROM unnest(hand, places, shares, waits, holds, found, given)
+            AS turn (lane, places, share, waits_for, holds, found, given)
         LEFT JOIN LATERAL (
             SELECT *
             FROM pulse.lanes AS lane
@@ -499,7 +546,7 @@ BEGIN
             lane.*,
             CASE
                 WHEN lane.rest <= lane.surplus THEN NULL
-                WHEN lane.waits_for IS NOT NULL AND lane.given = 0 THEN (
+                WHEN lane.waits_for IS NOT NULL AND lane.found = 0 THEN (
                     SELECT GREATEST(job.next_run_at, stamp + interval '100 milliseconds')
                     FROM pulse.jobs AS job
                     WHERE job.id = lane.waits_for
@@ -537,7 +584,7 @@ BEGIN
             END,
             CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
             unused.waits_until,
-            CASE WHEN unused.given = 0 THEN unused.waits_for END,
+            CASE WHEN unused.given = 0 AND unused.holds THEN unused.waits_for END,
             COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
         FROM unused
         WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
@@ -691,25 +738,29 @@ WHERE job.locked_by IS NOT NULL AND job.turnstile IS NOT NULL
 CREATE FUNCTION pulse.count_lanes(policy pulse.flow_policies) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH emptied AS (
-        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic
+        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic RETURNING place.lane, place.job_id
     )
-    INSERT INTO pulse.lanes AS known (topic, lane, held)
-    SELECT policy.topic, counted.lane, sum(counted.held)
+    INSERT INTO pulse.lanes AS known (topic, lane, held, waits_for)
+    SELECT policy.topic, counted.lane, sum(counted.held), min(counted.job_id::text)::uuid
     FROM (
-        SELECT run.lane_held AS lane, 1 AS held
+        SELECT run.lane_held AS lane, 1 AS held, NULL::uuid AS job_id
         FROM pulse.governed_runs AS run
         WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
         UNION ALL
-        SELECT lane.lane, 0 FROM pulse.lanes AS lane WHERE lane.topic = policy.topic
+        SELECT lane.lane, 0, NULL FROM pulse.lanes AS lane WHERE lane.topic = policy.topic
+        UNION ALL
+        -- It is tried again, and no other job of its lane may pass it.
+        SELECT emptied.lane, 0, emptied.job_id FROM emptied WHERE policy.ordered AND emptied.job_id IS NOT NULL
     ) AS counted
     GROUP BY counted.lane
-    ON CONFLICT (topic, lane) DO UPDATE SET held = EXCLUDED.held, waiting = 0, next_at = NULL;
+    ON CONFLICT (topic, lane) DO UPDATE
+    SET held = EXCLUDED.held, waiting = 0, next_at = NULL, waits_for = COALESCE(EXCLUDED.waits_for, known.waits_for);
     INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
     SELECT policy.turnstile, policy.topic, lane.lane, 0 FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
     UPDATE pulse.flow_policies AS known
     SET shrinks = known.per_lane IS NOT NULL AND EXISTS (
         SELECT FROM pulse.lanes AS lane
-        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > COALESCE(lane.max_running, known.per_lane))
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > pulse.places_of(policy, lane.max_running))
     WHERE known.topic = policy.topic;
 END
 $$;
@@ -793,11 +844,28 @@ BEGIN
         WHERE known.name IN (policy.turnstile, before.turnstile);
         PERFORM pulse.forget_turnstile(before.turnstile);
     END IF;
-    IF policy.laned AND (before.laned IS NOT TRUE OR before.per_lane IS DISTINCT FROM policy.per_lane) THEN
+    IF policy.laned AND (before.laned IS NOT TRUE OR before.per_lane IS DISTINCT FROM policy.per_lane
+        OR before.ordered <> policy.ordered)
+    THEN
         PERFORM pulse.count_lanes(policy);
     ELSIF before.laned AND NOT policy.laned THEN
         DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
         DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
+    END IF;
+    -- The same for the slices of lanes. Those that wait for the rate from before look at the new one with the next claim.
+    IF before.lane_period IS DISTINCT FROM policy.lane_period THEN
+        UPDATE pulse.lanes AS lane
+        SET slice = CASE WHEN policy.lane_period IS NULL THEN 0 ELSE pulse.slice_of(clock_timestamp(), policy.lane_period, 0) END,
+            slices = CASE
+                WHEN policy.lane_period IS NULL THEN '{}'
+                ELSE array_fill(0, ARRAY[20]) || pulse.slices_sum(lane.slices)
+            END
+        WHERE lane.topic = policy.topic AND lane.slices <> '{}';
+    END IF;
+    IF (before.lane_starts, before.lane_period) IS DISTINCT FROM (policy.lane_starts, policy.lane_period) THEN
+        UPDATE pulse.lanes AS lane
+        SET next_at = clock_timestamp()
+        WHERE lane.topic = policy.topic AND lane.next_at IS NOT NULL;
     END IF;
 END
 $$;
@@ -887,7 +955,7 @@ BEGIN
     SET shrinks = false
     WHERE policy.shrinks AND NOT EXISTS (
         SELECT FROM pulse.lanes AS lane
-        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > COALESCE(lane.max_running, policy.per_lane));
+        WHERE lane.topic = policy.topic AND lane.lane <> '' AND lane.held > pulse.places_of(policy, lane.max_running));
     RETURN NEXT;
 END
 $$;

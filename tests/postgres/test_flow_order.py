@@ -1,0 +1,98 @@
+"""Lanes that keep their order: locked rows, changes by operators, and a backlog outside of its lanes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.fakes.store import failure
+from tests.postgres.governed import TOPIC, Governed, in_lane
+from tests.postgres.sessions import Connection
+
+HOUR = timedelta(hours=1)
+
+
+async def waits_are_over(governed: Governed) -> None:
+    await governed.connection.execute("UPDATE pulse.lanes SET next_at = now() WHERE next_at IS NOT NULL")
+
+
+async def test_first_job_of_an_ordered_lane_is_not_passed_while_another_session_has_it_locked(
+    governed: Governed, rival: Connection
+) -> None:
+    await governed.govern(ordered=True)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    (other,) = await governed.submit(in_lane("b"))
+    await rival.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", first)
+
+    assert [claim.job_id for claim in await governed.claim(10)] == [other]
+
+    await rival.execute("ROLLBACK")
+    await waits_are_over(governed)
+    (claim,) = await governed.claim_all()
+    assert claim.job_id == first
+    await governed.complete(claim)
+    assert [claim.job_id for claim in await governed.claim_all()] == [second]
+    assert await governed.agrees()
+
+
+async def test_lane_that_gets_a_weight_keeps_the_order_of_another_with_a_retry(governed: Governed) -> None:
+    await governed.govern(ordered=True)
+    first, _second = await governed.submit(in_lane("a"), in_lane("a"))
+    (claim,) = await governed.claim_all()
+    await governed.store.repo.fail_jobs([failure(claim, retry_after=HOUR)])
+
+    assert await governed.flow.set_lane(TOPIC, "b", 3, None)
+
+    assert await governed.claim_all() == [], "the second job waits for the first"
+    await governed.promote(first)
+    await waits_are_over(governed)
+    assert [claim.job_id for claim in await governed.claim_all()] == [first]
+
+
+async def test_new_job_of_an_ordered_lane_does_not_pass_the_backlog_from_before_the_policy(
+    governed: Governed,
+) -> None:
+    await governed.submit(*(in_lane(f"filler-{number}") for number in range(1500)))
+    (old,) = await governed.submit(in_lane("a"))
+    await governed.govern(ordered=True)
+    (new,) = await governed.submit(in_lane("a"))
+
+    order = [claim.job_id for claim in await governed.claim_all() if claim.job_id in (old, new)]
+
+    assert order == [old]
+
+
+async def test_job_that_could_not_enter_its_ordered_lane_is_not_passed(
+    governed: Governed, rival: Connection
+) -> None:
+    """It got another priority, so that it has to enter its lane anew, and another session has locked it."""
+    await governed.govern(ordered=True)
+    first, second = await governed.submit(in_lane("a"), in_lane("a"))
+    await governed.store.repo.prioritize_jobs([first], 1)
+    await rival.execute("SELECT FROM pulse.jobs WHERE id = $1 FOR UPDATE", first)
+
+    assert await governed.claim_all() == []
+
+    await rival.execute("ROLLBACK")
+    await waits_are_over(governed)
+    (claim,) = await governed.claim_all()
+    assert claim.job_id == first
+    await governed.complete(claim)
+    assert [claim.job_id for claim in await governed.claim_all()] == [second]
+
+
+async def test_lane_with_a_limit_of_its_own_runs_one_job_at_a_time_once_order_is_kept(
+    governed: Governed,
+) -> None:
+    await governed.govern(per_lane=1)
+    assert await governed.flow.set_lane(TOPIC, "a", 1, 3)
+    await governed.submit(*(in_lane("a") for _ in range(5)))
+    running = await governed.claim_all()
+    assert len(running) == 3
+
+    await governed.govern(ordered=True)
+
+    await governed.complete(*running[:2])
+    assert await governed.claim_all() == []
+    await governed.complete(*running[2:])
+    assert len(await governed.claim_all()) == 1
+    assert await governed.agrees()
