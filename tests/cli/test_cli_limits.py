@@ -37,7 +37,9 @@ def test_limits_are_set_shown_and_handed_back(pulse: CommandLine, topic: str) ->
     assert (known["running"], known["set_at"] is not None) == (0, True)
     rows = {row[0]: row for row in pulse("limits", "-o", "plain").rows}
     assert rows[topic][1:4] == ["0", "5", "100/min"]
-    assert "0 of 5" in pulse.screen("limits", columns=140).out
+    screen = pulse.screen("limits", columns=140).out
+    assert "0 of 5" in screen
+    assert "0 of 100/min" in screen
 
     pulse("limits", "set", topic, "--rate", "default")
     pulse("limits", "reset", topic, "aging")

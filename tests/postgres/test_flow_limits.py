@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -216,6 +216,21 @@ async def test_list_of_limits_has_the_policy_and_where_it_stands(governed: Gover
     assert (limits.topic, limits.running, limits.policy.limit) == (TOPIC, 2, 4)
     assert limits.policy.rate == Rate(2, HOUR)
     assert limits.next_start_at is not None
+    assert limits.started == 2
+
+
+async def test_starts_that_no_longer_count_are_not_listed(governed: Governed) -> None:
+    await governed.govern(rate=Rate(2, HOUR))
+    await governed.submit(a_job(TOPIC), a_job(TOPIC))
+    await governed.claim(5)
+    # A quarter of an hour later, and with a start from an hour before.
+    await governed.connection.execute("UPDATE pulse.turnstiles SET slice = slice - 5, slices[1] = 1")
+
+    (limits,) = await governed.flow.list_limits(limit=10)
+
+    assert limits.started == 2
+    assert limits.next_start_at is not None
+    assert limits.next_start_at > datetime.now(UTC)
 
 
 async def test_sweep_counts_anew_what_was_changed_by_hand(governed: Governed) -> None:

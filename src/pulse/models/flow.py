@@ -98,6 +98,8 @@ class TopicLimits:
     """The strictest of what connected workers declare."""
     differing: tuple[DeclaredFlow, ...] = ()
     """What they declare, if it is not the same."""
+    started: int = 0
+    """The starts that the rate counts now; in a pool, of all its topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ def topic_limits(limits: pb.TopicLimits) -> TopicLimits:
         time_of(limits, "set_at"),
         flow_policy(limits.declared),
         declared_flows(limits.differing),
+        limits.started,
     )
 
 

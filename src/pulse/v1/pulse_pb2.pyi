@@ -4607,10 +4607,13 @@ class TopicLimits(_message.Message):
     SET_AT_FIELD_NUMBER: _builtins.int
     DECLARED_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     running: _builtins.int
     """that are counted; in a pool, of all its topics"""
     set_by: _builtins.str
+    started: _builtins.int
+    """starts that the rate counts now; in a pool, of all its topics"""
     @_builtins.property
     def flow(self) -> Global___FlowPolicy:
         """in force; in a pool, the pool's numbers"""
@@ -4650,10 +4653,11 @@ class TopicLimits(_message.Message):
         set_at: _timestamp_pb2.Timestamp | None = ...,
         declared: Global___FlowPolicy | None = ...,
         differing: _abc.Iterable[Global___DeclaredFlow] | None = ...,
+        started: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "set_at", b"set_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["declared", b"declared", "differing", b"differing", "flow", b"flow", "held_until", b"held_until", "next_start_at", b"next_start_at", "override", b"override", "running", b"running", "set_at", b"set_at", "set_by", b"set_by", "started", b"started", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -53,6 +53,7 @@ _FIELDS = (
     "next_start_at",
     "held_until",
     "set_by",
+    "started",
 )
 _LANES = (
     Column("LANE", shortest=16),
@@ -80,7 +81,8 @@ def limits_view() -> View[pulse.TopicLimits]:
         return [
             Cell(printable.one_line(known.topic)),
             Cell(running, _style(known, "limit")),
-            *(Cell(_text(policy, name), _style(known, name)) for name in ("rate", "per_lane", "lane_rate")),
+            Cell(_rate_used(known), _style(known, "rate")),
+            *(Cell(_text(policy, name), _style(known, name)) for name in ("per_lane", "lane_rate")),
             Cell(", ".join(rest)),
             Cell(_next_start(known, present)),
             Cell(printable.one_line(known.set_by), _OPERATORS),
@@ -110,6 +112,7 @@ def describe_limits(known: pulse.TopicLimits) -> Iterator[Line]:
     when = "" if known.set_at is None else f", {full(known.set_at, present)}"
     yield from facts(
         ("Running", str(known.running)),
+        ("Started", _rate_used(known) if known.policy.rate else None),
         ("Held until", known.held_until),
         ("Next start", known.next_start_at),
         ("Operator", f"set{by}{when}" if known.override else None),
@@ -153,6 +156,7 @@ def limits_shape(known: pulse.TopicLimits) -> Shape:
         "topic": known.topic,
         "in_force": _entries(known.policy),
         "running": known.running,
+        "started": known.started,
         "held_until": _time(known.held_until),
         "next_start_at": _time(known.next_start_at),
         "operator": _entries(known.override),
@@ -225,6 +229,11 @@ def _next_start(known: pulse.TopicLimits, present: datetime) -> str:
     if known.held_until is not None:
         return f"held, {ago(known.held_until, present)}"
     return "" if known.next_start_at is None else ago(known.next_start_at, present)
+
+
+def _rate_used(known: pulse.TopicLimits) -> str:
+    rate = _text(known.policy, "rate")
+    return f"{known.started} of {rate}" if known.policy.rate else rate
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -138,6 +138,8 @@ class Limits:
     """Held: no job starts before then."""
     next_start_at: datetime | None = None
     """The rate is spent until then."""
+    started: int = 0
+    """The starts that the rate counts now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _limits(row: asyncpg.Record) -> Limits:
         ordered=row["ordered"] or None,
         aging=row["aging"],
     )
-    return Limits(topic, policy, row["running"], row["closed_until"], row["next_start_at"])
+    return Limits(topic, policy, row["running"], row["closed_until"], row["next_start_at"], row["started"])
 
 
 def _rate(starts: int | None, period: timedelta | None) -> Rate | None:

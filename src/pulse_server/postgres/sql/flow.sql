@@ -41,12 +41,20 @@ SELECT policy.topic, turnstile.name, turnstile.max_running, turnstile.starts, tu
         SELECT sum(notice.ended) FROM pulse.flow_notices AS notice WHERE notice.turnstile = turnstile.name
     ), 0)::int AS running,
     CASE WHEN turnstile.closed_until > clock_timestamp() THEN turnstile.closed_until END AS closed_until,
-    CASE WHEN turnstile.starts <= pulse.slices_sum(pulse.slices_at(
-            turnstile.slices, turnstile.slice, pulse.slice_of(clock_timestamp(), turnstile.period, turnstile.slice)))
-        THEN pulse.slices_free_at(turnstile.slices, turnstile.slice, turnstile.period)
+    COALESCE(spent.started, 0) AS started,
+    CASE WHEN turnstile.starts <= spent.started
+        THEN pulse.slices_free_at(spent.slices, spent.slice, turnstile.period)
     END AS next_start_at
 FROM pulse.flow_policies AS policy
 JOIN pulse.turnstiles AS turnstile ON turnstile.name = policy.turnstile
+LEFT JOIN LATERAL (
+    SELECT late.slice, late.slices, pulse.slices_sum(late.slices) AS started
+    FROM (
+        SELECT present.slice, pulse.slices_at(turnstile.slices, turnstile.slice, present.slice) AS slices
+        FROM (SELECT pulse.slice_of(clock_timestamp(), turnstile.period, turnstile.slice) AS slice OFFSET 0) AS present
+        OFFSET 0
+    ) AS late
+) AS spent ON turnstile.starts IS NOT NULL
 WHERE policy.topic > $1 AND ($3::text[] IS NULL OR policy.topic = ANY($3::text[])) AND NOT policy.retired
 ORDER BY policy.topic
 LIMIT $2;

@@ -130,6 +130,7 @@ def wire_limits(entry: TopicLimits) -> pb.TopicLimits:
         running=known.running,
         held_until=timestamp(known.closed_until),
         next_start_at=timestamp(known.next_start_at),
+        started=known.started,
         override=override,
         set_by=owners.set_by if override is not None else "",
         set_at=timestamp(owners.set_at) if override is not None else None,
