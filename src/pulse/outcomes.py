@@ -67,6 +67,9 @@ class TimedOut(Cancelled):
 class Succeeded:
     """The handler returned."""
 
+    result: bytes | None = None
+    """What it returned, encoded. None: it returned None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:

@@ -23,7 +23,7 @@ class UndecodableArgs(Exception):
 Decode = Callable[[bytes], Any]
 
 
-def encode(args: object) -> bytes:
+def encode(args: object, what: str = "arguments") -> bytes:
     """Return the payload for these arguments. Raises InvalidArgument for values that JSON cannot hold."""
     if args is None:
         return b""
@@ -35,27 +35,35 @@ def encode(args: object) -> bytes:
         raise
     except Exception as error:  # also of serializers of the application
         raise InvalidArgument(
-            f"The arguments of type {type(args).__name__} cannot be written as JSON: {error}. "
+            f"The {what} of type {type(args).__name__} cannot be written as JSON: {error}. "
             "Use dataclasses, msgspec Structs, pydantic models, dicts and plain values, or give bytes."
         ) from None
     # An encoder writes null for NaN and infinity: most payloads have none, and are done here.
     # `find` takes half as long as `in`, which first looks for a number.
     if payload.find(b"null") >= 0 and (path := find_non_finite(args)) is not None:
+        have = "has" if what == "result" else "have"
         raise InvalidArgument(
-            f"The arguments have NaN or infinity at `{path}`, which JSON cannot hold: it would be stored as "
+            f"The {what} {have} NaN or infinity at `{path}`, which JSON cannot hold: it would be stored as "
             "null. Use None or a string."
         )
     return payload
 
 
-def decode_json(payload: bytes) -> Any:
+def encode_result(value: object) -> bytes:
+    """Return what a handler returned, as it is stored. Raises InvalidArgument."""
+    return encode(value, "result")
+
+
+def decode_json(payload: bytes, what: str = "payload") -> Any:
     """Return the decoded JSON, or None for an empty payload."""
     if not payload:
         return None
     try:
         return msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The payload is not JSON ({error}); read `.payload` for its bytes.") from None
+        raise InvalidArgument(
+            f"The {what} is not JSON ({error}); read `.{_BYTES_OF[what]}` for its bytes."
+        ) from None
 
 
 def decoder_for(annotation: Any) -> Decode:
@@ -138,6 +146,8 @@ def _from_plain(wanted: type[Any], value: Any) -> Any:
     raise NotImplementedError(f"The arguments cannot be decoded: JSON cannot be read as {wanted.__name__}")
 
 
+# The attributes of JobInfo with the bytes.
+_BYTES_OF = {"payload": "payload", "result": "result_bytes"}
 _encoder = msgspec.json.Encoder(enc_hook=_to_plain)
 _OBJECTS = (
     msgspec.inspect.DictType,

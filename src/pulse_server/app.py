@@ -174,6 +174,7 @@ class App:
                 self.policies.run,
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
+                max_result_bytes=settings.max_result_bytes,
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),

@@ -47,6 +47,9 @@ MAX_ATTEMPTS = 25
 # A job that ends five workers is not the victim.
 MAX_CRASHES = 5
 
+# What a handler may return: an answer, not the data. Results are kept as long as their jobs.
+MAX_RESULT_BYTES = 64 * 1024
+
 # --- the database ---
 
 # How long a server that starts waits for a database that does not answer yet.

@@ -34,6 +34,7 @@ RUN = {
     "docs/how-to/limits-tenants-and-fairness.md",
     "docs/how-to/middleware-and-resources.md",
     "docs/how-to/one-job-at-a-time.md",
+    "docs/how-to/results.md",
     "docs/how-to/run-workers.md",
     "docs/how-to/test-your-jobs.md",
     "docs/how-to/web-applications.md",

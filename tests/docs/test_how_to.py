@@ -42,6 +42,10 @@ def test_one_job_of_a_key_waits(tmp_path: Path, address: str) -> None:
     follow("one-job-at-a-time.md", tmp_path, PULSE_ADDR=address)
 
 
+def test_results_of_the_page_about_results_are_read(tmp_path: Path, address: str) -> None:
+    follow("results.md", tmp_path, PULSE_ADDR=address)
+
+
 def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> None:
     follow("cpu-bound-jobs-and-time-limits.md", tmp_path, PULSE_ADDR=address)
 

@@ -28,6 +28,7 @@ from pulse_server.domain.jobs import (
     NewJob,
     Outcome,
     Reaped,
+    ResultReport,
     SnoozeReport,
     Submitted,
 )
@@ -106,6 +107,15 @@ class InMemoryWork(InMemoryPromotions):
         return Completions(
             claims, [TopicCompletions(topic, *zip(*jobs, strict=True)) for topic, jobs in counted.items()]
         )
+
+    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
+        completed = await self.complete_jobs([report.claim for report in reports])
+        self.calls[-1] = "complete_with_results"
+        for report in reversed(reports):  # of several on one claim, the first is stored
+            if report.claim in completed:
+                job_id = report.claim.job_id
+                self.jobs[job_id] = replace(self.jobs[job_id], result=report.result)
+        return completed
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         self._answer("fail_jobs")

@@ -69,6 +69,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_BACKOFF": "first=2s, factor=3, longest=6h, jitter=0",
         "PULSE_ATTEMPT_TIMEOUT": "2m",
         "PULSE_MAX_CRASHES": "3",
+        "PULSE_MAX_RESULT": "256K",
         "PULSE_RETENTION_COMPLETED": "1d",
         "PULSE_RETENTION_CANCELED": "2d",
         "PULSE_RETENTION_DEAD_LETTERED": "forever",
@@ -96,7 +97,19 @@ def test_each_setting_is_read_from_its_variable() -> None:
         run=RunPolicy(
             Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0), 8, timedelta(minutes=2), max_crashes=3
         ),
+        max_result_bytes=256 * 1024,
     )
+
+
+@pytest.mark.parametrize(("text", "size"), [("1", 1), ("65536", 65536), ("64kib", 65536), ("1M", 1 << 20)])
+def test_size_of_results_is_read(text: str, size: int) -> None:
+    assert read_settings({"DB_HOST": URL, "PULSE_MAX_RESULT": text}).max_result_bytes == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2M", "1G", "64 words", "1.5K"])
+def test_size_of_results_that_is_wrong_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(BadSettings, match=r"PULSE_MAX_RESULT is .*: give a size such as 65536, 64K or 1M"):
+        read_settings({"DB_HOST": URL, "PULSE_MAX_RESULT": text})
 
 
 def test_backoff_needs_only_its_first_delay() -> None:

@@ -97,6 +97,13 @@ class JobInfo:
     """"waiting" or "live" while no other job may have the key. None: the key does not hold, or no longer."""
     lane: str | None = None
     """What the limits of its topic count by, such as a customer."""
+    result_bytes: bytes | None = None
+    """What the handler returned, as it is stored. None if it returned None, and in lists."""
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned, decoded as JSON. `JobHandle.result` returns it in its type."""
+        return None if self.result_bytes is None else decode_json(self.result_bytes, "result")
 
     @property
     def args(self) -> Any:
@@ -157,4 +164,5 @@ def job_info(view: pb.JobView) -> JobInfo:
         unique_key=view.unique_key or None,
         unique_while=cast("UniqueWhile | None", view.unique_scope or None),
         lane=view.lane or None,
+        result_bytes=view.result if view.HasField("result") else None,
     )

@@ -531,6 +531,7 @@ class JobView(_message.Message):
     LANE_FIELD_NUMBER: _builtins.int
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
     UNIQUE_SCOPE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -558,6 +559,8 @@ class JobView(_message.Message):
     """as it was submitted, also when it no longer holds"""
     unique_scope: _builtins.str
     """waiting or live: until then no other job has the key. Empty: the key no longer holds, or held for a period alone."""
+    result: _builtins.bytes
+    """GetJob only; what the handler returned. Unset: nothing"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -614,12 +617,15 @@ class JobView(_message.Message):
         lane: _builtins.str = ...,
         unique_key: _builtins.str = ...,
         unique_scope: _builtins.str = ...,
+        result: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
+    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___JobView: _TypeAlias = JobView  # noqa: Y015
 
@@ -2308,8 +2314,11 @@ class StreamWelcome(_message.Message):
     LEASE_TTL_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     CLOCK_ID_FIELD_NUMBER: _builtins.int
+    MAX_RESULT_BYTES_FIELD_NUMBER: _builtins.int
     clock_id: _builtins.str
     """names the clock of clock_seconds: one for each server process"""
+    max_result_bytes: _builtins.int
+    """of a result. 0: a server that stores none"""
     @_builtins.property
     def lease_ttl(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -2320,10 +2329,11 @@ class StreamWelcome(_message.Message):
         lease_ttl: _duration_pb2.Duration | None = ...,
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         clock_id: _builtins.str = ...,
+        max_result_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl", "max_result_bytes", b"max_result_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2453,6 +2463,7 @@ class ReportResultRequest(_message.Message):
     SNOOZE_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     success: _builtins.bool
@@ -2468,6 +2479,8 @@ class ReportResultRequest(_message.Message):
     """on failure: the attempt ran into its time limit"""
     retry_after_is_policy: _builtins.bool
     """retry_after comes from the policy that the worker declared: an operator's backoff wins over it."""
+    result: _builtins.bytes
+    """On success: what the handler returned, kept as long as the job. One that is too large dead-letters the job."""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration:
         """on failure: instead of the usual backoff"""
@@ -2489,12 +2502,15 @@ class ReportResultRequest(_message.Message):
         snooze: _duration_pb2.Duration | None = ...,
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
+        result: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
+    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___ReportResultRequest: _TypeAlias = ReportResultRequest  # noqa: Y015
 
@@ -2557,6 +2573,7 @@ class Result(_message.Message):
     SNOOZE_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     success: _builtins.bool
@@ -2564,6 +2581,8 @@ class Result(_message.Message):
     discard: _builtins.bool
     timed_out: _builtins.bool
     retry_after_is_policy: _builtins.bool
+    result: _builtins.bytes
+    """as in ReportResultRequest"""
     @_builtins.property
     def retry_after(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -2582,12 +2601,15 @@ class Result(_message.Message):
         snooze: _duration_pb2.Duration | None = ...,
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
+        result: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
+    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
 

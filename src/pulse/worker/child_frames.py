@@ -51,6 +51,8 @@ class Done(msgspec.Struct, tag=True):
     failed: Failed | None = None
     snoozed: Snoozed | None = None
     is_interrupted: bool = False
+    result: bytes | None = None
+    """What the handler returned, encoded."""
 
     @classmethod
     def of(cls, outcome: Outcome | None) -> Done:
@@ -62,7 +64,7 @@ class Done(msgspec.Struct, tag=True):
             case Snoozed():
                 return cls(snoozed=outcome)
             case Succeeded():
-                return cls()
+                return cls(result=outcome.result)
 
 
 class RanInProcess(Exception):

@@ -31,6 +31,7 @@ from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, se
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.origins import Origin, load
+from pulse.worker.returned import encoded
 from pulse.worker.steps import awaited
 from pulse.worker.threads import raise_in_thread
 
@@ -63,10 +64,13 @@ class _Ended:
     """How an async handler has ended."""
 
     error: BaseException | None
+    result: Any = None
 
-    def check(self) -> None:
+    def get(self) -> Any:
+        """Return the result, or raise the error."""
         if self.error is not None:
             raise self.error
+        return self.result
 
 
 class _Child:
@@ -153,8 +157,8 @@ class _Child:
         try:
             result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
             if inspect.isawaitable(result):
-                self._in_loop(self._until_done(job, result)).check()
-            return SUCCEEDED
+                result = self._in_loop(self._until_done(job, result)).get()
+            return SUCCEEDED if result is None else encoded(job, result)
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
         except BaseException as raised:
@@ -167,13 +171,13 @@ class _Child:
     async def _until_done(self, job: HeldJob, result: Any) -> _Ended:
         job.task = asyncio.current_task()
         try:
-            await awaited(result)
+            returned = await awaited(result)
         except BaseException as error:
             return _Ended(error)  # a task that raises SystemExit would end the event loop
         finally:
             if os.getpid() != self._process:
                 os._exit(0)
-        return _Ended(None)
+        return _Ended(None, returned)
 
     # ------------------------------------------------------------ in the reading thread
 

@@ -52,6 +52,7 @@ class Executor:
             concurrency,
             window,
             worker_id,
+            terms,
             self.unstarted,
             confirm=confirm,
             send_heartbeat=send_heartbeat,

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LeaseTerms:
-    """The length of a lease and the heartbeat interval. The server's welcome sets both."""
+    """The length of a lease, the heartbeat interval, the bound of results. The server's welcome sets them."""
 
     lease_seconds: float = tuning.DEFAULT_LEASE_SECONDS
     heartbeat_seconds: float = tuning.DEFAULT_HEARTBEAT_SECONDS
     # By the `lease_clock`. pulsed reported that its database does not answer: it reaps nothing meanwhile, nor
     # for a whole lease after that.
     spared_until: float = 0.0
+    # Of what a handler returns. 0: this server stores no results.
+    max_result_bytes: int = 0
 
     def is_over(self, job: HeldJob, now: float) -> bool:
         """True if another worker may hold the job by now, so that this one has to give it up."""

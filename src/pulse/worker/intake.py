@@ -156,6 +156,7 @@ class Intake:
             heartbeat_seconds = welcome.heartbeat_interval.ToTimedelta().total_seconds()
             self._terms.lease_seconds = lease_seconds or self._terms.lease_seconds
             self._terms.heartbeat_seconds = heartbeat_seconds or self._terms.heartbeat_seconds
+            self._terms.max_result_bytes = welcome.max_result_bytes
             self._welcomed()
         if message.assignments:
             self._executor.accept(message.assignments, age_seconds)

@@ -229,8 +229,11 @@ class ProcessCall:
         self._interrupted_by: type[Cancelled] | None = None
         self._is_killed = False
 
-    def run(self) -> None:
-        """Run the attempt. Raises RanInProcess unless the handler returned, and ProcessDied."""
+    def run(self) -> bytes | None:
+        """Run the attempt. Returns the result of the handler, encoded.
+
+        Raises RanInProcess unless the handler returned, and ProcessDied.
+        """
         child = self._child = self._processes.take()
         try:
             if self._interrupted_by is not None:
@@ -249,6 +252,7 @@ class ProcessCall:
             self._processes.drop(child)  # the error may come up after the attempt
         if done.is_interrupted or done.failed is not None or done.snoozed is not None:
             raise RanInProcess(done.failed or done.snoozed)
+        return done.result
 
     def interrupt(self, error: type[Cancelled]) -> None:
         """Raise the error in the process."""

@@ -11,7 +11,7 @@ import grpc.aio
 
 from pulse import failpoints, tuning
 from pulse.errors import ClientClosed
-from pulse.outcomes import SUCCEEDED, Failed
+from pulse.outcomes import SUCCEEDED, Failed, Succeeded
 from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.backoff import Backoff
 from pulse.wire.coalescing import Coalescer
@@ -156,5 +156,7 @@ def _size_of(job: HeldJob) -> int:
     outcome = job.outcome
     if outcome is SUCCEEDED or outcome is None:
         return _RESULT_BYTES
+    if isinstance(outcome, Succeeded):
+        return _RESULT_BYTES + len(outcome.result or b"")
     text = outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
     return _RESULT_BYTES + len(text) * 2

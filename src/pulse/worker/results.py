@@ -45,6 +45,8 @@ def _result(job: HeldJob) -> pb.Result:
             result.retry_after_is_policy = outcome.retry_after_is_policy
     else:
         result.success = True
+        if outcome is not None and outcome.result is not None:
+            result.result = outcome.result
     return result
 
 

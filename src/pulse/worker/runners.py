@@ -26,11 +26,12 @@ from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
 from pulse.worker.forks import exit_soon, watch_forks
 from pulse.worker.handler_errors import given_up
-from pulse.worker.held_jobs import HeldJob
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
 from pulse.worker.late_starts import Late, in_time
 from pulse.worker.limits import Limits
 from pulse.worker.lost_slots import LostSlots
 from pulse.worker.processes import ProcessCall, Processes
+from pulse.worker.returned import succeeded
 from pulse.worker.stacks import stack_of_job
 from pulse.worker.steps import Steps, awaited, remaining_steps
 from pulse.worker.threads import HandlerThreads
@@ -48,6 +49,7 @@ class Runners:
         concurrency: int,
         window: Window,
         worker_id: str,
+        terms: LeaseTerms,
         unstarted: set[HeldJob],
         *,
         confirm: Callable[[HeldJob], None],
@@ -61,6 +63,7 @@ class Runners:
         self._concurrency = concurrency
         self._window = window
         self._worker_id = worker_id
+        self._terms = terms
         self._unstarted = unstarted
         self._confirm = confirm
         self._send_heartbeat = send_heartbeat
@@ -146,7 +149,9 @@ class Runners:
         job, steps, own, began = suspended
         outcome: Outcome | None = SUCCEEDED
         try:
-            await remaining_steps(steps, own)
+            value = await remaining_steps(steps, own)
+            if value is not None:
+                outcome = succeeded(job, value, self._terms)
         except Late:
             outcome = None
             self._put_back(job)
@@ -194,7 +199,7 @@ class Runners:
             except BaseException as error:
                 end(job, self._outcome_of(job, own, error))
             else:
-                if steps is not None:
+                if type(steps) is tuple:
                     job.task, job.begun_at = task, now
                     self._suspended.add(job)
                     if self._first_heartbeat is None and not job.is_counted:
@@ -203,7 +208,7 @@ class Runners:
                         )
                     suspended = job, steps, own, began
                     break
-                end(job, SUCCEEDED)
+                end(job, cast("Outcome | None", steps))
             finished += 1
             began = perf_counter()
             if task.cancelling():
@@ -242,8 +247,8 @@ class Runners:
     # ------------------------------------------------------------ one job
 
     @failpoints.before("worker.starting")
-    def _start(self, job: HeldJob) -> Steps | None:
-        """Call the handler and run it until it waits. Returns None if it is done."""
+    def _start(self, job: HeldJob) -> Steps | Outcome | None:
+        """Call the handler and run it until it waits. Returns the outcome if it is done."""
         handler, context, assignment = job.handler, job.context, job.assignment
         make_current(context)
         job.span = start_run(assignment, self._worker_id)
@@ -259,23 +264,26 @@ class Runners:
             coroutine = self._run_in_thread(job, handler.call, handler.decode(assignment.payload))
         try:
             return coroutine, coroutine.send(None)
-        except StopIteration:
-            return None
+        except StopIteration as ended:
+            value = ended.value
+        return SUCCEEDED if value is None else succeeded(job, value, self._terms)
 
-    async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> None:
+    async def _run_in_thread(self, job: HeldJob, call: Call, arguments: Any) -> Any:
         job.call = started = self._threads.start(in_time, job, call, arguments, job.context)
         try:
             result = await self._threads.result(started)
         finally:
             job.call = None
-        if inspect.isawaitable(result):
-            await result  # a plain function returned a coroutine: dropping it would look like success
+        # A plain function may return a coroutine: dropping it would look like success.
+        return await result if inspect.isawaitable(result) else result
 
-    async def _run_in_process(self, job: HeldJob) -> None:
+    async def _run_in_process(self, job: HeldJob) -> bytes | None:
+        """Returns the result as the process has encoded it."""
         loaded = functools.partial(self._loop.call_soon_threadsafe, self.limits.restart, job)
         job.call = call = ProcessCall(self._processes, job, loaded)
         try:
-            await self._threads.result(self._threads.start(in_time, job, call.run))
+            result: bytes | None = await self._threads.result(self._threads.start(in_time, job, call.run))
+            return result
         finally:
             job.call = None
 

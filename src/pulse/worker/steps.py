@@ -17,8 +17,8 @@ async def awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 @types.coroutine
-def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any, Any, None]:
-    """Await the rest of a coroutine, each step in these contextvars.
+def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine, each step in these contextvars. Returns its result.
 
     The coroutine sees the awaiting task as its own: what it awaits, its cancellation and
     `asyncio.current_task()` are those of the task. Only the contextvars differ.
@@ -37,7 +37,7 @@ def remaining_steps(steps: Steps, run_in: contextvars.Context) -> Generator[Any,
                 waits_for = run_in.run(coroutine.send, result)
             else:
                 waits_for = run_in.run(coroutine.throw, error)
-    except StopIteration:
-        return
+    except StopIteration as ended:
+        return ended.value
     finally:
         del error  # its traceback refers to this frame

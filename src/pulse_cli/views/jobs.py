@@ -118,6 +118,10 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
         yield blank()
         yield heading("Payload")
         yield from indented(payload_text(job.payload))
+    if job.result_bytes is not None:
+        yield blank()
+        yield heading("Result")
+        yield from indented(payload_text(job.result_bytes))
     if job.last_error:
         yield blank()
         yield heading("Last error")

@@ -48,8 +48,13 @@ def job_shape(job: pulse.JobInfo) -> Shape:
 
 
 def whole_job_shape(job: pulse.JobInfo) -> Shape:
-    """A job on its own: with its payload and its failed attempts."""
-    return job_shape(job) | payload_shape(job.payload) | {"history": [_attempt(past) for past in job.history]}
+    """A job on its own: with its payload, its result and its failed attempts."""
+    return (
+        job_shape(job)
+        | payload_shape(job.payload)
+        | payload_shape(job.result_bytes or b"", "result")
+        | {"history": [_attempt(past) for past in job.history]}
+    )
 
 
 def handle_shape(handle: pulse.JobHandle) -> Shape:
@@ -230,14 +235,14 @@ def bulk_shape(
     }
 
 
-def payload_shape(payload: bytes) -> Shape:
+def payload_shape(payload: bytes, name: str = "payload") -> Shape:
     """The payload as JSON if it is JSON, else its bytes in base64. Both are null for an empty one."""
     if not payload:
-        return {"payload": None, "payload_base64": None}
+        return {name: None, f"{name}_base64": None}
     try:
-        return {"payload": json.loads(payload, parse_constant=_refuse), "payload_base64": None}
+        return {name: json.loads(payload, parse_constant=_refuse), f"{name}_base64": None}
     except (ValueError, RecursionError):
-        return {"payload": None, "payload_base64": base64.b64encode(payload).decode()}
+        return {name: None, f"{name}_base64": base64.b64encode(payload).decode()}
 
 
 def spec_shape(spec: pulse.At | pulse.Every | pulse.Cron) -> Shape:

@@ -145,8 +145,16 @@ class SnoozeReport(NamedTuple):
     reason: str = ""
 
 
-Report: TypeAlias = Claim | FailureReport | SnoozeReport
-"""How an attempt ended. A claim alone reports a success: one tuple for a job, and there may be thousands."""
+class ResultReport(NamedTuple):
+    """An attempt succeeded, and its handler returned something."""
+
+    claim: Claim
+    result: bytes
+
+
+Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport
+"""How an attempt ended. A claim alone reports a success without a result: one tuple for a job, and there may
+be thousands."""
 
 
 class Ended(NamedTuple):
@@ -216,6 +224,8 @@ class Job:
     """Until when the key holds, as in Unique. None: it does not, or no longer."""
     lane: str | None = None
     history: tuple[Attempt, ...] = ()
+    result: bytes | None = None
+    """What the handler of a completed job returned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,14 @@ def check_payload(payload: bytes) -> bytes:
     return payload
 
 
+def result_is_too_large(size: int, most: int) -> str:
+    """The error of a job whose result cannot be stored."""
+    return (
+        f"The handler returned a result of {size} bytes; {most} are allowed at the most. Store large data "
+        "elsewhere and return a reference to it, or raise PULSE_MAX_RESULT of pulsed."
+    )
+
+
 def check_key(key: str) -> str | None:
     if not key:
         return None

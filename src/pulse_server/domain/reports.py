@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulse_server.domain.errors import InvalidTransition
-from pulse_server.domain.jobs import Claim, FailureReport, Job, Outcome, Report
+from pulse_server.domain.jobs import Claim, FailureReport, Job, Outcome, Report, ResultReport
 from pulse_server.domain.status import JobStatus
 
 
@@ -22,13 +22,13 @@ def stands(claim: Claim, job: Job) -> bool:
 
 def is_repeat(report: Report, job: Job) -> bool:
     """Whether this very report was taken before: its answer was lost and the worker sent it again."""
-    if isinstance(report, Claim):
+    claim = claim_of(report)
+    if isinstance(report, Claim | ResultReport):
         return (
             job.status is JobStatus.COMPLETED
-            and report.attempt in (None, job.attempts)
-            and report.worker_id in (None, job.finished_by)
+            and claim.attempt in (None, job.attempts)
+            and claim.worker_id in (None, job.finished_by)
         )
-    claim = report.claim
     if claim.attempt is None:
         return False
     outcomes = _outcomes(report) if isinstance(report, FailureReport) else {Outcome.SNOOZED}

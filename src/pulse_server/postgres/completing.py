@@ -15,7 +15,7 @@ from time import monotonic
 from pulse_server.clock import lease_clock
 from pulse_server.domain.completions import Completions, TopicCompletions
 from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
-from pulse_server.domain.jobs import Claim
+from pulse_server.domain.jobs import Claim, ResultReport
 from pulse_server.postgres.database import Connections
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import compact_claim_columns, in_lock_order, uuid_array
@@ -76,24 +76,56 @@ async def complete_jobs(
 ) -> Completions:
     """Complete the jobs whose claims hold, with the statement of this name. `now` is of the database."""
     ordered = in_lock_order(claims)
-    first_ahead = first_id_at(now + _MOST_AHEAD)
-    if not ordered or ordered[-1].job_id < first_ahead:
+    if not ordered or ordered[-1].job_id < first_id_at(now + _MOST_AHEAD):
         return Completions(ordered, await _complete(rows, connections, name, ordered))
-    staying = [claim for claim in ordered if claim.job_id >= first_ahead and is_stamped(claim.job_id)]
-    moving = [claim for claim in ordered if claim.job_id < first_ahead or not is_stamped(claim.job_id)]
+    moving, staying = _parted(ordered, now)
     completed = await _complete(rows, connections, name, moving) if moving else []
     if staying:
-        completed += [
-            topic._replace(places=[len(moving) + place for place in topic.places])
-            for topic in await _complete(rows, connections, "complete_in_place", staying)
-        ]
+        stayed = await _complete(rows, connections, "complete_in_place", staying, [None] * len(staying))
+        completed += _after(len(moving), stayed)
     return Completions([*moving, *staying], completed)
 
 
+async def complete_with_results(
+    rows: RowLocks, connections: Connections, name: str, reports: Sequence[ResultReport], now: datetime
+) -> Completions:
+    """Do the same for jobs that have results."""
+    # Of several reports on one claim, the first is stored.
+    results = {report.claim: report.result for report in reversed(reports)}
+    moving, staying = _parted(in_lock_order(list(results)), now)
+    completed: list[TopicCompletions] = []
+    if moving:
+        completed = await _complete(rows, connections, name, moving, [results[one] for one in moving])
+    if staying:
+        own = [results[one] for one in staying]
+        completed += _after(
+            len(moving), await _complete(rows, connections, "complete_in_place", staying, own)
+        )
+    return Completions([*moving, *staying], completed)
+
+
+def _parted(ordered: Sequence[Claim], now: datetime) -> tuple[list[Claim], list[Claim]]:
+    """The claims on jobs that move, and on those that stay in pulse.jobs."""
+    first_ahead = first_id_at(now + _MOST_AHEAD)
+    staying = [claim for claim in ordered if claim.job_id >= first_ahead and is_stamped(claim.job_id)]
+    moving = [claim for claim in ordered if claim.job_id < first_ahead or not is_stamped(claim.job_id)]
+    return moving, staying
+
+
+def _after(claims: int, completed: Sequence[TopicCompletions]) -> list[TopicCompletions]:
+    return [topic._replace(places=[claims + place for place in topic.places]) for topic in completed]
+
+
 async def _complete(
-    rows: RowLocks, connections: Connections, name: str, ordered: Sequence[Claim]
+    rows: RowLocks,
+    connections: Connections,
+    name: str,
+    ordered: Sequence[Claim],
+    results: Sequence[bytes | None] | None = None,
 ) -> list[TopicCompletions]:
     columns = compact_claim_columns(ordered)
+    if results is not None:
+        columns = (*columns, results)
     found = await rows.fetch(connections, name, *columns, encode_ids=uuid_array)
     completed = [TopicCompletions(*row) for row in found]
     if name == "complete_jobs" and sum(len(topic.places) for topic in completed) < len(ordered):

@@ -25,6 +25,7 @@ from pulse_server.domain.jobs import (
     PageKey,
     Promotion,
     Reaped,
+    ResultReport,
     SnoozeReport,
     Submitted,
     Turn,
@@ -33,13 +34,19 @@ from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts, unique_jobs
 from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
-from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs
+from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
 from pulse_server.postgres.row_locks import RowLocks
-from pulse_server.postgres.rows import claim_columns, in_lock_order, job_from_row
+from pulse_server.postgres.rows import (
+    claim_columns,
+    ended_from_rows,
+    in_lock_order,
+    job_from_row,
+    levels_from_rows,
+)
 from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots, Taker, UniqueHolder
 
@@ -98,6 +105,10 @@ class PostgresJobRepo:
         name = "complete_governed" if self._governed.are_likely else "complete_jobs"
         return await complete_jobs(self._rows, self._database.hot, name, claims, now)
 
+    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
+        now, name = self._time.now() or await self.database_now(), "complete_with_results"
+        return await complete_with_results(self._rows, self._database.hot, name, reports, now)
+
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
         rows = await self._rows.fetch(
@@ -112,7 +123,7 @@ class PostgresJobRepo:
             [report.retry_after_is_policy for report in ordered],
             self._backoff,
         )
-        return _ended(rows)
+        return ended_from_rows(rows)
 
     async def snooze_jobs(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
         ordered = sorted(reports, key=lambda report: report.claim.job_id)
@@ -124,7 +135,7 @@ class PostgresJobRepo:
             [report.reason for report in ordered],
             *(MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
         )
-        return _ended(rows)
+        return ended_from_rows(rows)
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
         rows = await self._rows.fetch(
@@ -166,7 +177,7 @@ class PostgresJobRepo:
             promoted=sum(row["promoted"] for row in topics),
             topics=frozenset(row["topic"] for row in topics),
             next_due_in=None if seconds is None else timedelta(seconds=max(0.0, seconds)),
-            levels=_levels(topics),
+            levels=levels_from_rows(topics),
         )
 
     async def promote_in_turn(
@@ -175,7 +186,7 @@ class PostgresJobRepo:
         *topics, last = await self._fetch(
             self._database.hot, "promote_in_turn", limit, of_each_topic, after_topic, topics_looked_at
         )
-        return Turn(frozenset(row["topic"] for row in topics), last["last_topic"], _levels(topics))
+        return Turn(frozenset(row["topic"] for row in topics), last["last_topic"], levels_from_rows(topics))
 
     async def cancel_unstarted(self, limit: int) -> list[Job]:
         rows = await self._fetch(self._database.hot, "cancel_unstarted", limit)
@@ -281,17 +292,6 @@ class PostgresJobRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
-
-
-def _ended(rows: Rows) -> dict[Claim, Ended]:
-    return {
-        Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
-        for job_id, worker_id, attempt, topic, ran_seconds, status in rows
-    }
-
-
-def _levels(rows: Rows) -> tuple[Level, ...]:
-    return tuple(Level(row["topic"], row["priority"], row["age_seconds"]) for row in rows)
 
 
 def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Job, Level, Outcome, PageKey
+from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Ended, Job, Level, Outcome, PageKey
 from pulse_server.domain.status import JobStatus
 
 Row = asyncpg.Record | tuple[Any, ...]
@@ -20,7 +20,7 @@ THE_BEGINNING = PageKey(datetime.min.replace(tzinfo=UTC), str(UUID(int=0)))
 
 
 def job_from_row(row: asyncpg.Record) -> Job:
-    """The job of a row that may lack the payload and the history."""
+    """The job of a row that may lack the payload, the history and the result."""
     return Job(
         id=str(row["id"]),
         topic=row["topic"],
@@ -50,6 +50,7 @@ def job_from_row(row: asyncpg.Record) -> Job:
         unique_scope=row.get("unique_scope"),
         lane=row.get("lane") or None,
         history=history_from_json(row.get("history")),
+        result=row.get("result"),
     )
 
 
@@ -96,6 +97,17 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
         )
         add(new_tuple(ClaimedJob, job))
     return jobs
+
+
+def ended_from_rows(rows: Iterable[Row]) -> dict[Claim, Ended]:
+    return {
+        Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
+        for job_id, worker_id, attempt, topic, ran_seconds, status in rows
+    }
+
+
+def levels_from_rows(rows: Iterable[asyncpg.Record]) -> tuple[Level, ...]:
+    return tuple(Level(row["topic"], row["priority"], row["age_seconds"]) for row in rows)
 
 
 def level_columns(levels: Sequence[Level] | None) -> Sequence[Sequence[object] | None]:

@@ -27,6 +27,7 @@ from pulse_server.domain.jobs import (
     PageKey,
     Promotion,
     Reaped,
+    ResultReport,
     SnoozeReport,
     Submitted,
     Turn,
@@ -112,6 +113,10 @@ class JobRepo(Protocol):
 
     async def complete_jobs(self, claims: Sequence[Claim]) -> Completions:
         """Complete what the claims still hold. Returns the claims that counted."""
+        ...
+
+    async def complete_with_results(self, reports: Sequence[ResultReport]) -> Completions:
+        """Complete what the claims still hold, each with its result. Returns the claims that counted."""
         ...
 
     async def fail_jobs(self, reports: Sequence[FailureReport]) -> dict[Claim, Ended]:

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.completions import NO_COMPLETIONS
+from pulse_server.domain.completions import NO_COMPLETIONS, Completions
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
-from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report, SnoozeReport
+from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report, ResultReport, SnoozeReport
 from pulse_server.domain.reports import claim_of, is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
@@ -62,12 +62,13 @@ class Reports:
         self._publisher.failed(ended)
         for report, end in ended:
             _log(report.claim, end)
-        snoozed = {}
+        with_results, snoozed = NO_COMPLETIONS, {}
         if len(successes) + len(failures) < len(reports):
-            snoozed = await self._snooze([report for report in reports if isinstance(report, SnoozeReport)])
-        if len(completed) + len(failed) + len(snoozed) == len(reports):
+            with_results = await self._complete([one for one in reports if isinstance(one, ResultReport)])
+            snoozed = await self._snooze([one for one in reports if isinstance(one, SnoozeReport)])
+        if len(completed) + len(with_results) + len(failed) + len(snoozed) == len(reports):
             return [None] * len(reports)
-        counted_claims = failed.keys() | snoozed.keys()
+        counted_claims = {*failed, *snoozed, *with_results}
         rest = {
             report: claim_of(report).job_id
             for report in reports
@@ -76,8 +77,13 @@ class Reports:
         jobs = await self._repo.look_up_jobs(set(rest.values())) if rest else {}
         return [_judge(report, jobs) if report in rest else None for report in reports]
 
+    async def _complete(self, reports: Sequence[ResultReport]) -> Completions:
+        completed = await self._repo.complete_with_results(reports) if reports else NO_COMPLETIONS
+        self._publisher.completed(completed)
+        return completed
+
     async def _snooze(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
-        snoozed = await self._repo.snooze_jobs(reports)
+        snoozed = await self._repo.snooze_jobs(reports) if reports else {}
         self._publisher.snoozed(snoozed)
         for claim, end in snoozed.items():
             _log(claim, end)
@@ -113,4 +119,6 @@ def _size(report: Report) -> int:
     # Nearly all are claims, and each is asked: a match would look at the others first.
     if isinstance(report, Claim):
         return 0
+    if isinstance(report, ResultReport):
+        return len(report.result)
     return len(report.error if isinstance(report, FailureReport) else report.reason)

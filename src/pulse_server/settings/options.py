@@ -262,6 +262,15 @@ OPTIONS: tuple[Option, ...] = (
         "N",
     ),
     Option(
+        "max_result_bytes",
+        "PULSE_MAX_RESULT",
+        "runs",
+        "how large what a handler returns may be, in bytes or as 64K; a larger result is a dead letter",
+        parsing.parse_result_size,
+        f"{tuning.MAX_RESULT_BYTES // 1024}K",
+        "SIZE",
+    ),
+    Option(
         "retention_completed",
         "PULSE_RETENTION_COMPLETED",
         "retention",

@@ -27,6 +27,8 @@ _LONGEST_RETENTION = timedelta(days=3650)
 _YES = frozenset({"1", "on", "true", "yes"})
 _NO = frozenset({"0", "off", "false", "no"})
 _MOST_PROCESSES = 64
+_SIZE = re.compile(r"(\d+)(k|m)?(?:i?b)?")
+_BYTES_OF = {None: 1, "k": 1024, "m": 1024 * 1024}
 _HOST = re.compile(r"[\w.-]*|\[[0-9A-Fa-f:.]+(%\w+)?\]")
 _UNIX = "unix:"
 
@@ -140,6 +142,15 @@ def parse_attempts(text: str, name: str) -> int:
 
 def parse_crashes(text: str, name: str) -> int:
     return _parse_count(text, name, MAX_CRASHES)
+
+
+def parse_result_size(text: str, name: str) -> int:
+    """'65536' or '64K', up to what the arguments of a job may have."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
+    if not 1 <= size <= limits.MAX_PAYLOAD_BYTES:
+        raise BadSettings(f"{name} is {text!r}: give a size such as 65536, 64K or 1M, from 1 to 1M.")
+    return size
 
 
 def parse_backoff(text: str, name: str) -> Backoff:

@@ -81,6 +81,7 @@ class Settings:
     drain_timeout: timedelta = tuning.DRAIN_TIMEOUT
     retention: Retention = Retention()
     run: RunPolicy = DEFAULT_RUN
+    max_result_bytes: int = tuning.MAX_RESULT_BYTES
 
     def __post_init__(self) -> None:
         if problem := _lease_problem(self.lease_ttl, self.heartbeat_interval, self.watchdog_interval):

@@ -52,7 +52,7 @@ FROM turn
 --   $8 whether jobs without a policy move too, if they are kept
 WITH {jobs_of_a_day},
 longer AS MATERIALIZED (
-    SELECT job.id, sum(octet_length(job.payload)) OVER line - octet_length(job.payload) AS bytes_before
+    SELECT job.id, sum({bytes_of_completed}) OVER line - {bytes_of_completed} AS bytes_before
     FROM looked_at
     LEFT JOIN pulse.topic_policies AS policy ON policy.topic = looked_at.topic
     JOIN pulse.completed_jobs_day AS job ON job.id = looked_at.id

@@ -126,6 +126,7 @@ def job_view(job: Job) -> pb.JobView:
         unique_key=job.unique_key or "",
         unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
         lane=job.lane or "",
+        result=job.result,
     )
 
 

@@ -9,7 +9,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report, SnoozeReport
+from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report, ResultReport, SnoozeReport
 from pulse_server.transport.grpc.convert_times import duration
 
 
@@ -33,18 +33,30 @@ def claims(worker_id: str) -> Callable[[pb.Claim], Claim]:
     return read
 
 
-def report(request: pb.ReportResultRequest) -> Report:
+def report(request: pb.ReportResultRequest, max_result_bytes: int) -> Report:
     claim = Claim(
         parse_id(request.job_id), _optional_worker(request.worker_id), _optional_attempt(request.attempt)
     )
-    return claim if request.success else _unsuccessful(claim, request)
+    return _report(claim, request, max_result_bytes)
 
 
-def result(message: pb.Result, worker_id: str, known: Container[str]) -> Report:
+def result(message: pb.Result, worker_id: str, known: Container[str], max_result_bytes: int) -> Report:
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
     claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
-    return claim if message.success else _unsuccessful(claim, message)
+    return _report(claim, message, max_result_bytes)
+
+
+def _report(claim: Claim, result: pb.ReportResultRequest | pb.Result, max_result_bytes: int) -> Report:
+    if not result.success:
+        return _unsuccessful(claim, result)
+    if not result.HasField("result"):
+        return claim
+    size = len(result.result)
+    if size > max_result_bytes:
+        # Not refused: a report that is refused is given up, and the job would run again once its lease ends.
+        return FailureReport(claim, limits.result_is_too_large(size, max_result_bytes), discard=True)
+    return ResultReport(claim, result.result)
 
 
 def _unsuccessful(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport | SnoozeReport:

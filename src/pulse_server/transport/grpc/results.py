@@ -39,7 +39,9 @@ class Results(NamedTuple):
         return await each_in_turns(name, sorted([*self.unreadable, *errors]), TURN_ENTRIES)
 
 
-async def read_results(request: pb.ReportResultsRequest, known: Container[str]) -> Results:
+async def read_results(
+    request: pb.ReportResultsRequest, known: Container[str], max_result_bytes: int
+) -> Results:
     """Read the results. Known ids are not checked again: the server has sent them to its workers."""
     worker_id = limits.check_worker_id(request.worker_id)
     results = Results([], {})
@@ -47,13 +49,13 @@ async def read_results(request: pb.ReportResultsRequest, known: Container[str]) 
     async for some in in_turns(request.results, TURN_ENTRIES):
         for result in some:
             job_id, attempt = result.job_id, result.attempt
-            if result.success and attempt > 0 and job_id in known:
+            if result.success and attempt > 0 and job_id in known and not result.HasField("result"):
                 # Claim(…), without the call of a Python function: of all that a server does for a job in a
                 # drain this would be a thirtieth.
                 add(_new_tuple(Claim, (job_id, worker_id, attempt)))
                 continue
             try:
-                add(convert_work.result(result, worker_id, known))
+                add(convert_work.result(result, worker_id, known, max_result_bytes))
             except InvalidArgument as error:
                 index = len(results.reports) + len(results.unreadable)
                 results.unreadable[index] = refusal(error)  # not the error: its traceback holds this frame

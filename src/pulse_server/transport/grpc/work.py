@@ -20,6 +20,7 @@ from pulse_server.dispatch.hub import Hub
 from pulse_server.dispatch.sessions import Session
 from pulse_server.domain import limits
 from pulse_server.domain.errors import JobLocked, Unavailable
+from pulse_server.domain.ids import parse_id
 from pulse_server.domain.reports import claim_of
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
@@ -56,6 +57,7 @@ class WorkRpcs:
         *,
         lease_ttl: timedelta,
         heartbeat: timedelta,
+        max_result_bytes: int = tuning.MAX_RESULT_BYTES,
     ) -> None:
         self._hub = hub
         self._roster = hub.roster
@@ -70,7 +72,9 @@ class WorkRpcs:
             lease_ttl=convert_times.wire_duration(lease_ttl),
             heartbeat_interval=convert_times.wire_duration(heartbeat),
             clock_id=self._clock_id,
+            max_result_bytes=max_result_bytes,
         )
+        self._max_result_bytes = max_result_bytes
 
     @binds_worker_id
     async def stream_jobs(
@@ -138,8 +142,8 @@ class WorkRpcs:
     @binds_worker_id
     async def report_result(self, request: pb.ReportResultRequest, _context: Any) -> pb.ReportResultResponse:
         if not request.worker_id and calling_user() is not None:
-            request.worker_id = await self._own_holder(claim_of(convert_work.report(request)).job_id)
-        report = convert_work.report(request)
+            request.worker_id = await self._own_holder(parse_id(request.job_id))
+        report = convert_work.report(request, self._max_result_bytes)
         self._roster.answered(request.worker_id, [claim_of(report)])
         (error,) = await self._reports.report([report])
         if error is not None:
@@ -151,7 +155,7 @@ class WorkRpcs:
         self, request: pb.ReportResultsRequest, _context: Any
     ) -> pb.ReportResultsResponse:
         limits.check_count("results", len(request.results), limits.MAX_RESULTS_PER_REPORT)
-        results = await read_results(request, self._roster.held_jobs)
+        results = await read_results(request, self._roster.held_jobs, self._max_result_bytes)
         # The worker has finished them, whether or not the reports are accepted: the next jobs can be claimed
         # while these are being committed.
         if request.capacity:

@@ -3,7 +3,7 @@
 -- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires.
 
 -- name: job
--- A job without what may be large: its payload and its history.
+-- A job without what may be large: its payload, its history and its result.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     {is_ready} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
@@ -192,7 +192,7 @@ job.finished_at + interval '2 seconds'
 -- a statement would step over those that did not, without a bound.
 SELECT * FROM (
         (
-            SELECT {job}, job.payload, job.history
+            SELECT {job}, job.payload, job.history, job.result
             FROM pulse.jobs AS job
             WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
             ORDER BY job.submitted_at, job.id
@@ -200,7 +200,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history
+            SELECT {completed_job}, job.payload, job.history, job.result
             FROM pulse.completed_jobs_by_day AS job
             WHERE {is_next_to_export} AND job.topic >= ''
               AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
@@ -210,7 +210,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history
+            SELECT {completed_job}, job.payload, job.history, job.result
             FROM pulse.completed_jobs_kept AS job
             WHERE {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
@@ -226,6 +226,7 @@ SELECT * FROM (
 -- name: export_bytes
 -- About what the job takes in memory and in a message.
 octet_length(looked_at.payload) + COALESCE(octet_length(looked_at.last_error), 0)
+        + COALESCE(octet_length(looked_at.result), 0)
         + COALESCE(pg_column_size(looked_at.history), 0) + COALESCE(pg_column_size(looked_at.metadata), 0) + 300
 
 -- name: jobs_of_a_day
@@ -241,6 +242,10 @@ looked_at AS MATERIALIZED (
     ORDER BY job.submitted_at, job.id
     LIMIT $4
 )
+
+-- name: bytes_of_completed
+-- About what a completed job takes.
+(octet_length(job.payload) + COALESCE(octet_length(job.result), 0))
 
 -- name: walk_of_a_day
 (SELECT count(*) FROM looked_at) AS looked_at, reached.submitted_at, reached.id

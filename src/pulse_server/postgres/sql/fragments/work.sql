@@ -149,6 +149,14 @@ job.id = claim.id
             AS reported (id, worker, attempt, place)
     ) AS claim
 
+-- name: compact_claims_with_results
+(
+        SELECT
+            reported.id, ($2::text[])[reported.worker] AS worker_id, reported.attempt, reported.place::int, reported.result
+        FROM unnest($1::text::uuid[], $3::int[], $4::int[], $5::bytea[]) WITH ORDINALITY
+            AS reported (id, worker, attempt, result, place)
+    ) AS claim
+
 -- name: moved_columns
 -- What a completed job keeps of its row as it is.
 job.id, job.submitted_at, job.next_run_at, job.started_at, job.priority, job.attempts, job.max_attempts,

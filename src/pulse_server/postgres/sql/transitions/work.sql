@@ -32,17 +32,40 @@ ended AS (
 {completed_is_moved}
 {completed_by_topic};
 
+-- name: complete_with_results
+-- complete_governed for jobs whose handlers returned something. The result is stored in the statement that completes the
+-- job: neither is there without the other. ADR-0067
+--   $5 results
+WITH completed AS (
+    DELETE FROM pulse.jobs AS job
+    USING {compact_claims_with_results}
+    WHERE {claim_holds}
+    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}
+),
+ended AS (
+    SELECT * FROM completed
+),
+{notices_of_ended},
+moved AS (
+    INSERT INTO pulse.completed_jobs ({completed_columns}, result)
+    SELECT {completed_columns}, result
+    FROM completed
+)
+{completed_by_topic};
+
 -- name: complete_in_place
 -- complete_jobs for jobs that must stay in pulse.jobs: their ids are stamped ahead of the time (completing.py).
+--   $5 results, or nulls
 WITH completed AS (
     UPDATE pulse.jobs AS job
     SET status = 'COMPLETED',
         queued = false,
         finished_at = clock_timestamp(),
         finished_by = job.locked_by,
+        result = claim.result,
         locked_by = NULL,
         lease_until = NULL
-    FROM {compact_claims}
+    FROM {compact_claims_with_results}
     WHERE {claim_holds}
     RETURNING claim.place, job.topic, date_part('epoch', job.finished_at - job.started_at) AS ran_seconds,
         job.id, job.status, {freed_by}

@@ -1,0 +1,56 @@
+"""What handlers return, as the result of their jobs."""
+
+from __future__ import annotations
+
+import logging
+
+from pulse.errors import InvalidArgument
+from pulse.log_text import in_a_line
+from pulse.outcomes import SUCCEEDED, Discard, Outcome, Succeeded
+from pulse.payload import encode_result
+from pulse.worker.handler_errors import failed
+from pulse.worker.held_jobs import HeldJob, LeaseTerms
+
+logger = logging.getLogger("pulse.worker")
+
+_warned_topics: set[str] = set()
+
+
+def succeeded(job: HeldJob, value: object, terms: LeaseTerms) -> Outcome | None:
+    """Return the outcome of a handler that returned this, and not None.
+
+    A value that cannot be stored discards the job: a further attempt would return the same.
+    """
+    most = terms.max_result_bytes
+    if not most:
+        _warn_of_old_server(job)
+        return SUCCEEDED
+    outcome = encoded(job, value)
+    if isinstance(outcome, Succeeded) and outcome.result is not None and len(outcome.result) > most:
+        return failed(
+            job,
+            Discard(
+                f"The handler returned a result of {len(outcome.result)} bytes; {most} are allowed at the "
+                "most. Store large data elsewhere and return a reference to it, or raise PULSE_MAX_RESULT of "
+                "pulsed."
+            ),
+        )
+    return outcome
+
+
+def encoded(job: HeldJob, value: object) -> Outcome | None:
+    """Return the success with its encoded result, or the failure if it cannot be encoded."""
+    try:
+        return Succeeded(encode_result(value))
+    except InvalidArgument as error:
+        return failed(job, Discard(error.message))
+
+
+def _warn_of_old_server(job: HeldJob) -> None:
+    topic = job.handler.topic
+    if topic not in _warned_topics:
+        _warned_topics.add(topic)
+        logger.warning(
+            "The handler of %s returns a result, which this version of pulsed does not store: it is dropped.",
+            in_a_line(topic),
+        )
