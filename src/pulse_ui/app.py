@@ -16,6 +16,7 @@ from pulse_ui.pages import (
     jobs,
     jobs_actions,
     jobs_operations,
+    limits,
     overview,
     overview_dead_letters,
     policies,
@@ -118,6 +119,11 @@ class Dashboard:
             get("/dispatch", page(dispatch.show, needs="GetDispatchStatus")),
             post("/dispatch/pause", change(dispatch.pause, needs="PauseDispatch")),
             post("/dispatch/resume", change(dispatch.resume, needs="ResumeDispatch")),
+            # --- limits and lanes of topics
+            get("/limits", page(limits.show, needs="ListLimits")),
+            post("/limits", change(limits.update, needs="SetTopicPolicy")),
+            post("/limits/hold", change(limits.hold, needs="HoldTopic")),
+            post("/limits/lane", change(limits.set_lane, needs="SetLane")),
             # --- policies of topics
             get("/retention", page(policies.show, needs="ListTopicPolicies")),
             post("/retention", change(policies.update, needs="SetTopicPolicy")),

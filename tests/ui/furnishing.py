@@ -31,6 +31,7 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
         jobs = await submit(client)
         schedule = await plan(client)
         await decide(client, server)
+        await limit(client, server)
         async with (
             server.worker(f"busy {HOSTILE}", topics=["mail"], capacity=1) as busy,
             server.worker("breaker", topics=["reports"], capacity=20) as breaker,
@@ -58,6 +59,10 @@ async def furnished(server: ServerUnderTest) -> AsyncIterator[Furnished]:
                     "new schedule": "/schedules/new",
                     "workers": "/workers",
                     "dispatch": "/dispatch",
+                    "limits": "/limits",
+                    "limits of a topic": "/limits?topic=tenants",
+                    "limits of another topic": "/limits?topic=held",
+                    "overview of a topic": "/?topic=tenants",
                     "policies": "/policies",
                     "retention": "/retention",
                     "missing page": "/nowhere",
@@ -90,6 +95,24 @@ async def decide(client: pulse.Pulse, server: ServerUnderTest) -> None:
     )
     await client.set_topic_policy("mail", backoff=backoff, max_attempts=40, keep_completed="forever")
     await client.set_topic_policy("thumbnails/of-every-size", max_crashes=2)
+
+
+async def limit(client: pulse.Pulse, server: ServerUnderTest) -> None:
+    """Let two workers declare different limits, and an operator set others."""
+    rate = pb.StartRate(starts=100, period=Duration(seconds=60))
+    for name, most in (("one", 5), ("other", 8)):
+        flow = pb.FlowPolicy(limit=most, rate=rate, per_lane=2, lane_rate=rate)
+        await server.stub.DeclareTopicPolicies(
+            pb.DeclareTopicPoliciesRequest(
+                worker_id=f"{name} {HOSTILE}", policies=[pb.DeclaredPolicy(topic="tenants", flow=flow)]
+            )
+        )
+    await client.set_limits("tenants", limit=pulse.Concurrency(3), aging=timedelta(minutes=5))
+    await client.set_limits("held", rate=pulse.Rate(1, per=timedelta(hours=1)), pool="shared")
+    await client.set_lane("tenants", HOSTILE, weight=3, limit=pulse.Concurrency(4))
+    await client.hold("held", timedelta(hours=1))
+    for lane in (HOSTILE, "customer-42", "x" * 255, None):
+        await client.enqueue("tenants", {}, lane=lane)
 
 
 async def plan(client: pulse.Pulse) -> str:

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import get_args
 
 import pulse
-from pulse_server.domain import error_groups
+from pulse_server.domain import error_groups, flow
 from pulse_server.domain import limits as of_pulsed
 from pulse_server.domain.jobs import Outcome
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL
@@ -21,6 +21,9 @@ def test_limits_are_those_of_pulsed() -> None:
     assert limits.LONGEST_SEARCH == of_pulsed.MAX_SEARCH_LENGTH
     assert limits.LAST_MOMENT == of_pulsed.LAST_MOMENT
     assert limits.FURTHER_ATTEMPTS == (1, of_pulsed.MAX_ATTEMPTS)
+    assert limits.MOST_RUNNING == flow.MAX_RUNNING == flow.MAX_STARTS
+    assert limits.MOST_WEIGHT == flow.MAX_WEIGHT
+    assert limits.LONGEST_HOLD == flow.LONGEST_HOLD
     assert limits.WITHOUT_GROUP == error_groups.WITHOUT_GROUP
 
 

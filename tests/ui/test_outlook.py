@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -70,6 +71,43 @@ def test_delayed_job_names_the_later_hindrance() -> None:
 )
 def test_a_pause_is_the_reason(gate: pulse.DispatchStatus, sentence: str) -> None:
     assert sentence_of(WAITING, topic(3), gate) == sentence
+
+
+@pytest.mark.parametrize(
+    ("policy", "running", "held_until", "next_start_at", "sentence"),
+    [
+        (
+            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
+            *(10, None, None),
+            "Waiting for the limit of its topic: 10 of 10 jobs are running.",
+        ),
+        (
+            pulse.FlowPolicy(rate=pulse.Rate(100, per=timedelta(minutes=1))),
+            *(3, None, at(130)),
+            "Waiting for the rate of its topic: the next job starts in 30 s.",
+        ),
+        (
+            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
+            *(10, at(160), None),
+            "Held: jobs of this topic start again in 1 min.",
+        ),
+        (
+            pulse.FlowPolicy(limit=pulse.Concurrency(10)),
+            *(9, None, None),
+            "Waiting for a free slot: 3 workers are connected for this topic.",
+        ),
+    ],
+    ids=["limit", "rate", "hold", "room"],
+)
+def test_a_limit_is_the_reason(
+    policy: pulse.FlowPolicy,
+    running: int,
+    held_until: datetime | None,
+    next_start_at: datetime | None,
+    sentence: str,
+) -> None:
+    known = pulse.TopicLimits("email", policy, running, held_until, next_start_at)
+    assert outlook(WAITING, topic(3), OPEN, NOW, known).text(NOW) == sentence
 
 
 def test_a_pause_of_another_topic_is_ignored() -> None:

@@ -32,6 +32,10 @@ PAGES = [
     "new schedule",
     "workers",
     "dispatch",
+    "limits",
+    "limits of a topic",
+    "limits of another topic",
+    "overview of a topic",
     "policies",
     "retention",
     "missing page",
@@ -45,6 +49,7 @@ SEEN_IN_THE_DARK = {
     "confirmation",
     "schedule to edit",
     "dispatch",
+    "limits of a topic",
     "policies",
 }
 EMPTY_PAGES = [
@@ -56,6 +61,8 @@ EMPTY_PAGES = [
     "/dispatch",
     "/retention",
     "/policies",
+    "/limits",
+    "/limits?topic=mail",
 ]
 WIDTHS = [360, 390, 1280, 2560]
 

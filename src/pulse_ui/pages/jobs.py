@@ -118,10 +118,12 @@ async def _found(
 
 async def show_one(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
-    topic, dispatch = None, None
+    topic, dispatch, known = None, None, None
     if job.status in statuses.WAITING:
-        topic, dispatch = await asyncio.gather(
-            _topic_of(visit, job), visit.ask("GetDispatchStatus", visit.client.dispatch_status, None)
+        topic, dispatch, known = await asyncio.gather(
+            _topic_of(visit, job),
+            visit.ask("GetDispatchStatus", visit.client.dispatch_status, None),
+            visit.limits_of(job.topic),
         )
     now = datetime.now(UTC)
     wants_all = visit.query.text("payload") == "all"
@@ -132,7 +134,7 @@ async def show_one(visit: Visit) -> Response:
         live=None if wants_all else f"job:{job.id}",
         job=job,
         topic_name=printable.one_line(job.topic),
-        outlook=outlook(job, topic, dispatch, now),
+        outlook=outlook(job, topic, dispatch, now, known),
         timeline=timeline(job, now),
         payload=payload_view(job.payload, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,

@@ -18,6 +18,7 @@ from pulse_ui.views.overview.findings import summarized
 from pulse_ui.views.overview.query import SPANS, OverviewQuery, read_overview_query
 from pulse_ui.views.overview.topics import topic_table
 from pulse_ui.views.overview.workers import topics_of, workers_view
+from pulse_ui.views.topic_limits import limits_view
 from pulse_ui.web.visits import Visit
 
 _NO_STATISTICS = Statistics((), NO_LATENCY, NO_LATENCY)
@@ -53,6 +54,7 @@ async def show(visit: Visit) -> Response:
     shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
     by_name = await _by_name(visit, choice, page)
     chosen = (page.sum,) if choice.topic is None else (await visit.topics(names=[choice.topic])).topics
+    known = None if choice.topic is None else await visit.limits_of(choice.topic)
     return await visit.page(
         "overview.html",
         title="Overview",
@@ -66,6 +68,7 @@ async def show(visit: Visit) -> Response:
         wait=statistics.wait,
         run=statistics.run,
         workers=worker_totals(workers, choice.topic),
+        topic_limits=None if known is None else limits_view(known),
         servers=servers,
         scheduler=scheduler,
         is_empty=not page.total and not choice.search,

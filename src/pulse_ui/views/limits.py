@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,254}")
 WITHOUT_GROUP = "none"
@@ -12,6 +12,9 @@ ERROR_GROUP = re.compile(rf"[0-9a-f]{{12}}|{WITHOUT_GROUP}")
 LONGEST_SEARCH = 200
 FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MOMENT = datetime(2200, 1, 1, tzinfo=UTC)
+MOST_RUNNING = 1_000_000
+MOST_WEIGHT = 1_000
+LONGEST_HOLD = timedelta(days=365)
 PRIORITIES = (-(2**31), 2**31 - 1)
 FURTHER_ATTEMPTS = (1, 1_000)
 HISTORY_KEPT = 20

@@ -52,6 +52,8 @@ CHANGES = frozenset(
         "FireSchedule",
         "DeleteSchedule",
         "SetTopicPolicy",
+        "HoldTopic",
+        "SetLane",
         "PauseDispatch",
         "ResumeDispatch",
     }
@@ -132,6 +134,14 @@ class Visit:
             )
         except pulse.InvalidArgument:
             return NO_TOPICS
+
+    async def limits_of(self, topic: str) -> pulse.TopicLimits | None:
+        """Return what limits a topic; None if nothing does, or this visitor may not see it."""
+        try:
+            found = await self.ask("ListLimits", lambda: self.client.limits(names=[topic]), None)
+        except pulse.InvalidArgument:  # the URL has an invalid topic
+            return None
+        return found[0] if found else None
 
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page within the shared frame."""

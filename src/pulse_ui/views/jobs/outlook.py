@@ -33,11 +33,12 @@ def outlook(
     topic: pulse.TopicInfo | None,
     dispatch: pulse.DispatchStatus | None,
     now: datetime,
+    known: pulse.TopicLimits | None = None,
 ) -> Outlook:
-    """Return what happens next. `topic` and `dispatch` are None if the visitor may not see them."""
+    """Return what happens next. `topic`, `dispatch` and `known` are None if the visitor may not see them."""
     match job.status:
         case pulse.JobStatus.PENDING | pulse.JobStatus.RETRYING:
-            return _of_waiting(job, topic, dispatch, now)
+            return _of_waiting(job, topic, dispatch, now, known)
         case pulse.JobStatus.RUNNING:
             return _of_running(job, now)
         case pulse.JobStatus.COMPLETED:
@@ -53,6 +54,7 @@ def _of_waiting(
     topic: pulse.TopicInfo | None,
     dispatch: pulse.DispatchStatus | None,
     now: datetime,
+    known: pulse.TopicLimits | None,
 ) -> Outlook:
     is_due = job.next_run_at is None or job.next_run_at <= now
     if not is_due:
@@ -69,6 +71,8 @@ def _of_waiting(
         return Outlook(f"Waiting for a worker to run {_next_attempt(job).lower()}.")
     if not topic.workers:
         return Outlook("Waiting for a worker: none is connected for this topic.", tone="warn")
+    if known is not None and (limited := _of_limited(known)) is not None:
+        return limited
     connected = f"{words.plural(topic.workers, 'worker')} {'is' if topic.workers == 1 else 'are'} connected"
     if topic.ready > 1:
         line = f"{words.count(topic.ready)} jobs of this topic are ready, {connected}."
@@ -81,6 +85,19 @@ def _of_paused(topic: str, dispatch: pulse.DispatchStatus) -> Outlook:
     if dispatch.paused:
         return Outlook("Paused: all dispatch was paused", dispatch.paused_at, after, "warn")
     return Outlook("Paused: this topic was paused", dispatch.topics[topic].paused_at, after, "warn")
+
+
+def _of_limited(known: pulse.TopicLimits) -> Outlook | None:
+    """Return what keeps jobs of the topic from starting. The lane of a job may keep it longer."""
+    if known.held_until is not None:
+        return Outlook("Held: jobs of this topic start again", known.held_until, ".", "warn")
+    if known.next_start_at is not None:
+        return Outlook("Waiting for the rate of its topic: the next job starts", known.next_start_at, ".")
+    limit = known.policy.limit
+    if limit is not None and known.running >= limit.limit:
+        counted = f"{words.count(known.running)} of {words.count(limit.limit)} jobs are running"
+        return Outlook(f"Waiting for the limit of its topic: {counted}.")
+    return None
 
 
 def _of_running(job: pulse.JobInfo, now: datetime) -> Outlook:
