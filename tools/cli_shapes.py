@@ -188,7 +188,8 @@ SHAPES: dict[str, Any] = {
     ),
     "An action on all jobs that match, in `jobs cancel`, `retry`, `prioritize` and `delete` without ids. "
     "`matched` is the count before the action, `null` for COMPLETED jobs, which are not counted; `locked` "
-    "were skipped because another session of the database has locked them; `changed` were changed; "
+    "were skipped because another session of the database has locked them, `held` because another job holds "
+    "their unique key; `changed` were changed; "
     "`complete` is false if it was interrupted or a dry run": (
         shapes.bulk_shape(10_000, 10_000, counted_at=_NINE, is_complete=True, is_dry_run=False)
     ),

@@ -44,6 +44,18 @@ def test_options_that_make_no_sense_are_refused(
     assert sentence in result.err
 
 
+def test_retry_of_many_shows_those_whose_key_another_job_holds(pulse: CommandLine, topic: str) -> None:
+    alive = ("submit", topic, "--unique", "shop-7", "--while", "live", "-o", "json")
+    first = pulse(*alive).json["id"]
+    pulse("jobs", "cancel", first, "--yes")
+    pulse(*alive)
+    again = ("jobs", "retry", "--status", "CANCELED", "--topic", topic, "--yes")
+    shape = pulse(*again, "-o", "json").json
+    assert (shape["changed"], shape["locked"], shape["held"]) == (0, 0, 1)
+    assert "1 were left as they are: another job holds their unique key." in pulse(*again).out
+    assert "had changed status" not in pulse(*again).out
+
+
 def test_schedule_has_an_overlap(pulse: CommandLine, topic: str) -> None:
     made = pulse("schedules", "create", topic, "--every", "1h", "--overlap", "queue", "-o", "json").json
     assert (made["overlap"], made["queued_for"]) == ("queue", None)

@@ -61,10 +61,13 @@ class SelectionVerbs:
         timeout: timedelta | None = None,
         **which: Unpack[JobFilter],
     ) -> Batch:
-        """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED."""
+        """Retry the newest matching jobs. Status: DEAD_LETTERED or CANCELED.
+
+        A job whose unique key another one holds is left as it is.
+        """
         request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
-        return Batch(response.retried, response.next_page_token or None, response.locked)
+        return Batch(response.retried, response.next_page_token or None, response.locked, response.held)
 
     async def prioritize_batch(
         self,

@@ -23,3 +23,5 @@ class Batch:
     """Pass it to the next batch. None if no matching job is left."""
     locked: int = 0
     """The number of jobs left unchanged because another database session has locked their rows. Try again."""
+    held: int = 0
+    """The number of jobs that were not retried because another job holds their unique key."""

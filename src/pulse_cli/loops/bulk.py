@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulse_cli import tuning
 from pulse_cli.failures import INTERRUPTED, Failure, Misuse, failure_of
@@ -79,18 +79,22 @@ def act_on_matching(client: SyncPulse, action: Action, which: Which, *, yes: boo
     if not yes and sys.stdin.isatty():
         print_lines(_preview(client, action, wanted), stderr=True)
     confirm(f"{action.verb.capitalize()} {_how_many(counted)}{which.words(counted.count)}?", yes=yes)
-    done, locked, failure = go_through(client, action, wanted, counted.count)
+    done, left, failure = go_through(client, action, wanted, counted.count)
     if failure is None or not output.is_for_people:
-        moved_on = (counted.count or 0) - done - locked
+        moved_on = (counted.count or 0) - done - left.locked - left.held
         passed = f" {moved_on:,} had changed status before their turn." if moved_on > 0 else ""
-        if locked:
+        if left.locked:
             passed += (
-                f" {locked:,} are locked by another session of the database. Run the command again for them."
+                f" {left.locked:,} are locked by another session of the database. Run the command again for "
+                "them."
             )
+        if left.held:
+            passed += f" {left.held:,} were left as they are: another job holds their unique key."
         shape = bulk_shape(
             counted.count,
             done,
-            locked,
+            left.locked,
+            left.held,
             counted_at=counted.at,
             is_complete=failure is None,
             is_dry_run=False,
@@ -123,13 +127,20 @@ def _how_many(counted: _Counted) -> str:
     return "all " if counted.count is None else ""
 
 
+class _Left(NamedTuple):
+    """How many jobs were left unchanged: locked by another session, or their unique key is held."""
+
+    locked: int = 0
+    held: int = 0
+
+
 def go_through(
     client: SyncPulse, action: Action, wanted: JobFilter, total: int | None
-) -> tuple[int, int, Failure | None]:
-    """Act batch by batch. Returns how many were changed, how many were locked, and why it ended early."""
+) -> tuple[int, _Left, Failure | None]:
+    """Act batch by batch. Returns how many were changed, how many were left, and why it ended early."""
     import pulse
 
-    done, locked, cursor = 0, 0, None
+    done, left, cursor = 0, _Left(), None
 
     def so_far() -> str:
         return f"{of_total(done, total)} were {action.done}"
@@ -143,24 +154,24 @@ def go_through(
                 sentence = f"{so_far()}, and perhaps one more batch, when: {error.message}"
                 return (
                     done,
-                    locked,
+                    left,
                     Failure(f"{sentence} Continue with the same command.", failure_of(error).code),
                 )
             except pulse.PulseError as error:
                 refused = failure_of(error)
                 sentence = f"{so_far()}, then: {refused.sentence}" if done else refused.sentence
-                return done, locked, Failure(sentence, refused.code)
+                return done, left, Failure(sentence, refused.code)
             except KeyboardInterrupt:  # the second Ctrl-C, while a call was in flight
                 sentence = f"{so_far()}, and perhaps one more batch; the rest is untouched."
-                return done, locked, Failure(sentence, INTERRUPTED)
+                return done, left, Failure(sentence, INTERRUPTED)
             done, cursor = done + batch.changed, batch.next_cursor
-            locked += batch.locked
+            left = _Left(left.locked + batch.locked, left.held + batch.held)
             progress.update(done)
             if cursor is None:
-                return done, locked, None
+                return done, left, None
             if interrupts.is_requested:
                 untouched = f"{so_far()}; the rest is untouched. Continue with the same command."
-                return done, locked, Failure(untouched, INTERRUPTED)
+                return done, left, Failure(untouched, INTERRUPTED)
 
 
 def _preview(client: SyncPulse, action: Action, wanted: JobFilter) -> Iterator[Line]:

@@ -219,6 +219,7 @@ def bulk_shape(
     matched: int | None,
     changed: int,
     locked: int = 0,
+    held: int = 0,
     *,
     counted_at: datetime | None,
     is_complete: bool,
@@ -228,6 +229,7 @@ def bulk_shape(
     return {
         "matched": matched,
         "locked": locked,
+        "held": held,
         "changed": changed,
         "complete": is_complete,
         "dry_run": is_dry_run,
