@@ -157,13 +157,14 @@ CREATE FUNCTION pulse.open_lanes(policy pulse.flow_policies, names text[]) RETUR
 DECLARE
     opened text[];
     places integer[];
+    is_new boolean[];
 BEGIN
     -- Looked up one by one, and written by upserts: a planner that thinks the lanes few would join each with each.
-    SELECT array_agg(lane.name), array_agg(lane.places - lane.held)
-    INTO opened, places
+    SELECT array_agg(lane.name), array_agg(lane.places - lane.held), array_agg(lane.is_new)
+    INTO opened, places, is_new
     FROM (
         SELECT
-            asked.name, COALESCE(known.held, 0) AS held,
+            asked.name, COALESCE(known.held, 0) AS held, known.held IS NULL AS is_new,
             CASE WHEN asked.name <> '' AND policy.per_lane IS NOT NULL
                 THEN pulse.places_of(policy, known.max_running)
                 ELSE 1
@@ -178,9 +179,16 @@ BEGIN
     ) AS lane
     WHERE lane.held < lane.places;
     IF opened IS NOT NULL THEN
+        -- No other session makes lanes of this topic meanwhile, but one may forget them. The look for conflicts costs as much
+        -- as the row.
+        INSERT INTO pulse.lanes (topic, lane, held)
+        SELECT policy.topic, lane.name, lane.places
+        FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
+        WHERE lane.is_new;
         INSERT INTO pulse.lanes AS known (topic, lane, held)
         SELECT policy.topic, lane.name, lane.places
-        FROM unnest(opened, places) AS lane (name, places)
+        FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
+        WHERE NOT lane.is_new
         ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
         INSERT INTO pulse.lane_line (topic, lane, places)
         SELECT policy.topic, lane.name, lane.places FROM unnest(opened, places) AS lane (name, places);
@@ -282,40 +290,6 @@ CREATE TYPE pulse.governed_claim AS (
     age_seconds double precision, snoozes integer, lane text, next_start_seconds double precision
 );
 
--- Leases locked jobs to the workers of the slots behind the first `taken`, as claim_batch does. Their start is the moment by
--- which their rates were counted.
-CREATE FUNCTION pulse.lease_governed(
-    tids tid[], confirmed boolean[], at_turnstile text, by_policy pulse.flow_policies, stamp timestamptz, taken integer,
-    slots integer[], workers text[], confirms boolean[], lease interval
-) RETURNS SETOF pulse.governed_claim LANGUAGE sql AS $$
-    WITH leased AS (
-        UPDATE pulse.jobs AS job
-        SET status = 'RUNNING',
-            attempts = job.attempts + 1,
-            locked_by = workers[slots[taken + picked.place]],
-            lease_until = clock_timestamp() + lease,
-            started_at = stamp,
-            delivered = NOT confirms[slots[taken + picked.place]],
-            turnstile = at_turnstile,
-            lane_held = CASE WHEN by_policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
-        FROM unnest(tids, confirmed) WITH ORDINALITY AS picked (tid, must_confirm, place)
-        WHERE job.ctid = picked.tid
-        RETURNING
-            (taken + picked.place)::int AS slot, slots[taken + picked.place] AS worker, job.id, job.topic, job.payload,
-            job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key,
-            picked.must_confirm AND NOT job.delivered AS confirm,
-            GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
-            NULL::double precision AS age_seconds, job.snoozes, job.lane
-    ),
-    checked AS (
-        INSERT INTO pulse.lease_checks (check_at, settled, ids)
-        SELECT now() + LEAST(lease, interval '2 seconds'), false, array_agg(leased.id)
-        FROM leased
-        HAVING count(*) > 0
-    )
-    SELECT leased.*, NULL::double precision FROM leased
-$$;
-
 -- Picks and locks the next jobs of a topic without lanes, in their order: `room` of them at the most.
 CREATE FUNCTION pulse.pick_in_order(
     of_topic text, room integer, most_bytes bigint, OUT tids tid[], OUT confirmed boolean[], OUT bytes bigint
@@ -400,6 +374,7 @@ DECLARE
     given  integer[];
     owners integer[];   -- of each job: the number of its lane in hand
     owner  integer;
+    jobs   integer;     -- how many of them the bytes permit
 BEGIN
     -- The places of lanes whose time has come.
     SELECT array_agg(due.lane), array_agg(due.waiting) INTO hand, places
@@ -431,8 +406,9 @@ BEGIN
     SELECT
         array_agg(turn.lane ORDER BY turn.id), array_agg(turn.places ORDER BY turn.id), array_agg(turn.job_id ORDER BY turn.id),
         array_agg(LEAST(turn.places, room) ORDER BY turn.id), array_fill(NULL::uuid, ARRAY[count(*)::int]),
-        array_fill(false, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int])
-    INTO hand, places, tried, shares, waits, holds, given
+        array_fill(false, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]),
+        array_fill(0, ARRAY[count(*)::int])
+    INTO hand, places, tried, shares, waits, holds, found, given
     FROM (
         SELECT min(taken.id) AS id, taken.lane, sum(taken.places)::int AS places, min(taken.job_id::text)::uuid AS job_id
         FROM taken
@@ -469,53 +445,50 @@ BEGIN
                 SELECT next.*
                 FROM pulse.next_in_order(policy, turn.lane, COALESCE(turn.tried, known.waits_for)) AS next
                 WHERE policy.ordered AND turn.lane <> ''
+                LIMIT 1     -- else it is called for the lanes of all policies
             ) AS job ON true
         ) AS lane;
     END IF;
 
-    -- The jobs of a lane are read as arrays, so that nothing has to be joined: there may be a thousand lanes.
+    -- A nested loop in the order of the line: nothing is sorted or joined, though there may be a thousand lanes.
     WITH line AS MATERIALIZED (
-        SELECT turn.number::int, turn.share, head.found, head.tids, head.confirmed, head.bytes
+        SELECT turn.number::int, job.*
         FROM unnest(hand, shares, waits) WITH ORDINALITY AS turn (lane, share, waits_for, number)
         CROSS JOIN LATERAL (
-            SELECT count(*)::int AS found, array_agg(job.tid) AS tids, array_agg(job.must_confirm) AS confirmed,
-                array_agg(job.bytes) AS bytes
-            FROM (
-                SELECT job.ctid AS tid, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
-                    octet_length(job.payload) AS bytes
-                FROM pulse.jobs AS job
-                WHERE job.topic = policy.topic AND job.lane = turn.lane AND job.queued AND job.tier IS NOT NULL
-                  AND job.locked_by IS NULL
-                  AND (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
-                  AND (turn.waits_for IS NULL OR job.id = turn.waits_for)
-                ORDER BY job.tier DESC, job.rank_at, job.id
-                LIMIT turn.share
-                FOR UPDATE OF job SKIP LOCKED
-            ) AS job
-        ) AS head
-    ),
-    dealt AS MATERIALIZED (
-        SELECT
-            line.number, job.*,
-            row_number() OVER order_of_deal AS slot,
-            sum(job.bytes) OVER order_of_deal - job.bytes AS bytes_before
-        FROM line
-        CROSS JOIN LATERAL unnest(line.tids, line.confirmed, line.bytes)
-            WITH ORDINALITY AS job (tid, must_confirm, bytes, nth)
-        WINDOW order_of_deal AS (ORDER BY line.number, job.nth)
-        ORDER BY slot
+            SELECT job.ctid AS tid, job.started_at IS NOT NULL OR job.max_attempts - job.attempts = 1 AS must_confirm,
+                octet_length(job.payload) AS bytes
+            FROM pulse.jobs AS job
+            WHERE job.topic = policy.topic AND job.lane = turn.lane AND job.queued AND job.tier IS NOT NULL
+              AND job.locked_by IS NULL
+              AND (job.start_by IS NULL OR job.attempts > 0 OR job.start_by > clock_timestamp())
+              AND (turn.waits_for IS NULL OR job.id = turn.waits_for)
+            ORDER BY job.tier DESC, job.rank_at, job.id
+            LIMIT turn.share
+            FOR UPDATE OF job SKIP LOCKED
+        ) AS job
         LIMIT room
+    ),
+    dealt AS (
+        SELECT line.*, sum(line.bytes) OVER (ROWS UNBOUNDED PRECEDING) AS bytes_so_far FROM line
     )
     SELECT
-        array_agg(picked.tid ORDER BY picked.slot), array_agg(picked.must_confirm ORDER BY picked.slot),
-        array_agg(picked.number ORDER BY picked.slot), sum(picked.bytes),
-        (SELECT array_agg(line.found ORDER BY line.number) FROM line)
-    INTO tids, confirmed, owners, bytes, found
-    FROM dealt AS picked
-    WHERE picked.slot = 1 OR picked.bytes_before < most_bytes;
-    FOREACH owner IN ARRAY COALESCE(owners, '{}') LOOP
-        given[owner] := given[owner] + 1;
+        array_agg(dealt.tid), array_agg(dealt.must_confirm), array_agg(dealt.number),
+        -- The first is picked in any case.
+        GREATEST(1, count(*) FILTER (WHERE dealt.bytes_so_far - dealt.bytes < most_bytes)),
+        GREATEST(min(dealt.bytes_so_far), sum(dealt.bytes) FILTER (WHERE dealt.bytes_so_far - dealt.bytes < most_bytes))
+    INTO tids, confirmed, owners, jobs, bytes
+    FROM dealt;
+    FOR place IN 1 .. COALESCE(cardinality(owners), 0) LOOP
+        owner := owners[place];
+        found[owner] := found[owner] + 1;
+        IF place <= jobs THEN
+            given[owner] := given[owner] + 1;
+        END IF;
     END LOOP;
+    IF jobs < cardinality(owners) THEN
+        tids := tids[1:jobs];
+        confirmed := confirmed[1:jobs];
+    END IF;
 
     -- What becomes of the places that were not used: they wait, go to the end of the line, or are no longer in use.
     WITH lane AS MATERIALIZED (
@@ -527,7 +500,9 @@ BEGIN
                 THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
                 ELSE 0
             END AS surplus,
-            pulse.slice_of(stamp, policy.lane_period, known.slice) AS slice,
+            CASE WHEN policy.lane_starts IS NOT NULL
+                THEN pulse.slice_of(stamp, policy.lane_period, known.slice)
+            END AS slice,
             CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
                 pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
             ) END AS slices
@@ -540,6 +515,8 @@ BEGIN
               AND (policy.shrinks OR policy.lane_starts IS NOT NULL)
             LIMIT 1
         ) AS known ON true
+        WHERE policy.per_lane IS NULL OR turn.lane = '' OR turn.given < turn.places
+           OR policy.lane_starts IS NOT NULL OR policy.ordered
     ),
     unused AS MATERIALIZED (
         SELECT
@@ -551,7 +528,7 @@ BEGIN
                     FROM pulse.jobs AS job
                     WHERE job.id = lane.waits_for
                 )
-                WHEN lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum(lane.slices)
+                WHEN policy.lane_starts IS NOT NULL AND lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum(lane.slices)
                 THEN pulse.slices_free_at(lane.slices, lane.slice, policy.lane_period)
             END AS waits_until,
             -- A lane from which everything was taken that could be locked may have a job that another session has locked.
@@ -566,7 +543,6 @@ BEGIN
                 ) AS job
             ) > lane.given ELSE false END AS has_work
         FROM lane
-        WHERE lane.rest > 0 OR policy.lane_starts IS NOT NULL OR policy.ordered
     ),
     lined AS (
         INSERT INTO pulse.lane_line (topic, lane, places)
@@ -675,8 +651,35 @@ BEGIN
                     SELECT *, false AS has_more INTO picked FROM pulse.pick_in_order(policy.topic, room, bytes_left);
                 END IF;
                 IF picked.tids IS NOT NULL THEN
-                    RETURN QUERY SELECT * FROM pulse.lease_governed(
-                        picked.tids, picked.confirmed, turnstile.name, policy, stamp, taken, slots, workers, confirms, lease);
+                    -- As claim_batch does, for the slots behind the first `taken`. Their start is the moment by which their rates
+                    -- were counted. Not in a function: its rows would be stored once more.
+                    RETURN QUERY
+                    WITH leased AS (
+                        UPDATE pulse.jobs AS job
+                        SET status = 'RUNNING',
+                            attempts = job.attempts + 1,
+                            locked_by = workers[slots[taken + pick.place]],
+                            lease_until = clock_timestamp() + lease,
+                            started_at = stamp,
+                            delivered = NOT confirms[slots[taken + pick.place]],
+                            turnstile = turnstile.name,
+                            lane_held = CASE WHEN policy.per_lane IS NOT NULL AND job.lane <> '' THEN job.lane END
+                        FROM unnest(picked.tids, picked.confirmed) WITH ORDINALITY AS pick (tid, must_confirm, place)
+                        WHERE job.ctid = pick.tid
+                        RETURNING
+                            (taken + pick.place)::int AS slot, slots[taken + pick.place] AS worker, job.id, job.topic,
+                            job.payload, job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key,
+                            pick.must_confirm AND NOT job.delivered AS confirm,
+                            GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
+                            NULL::float8 AS age_seconds, job.snoozes, job.lane, NULL::float8 AS next_start_seconds
+                    ),
+                    checked AS (
+                        INSERT INTO pulse.lease_checks (check_at, settled, ids)
+                        SELECT now() + LEAST(lease, interval '2 seconds'), false, array_agg(leased.id)
+                        FROM leased
+                        HAVING count(*) > 0
+                    )
+                    SELECT * FROM leased;
                     GET DIAGNOSTICS got = ROW_COUNT;
                     taken := taken + got;
                     bytes_left := bytes_left - picked.bytes;
@@ -697,7 +700,7 @@ BEGIN
                 LIMIT 1;
             END IF;
             -- Nothing more starts before the rate has room, also if this claim has spent it; nor before a hold ends.
-            IF turnstile.starts <= pulse.slices_sum(turnstile.slices) THEN
+            IF turnstile.starts IS NOT NULL AND turnstile.starts <= pulse.slices_sum(turnstile.slices) THEN
                 next_start := GREATEST(stamp, pulse.slices_free_at(turnstile.slices, turnstile.slice, turnstile.period));
             END IF;
             IF turnstile.closed_until > stamp THEN

@@ -23,10 +23,10 @@ WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
     WHERE {claim_holds}
-    RETURNING {completed}, 'COMPLETED' AS status, {freed_by}
+    RETURNING {completed}, {freed_by}
 ),
-ended AS (
-    SELECT * FROM completed
+ended AS NOT MATERIALIZED (
+    SELECT completed.id, completed.topic, 'COMPLETED' AS status, completed.turnstile, completed.lane_held FROM completed
 ),
 {notices_of_ended},
 {completed_is_moved}
