@@ -61,7 +61,7 @@ SECTIONS = (
         "[How to use both](../how-to/middleware-and-resources.md).",
         ("JobCall", "CallNext", "Enqueue", "INJECTED", "State"),
     ),
-    Section("Jobs", "", ("JobHandle", "JobItem", "JobInfo", "JobStatus", "Attempt", "Page")),
+    Section("Jobs", "", ("JobHandle", "JobItem", "JobInfo", "Progress", "JobStatus", "Attempt", "Page")),
     Section(
         "Many jobs",
         "",

@@ -44,6 +44,7 @@ from pulse.models.flow import Concurrency, DeclaredFlow, FlowPolicy, LaneInfo, R
 from pulse.models.identity import Identity
 from pulse.models.jobs import Attempt, JobInfo, JobStatus, Page
 from pulse.models.policies import RunPolicy, TopicPolicies, TopicPolicy
+from pulse.models.progress import Progress
 from pulse.models.schedules import (
     CatchUp,
     FirePage,
@@ -114,6 +115,7 @@ __all__ = [
     "Page",
     "PartialFailure",
     "PermissionDenied",
+    "Progress",
     "Pulse",
     "PulseError",
     "Rate",

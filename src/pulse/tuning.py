@@ -94,6 +94,11 @@ HEARTBEAT_TIMEOUT_SECONDS = 5.0
 # A failed heartbeat is repeated well before the lease expires.
 HEARTBEAT_RETRY_SECONDS = 1.0
 
+# The newest progress of a job is sent this long after its last heartbeat: at most one write a second.
+PROGRESS_SECONDS = 1.0
+# Of the progress in one heartbeat or release. Some 5 KiB of a job at the most.
+PROGRESS_BATCH_BYTES = 2 * MIB
+
 REPORT_BATCH_JOBS = 1_000
 REPORT_BATCH_BYTES = 2 * MIB
 # One: results that finish meanwhile share the next call, and a busy server gets fewer calls. With two a

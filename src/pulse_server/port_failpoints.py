@@ -61,6 +61,10 @@ JOBS: Points = {
         failpoints.before("leases.extending", Unavailable),
         failpoints.after("leases.extended", Unavailable),
     ),
+    JobRepo.extend_with_progress: (
+        failpoints.before("leases.extending", Unavailable),
+        failpoints.after("leases.extended", Unavailable),
+    ),
     JobRepo.release_jobs: (
         failpoints.before("jobs.releasing", Unavailable),
         failpoints.after("jobs.released", Unavailable),

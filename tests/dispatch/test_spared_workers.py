@@ -9,7 +9,8 @@ import pytest
 
 from pulse_server.dispatch.claims import Claims, SparedWorkers
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import BeatAnswer, Claim
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.leases import BeatAnswer
 from pulse_server.service.leases import Leases
 from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica

@@ -43,7 +43,13 @@ class InMemoryQueries(JobTable):
     ) -> list[Job]:
         self._answer("list_jobs")
         found = [
-            replace(job, payload=b"", history=(), result=None)
+            replace(
+                job,
+                payload=b"",
+                history=(),
+                result=None,
+                progress=job.progress and job.progress._replace(cursor=""),
+            )
             for job in self.jobs.values()
             if _matches(job, wanted)
             and (after is None or (job.submitted_at, job.id) < (after.moment, after.id))

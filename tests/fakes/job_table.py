@@ -86,4 +86,5 @@ class JobTable:
             finished_by=finished_by,
             locked_by=None,
             lease_until=None,
+            progress=None if status is JobStatus.COMPLETED else job.progress,
         )

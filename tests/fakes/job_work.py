@@ -18,7 +18,6 @@ from pulse_server.domain.error_groups import (
 )
 from pulse_server.domain.errors import AlreadyExists, PulseError
 from pulse_server.domain.jobs import (
-    BoundedLeases,
     Claim,
     ClaimedJob,
     Ended,
@@ -32,15 +31,17 @@ from pulse_server.domain.jobs import (
     SnoozeReport,
     Submitted,
 )
+from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.run_policies import MAX_SNOOZES
 from pulse_server.domain.status import JobStatus
-from pulse_server.repos.jobs import Slots, Taker
+from pulse_server.repos.jobs import NO_PROGRESS, Slots, Taker
 from tests.fakes.backoff import retry_delay
-from tests.fakes.job_promotions import InMemoryPromotions
+from tests.fakes.job_leases import InMemoryLeases
+from tests.fakes.progress import with_progress
 from tests.fakes.rows import as_claimed, is_same, new_row, with_attempt
 
 
-class InMemoryWork(InMemoryPromotions):
+class InMemoryWork(InMemoryLeases):
     """The transitions of producers, workers and the loops of a server."""
 
     async def insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Submitted | PulseError]:
@@ -125,6 +126,7 @@ class InMemoryWork(InMemoryPromotions):
             if (job := self._held(report.claim)) is not None:
                 outcome = Outcome.TIMED_OUT if report.timed_out else Outcome.FAILED
                 outcome = Outcome.DISCARDED if report.discard else outcome
+                job = with_progress(job, report.progress, self.clock.now())
                 job = with_attempt(job, outcome, report.error, self.clock.now())
                 ends = report.discard or job.attempts >= job.max_attempts
                 job = replace(job, error_group=report.error_group if ends else "")
@@ -145,6 +147,7 @@ class InMemoryWork(InMemoryPromotions):
             ends = job.snoozes >= MAX_SNOOZES
             if job.history and job.history[-1].outcome is Outcome.SNOOZED:
                 job = replace(job, history=job.history[:-1])
+            job = with_progress(job, report.progress, self.clock.now())
             job = with_attempt(job, Outcome.SNOOZED, report.reason, self.clock.now())
             job = replace(job, max_attempts=job.max_attempts + 1, snoozes=job.snoozes + 1, start_by=None)
             if ends:
@@ -154,35 +157,11 @@ class InMemoryWork(InMemoryPromotions):
             counted[report.claim] = self._ended(job, status)
         return counted
 
-    async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        self._answer("extend_leases")
-        extended = set()
-        for claim in claims:
-            if (job := self._held(claim)) is not None:
-                self._put(job, lease_until=self.clock.now() + lease, delivered=True)
-                extended.add(claim)
-        return extended
-
-    async def extend_bounded_leases(
-        self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
-    ) -> BoundedLeases:
-        self._answer("extend_bounded_leases")
-        answer = BoundedLeases(set(), set())
-        now = self.clock.now()
-        for claim in claims:
-            if (job := self._held(claim)) is None:
-                continue
-            assert job.started_at is not None
-            assert job.lease_until is not None
-            until, limit = now + lease, limits.get(job.topic, limits.get(""))
-            end = None if limit is None else job.started_at + limit + lease
-            until = until if end is None else min(until, end)
-            self._put(job, lease_until=max(job.lease_until, until), delivered=True)
-            (answer.over if end is not None and end <= now else answer.extended).add(claim)
-        return answer
-
     async def release_jobs(
-        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+        self,
+        claims: Sequence[Claim],
+        unread_for: timedelta | None = None,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
     ) -> dict[str, str]:
         self._answer("release_jobs")
         released = {}
@@ -192,7 +171,7 @@ class InMemoryWork(InMemoryPromotions):
                 if unread_for and (job.delivered or job.started_at >= self.clock.now() - unread_for):
                     continue
                 self._put(
-                    job,
+                    with_progress(job, progress.get(claim), self.clock.now()),
                     status=JobStatus.RETRYING,
                     ready=True,
                     attempts=job.attempts - 1,

@@ -10,7 +10,8 @@ import pytest
 
 from pulse_server.dispatch.claims import Claims
 from pulse_server.domain.errors import InvalidTransition, JobLocked
-from pulse_server.domain.jobs import BeatAnswer, JobFilter, ReleaseAnswer
+from pulse_server.domain.jobs import JobFilter, ReleaseAnswer
+from pulse_server.domain.leases import BeatAnswer
 from pulse_server.domain.status import LIVE, JobStatus
 from pulse_server.service.jobs import Jobs
 from pulse_server.service.leases import Leases

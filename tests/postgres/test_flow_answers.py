@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.flow import Rate
+from pulse_server.domain.progress import ProgressReport
 from tests.fakes.store import a_job, token
 from tests.postgres.governed import TOPIC, Governed, in_lane
 
@@ -84,3 +85,18 @@ async def test_large_backlog_enters_its_lanes_though_nothing_starts_or_ends(
     assert (light in started) is (limit is None)
     lanes = {state.lane: state.waiting for state in await governed.flow.list_lanes(TOPIC, limit=5)}
     assert (lanes["heavy"], lanes["light"]) == (1000, 0 if limit is None else 1)
+
+
+async def test_job_of_a_governed_topic_has_the_progress_of_its_last_attempt(governed: Governed) -> None:
+    await governed.govern(limit=2)
+    await governed.submit(in_lane("acme"), a_job(TOPIC))
+    first, second = await governed.claim(2)
+    report = ProgressReport(0.5, "half", "50", 1)
+    await governed.store.repo.release_jobs([first, second], progress={first: report})
+
+    jobs = {job.id: job.progress for job in (await governed.claims(2)).jobs}
+
+    progress = jobs[first.job_id]
+    assert progress is not None
+    assert progress[:4] == (0.5, "half", "50", 1)
+    assert jobs[second.job_id] is None

@@ -40,15 +40,21 @@ async def beat(connection: Connection, claims: list[Claim]) -> object:
 
 
 async def release(connection: Connection, claims: list[Claim]) -> object:
-    return await connection.fetch(TRANSITIONS["release_jobs"], *claim_columns(claims), None)
+    return await connection.fetch(TRANSITIONS["release_jobs"], *claim_columns(claims), None, [])
 
 
-@pytest.mark.parametrize("act", [claim, claim_across, beat, release], ids=lambda act: act.__name__)
+async def progress(connection: Connection, claims: list[Claim]) -> object:
+    reports = ['{"fraction": 0.5, "text": "half", "number": 1}'] * FEW
+    columns = *claim_columns(claims), LEASE, "{}", reports
+    return await connection.fetch(TRANSITIONS["extend_with_progress"], *columns)
+
+
+@pytest.mark.parametrize("act", [claim, claim_across, beat, release, progress], ids=lambda act: act.__name__)
 async def test_update_is_hot(postgres: Store, connection: Connection, act: Act) -> None:
     await connection.execute("TRUNCATE pulse.jobs")
     await postgres.submit(*[a_job() for _ in range(FEW)])
     claims: list[Claim] = []
-    if act in (beat, release):
+    if act in (beat, release, progress):
         claims = await postgres.claim("A", count=FEW, confirms=True)
         # The versions of before the claim make room.
         await connection.execute("VACUUM pulse.jobs")

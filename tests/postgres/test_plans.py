@@ -82,6 +82,7 @@ WORKERS_ONCE = [
     f"'{{{','.join(str(number % 10 + 1) for number in range(1, BATCH + 1))}}}'",
 ]
 DEAD = f"'{{{','.join(large_tables.dead_letter_ids(BATCH))}}}'"
+PROGRESS = '{"fraction": 0.5, "text": "half", "number": 1}'
 NONE_GIVEN = f"array_fill(NULL::interval, ARRAY[{BATCH}])"
 CASES = {
     "claim of one topic": Case("claim_batch", claim(1), ["Tid Scan", "jobs_claim"], 2 * BATCH),
@@ -121,7 +122,7 @@ CASES = {
             f"array_fill(false, ARRAY[{BATCH}])",
             f"array_fill('3201d5cec167'::text, ARRAY[{BATCH}])",
             *[f"array_fill(false, ARRAY[{BATCH}])"] * 2,
-            "NULL",
+            *("NULL", "'{}'"),
         ],
         ["jobs_pkey"],
         BATCH,
@@ -136,12 +137,18 @@ CASES = {
             *CLAIMS,
             f"array_fill('1 h'::interval, ARRAY[{BATCH}])",
             f"array_fill('later'::text, ARRAY[{BATCH}])",
-            *("1000", "'too often'", "'3201d5cec167'"),
+            *("1000", "'too often'", "'3201d5cec167'", "'{}'"),
         ],
         ["jobs_pkey"],
         BATCH,
     ),
-    "release": Case("release_jobs", [*CLAIMS, "NULL"], ["jobs_pkey"], BATCH),
+    "extend with progress": Case(
+        "extend_with_progress",
+        [*CLAIMS, "'30 s'", "'{}'", f"array_fill('{PROGRESS}'::text, ARRAY[{BATCH}])"],
+        ["jobs_pkey"],
+        BATCH,
+    ),
+    "release": Case("release_jobs", [*CLAIMS, "NULL", "'{}'"], ["jobs_pkey"], BATCH),
     # Every job of two lease checks is looked at; of those that expired a batch is locked, then written.
     "reap": Case(
         "reap_expired",

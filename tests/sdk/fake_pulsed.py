@@ -55,6 +55,8 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
         self.run_seconds: list[float] = []
         self.refused_results: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.beats: list[tuple[str, int]] = []
+        self.heartbeats: list[pb.HeartbeatsRequest] = []
+        self.releases: list[pb.ReleaseRequest] = []
         self.beats_fail = False
         self.beats_refusal: tuple[grpc.StatusCode, str] | None = None
         self.says_its_database_is_away = False
@@ -268,6 +270,7 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
     def Heartbeats(self, request: pb.HeartbeatsRequest, context: Any) -> pb.HeartbeatsResponse:  # noqa: N802
         with self._change(context):
             self.beats.extend((claim.job_id, claim.attempt) for claim in request.claims)
+            self.heartbeats.append(request)
         wait_for(self.beats_may_answer)
         self._refuse_without_database(context)
         if self.beats_refusal is not None:
@@ -283,6 +286,7 @@ class FakePulsed(FakeSchedules, FakePolicies, pulse_pb2_grpc.PulseServiceService
     def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseResponse:  # noqa: N802
         with self._change(context):
             self.releases_refused += self.says_its_database_is_away
+            self.releases.append(request)
         self._refuse_without_database(context)
         with self._change(context):
             if request.capacity:

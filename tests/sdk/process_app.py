@@ -50,6 +50,19 @@ def facts(ctx: pulse.Context, number: int, file: str) -> None:
     print("printed by the handler")
 
 
+@p.job("progress", process=True)
+def progress(ctx: pulse.Context) -> None:
+    for number in range(1000):
+        ctx.progress(number / 1000, f"{number} of 1000", cursor=[ctx.cursor, number])
+    raise ValueError("stopped half-way")
+
+
+@p.job("progress-until-killed", process=True)
+def progress_until_killed(ctx: pulse.Context) -> None:
+    ctx.progress(0.5, cursor="half")
+    time.sleep(60)
+
+
 @p.job("logs", process=True)
 def logs() -> None:
     logging.getLogger("shop").warning("logged by the handler")

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pulse
 from pulse.outcomes import SUCCEEDED, Failed, Outcome, Snoozed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.results import encode_results
@@ -27,7 +28,10 @@ OUTCOMES: st.SearchStrategy[Outcome] = st.just(SUCCEEDED) | FAILURES | SNOOZES
 
 
 def held(job_id: str, attempt: int, outcome: Outcome) -> Any:
-    return SimpleNamespace(job_id=job_id, attempt=attempt, outcome=outcome)
+    context = pulse.Context()
+    return SimpleNamespace(
+        job_id=job_id, attempt=attempt, outcome=outcome, context=context, sent_progress=None
+    )
 
 
 def by_protobuf(jobs: list[Any]) -> bytes:

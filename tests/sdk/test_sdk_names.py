@@ -13,7 +13,17 @@ def test_public_names_are_these() -> None:
         *("Pulse", "SyncPulse", "Job", "SyncJob", "Context", "current", "Retry", "Discard", "Cancelled"),
         *("JobOptions", "JobItem", "Router", "SyncRouter", "Backoff", "Snooze", "TimedOut", "SlotsLost"),
         *("JobCall", "CallNext", "Enqueue", "InvalidMiddleware", "INJECTED", "State", "ResourceFailed"),
-        *("JobHandle", "JobInfo", "JobStatus", "Attempt", "Page", "JobFilter", "JobCount", "Batch"),
+        *(
+            "JobHandle",
+            "JobInfo",
+            "JobStatus",
+            "Attempt",
+            "Page",
+            "Progress",
+            "JobFilter",
+            "JobCount",
+            "Batch",
+        ),
         *(
             "TopicInfo",
             "TopicPage",

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pulse_server.domain.errors import Unavailable
-from pulse_server.domain.jobs import BeatAnswer
+from pulse_server.domain.leases import BeatAnswer
 from pulse_server.service.leases import Leases
 from tests.fakes.policies import no_policies
 from tests.fakes.replica import Replica

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.dispatch.sessions import Delivery
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim, ClaimedJob
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.service.run_policies import RunPolicies
 from pulse_server.transport.grpc import deliveries
@@ -21,6 +22,17 @@ from pulse_server.transport.grpc.deliveries import DeliveryEncoder
 from tests.fakes.policies import InMemoryPolicyRepo, no_policies
 
 NUMBERS = st.one_of(st.integers(1, 5), st.integers(0, 2**31 - 1))
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+PROGRESS = st.builds(
+    Progress,
+    fraction=st.none() | st.floats(0, 1),
+    text=st.text(max_size=20),
+    cursor=st.text(max_size=20),
+    attempt=NUMBERS,
+    reported_at=MOMENTS,
+    since=st.none() | MOMENTS,
+    since_fraction=st.floats(0, 1),
+)
 JOBS = st.builds(
     ClaimedJob,
     id=st.one_of(st.uuids().map(str), st.text(max_size=50)),
@@ -35,6 +47,7 @@ JOBS = st.builds(
     confirm=st.booleans(),
     waited_seconds=st.just(0.0),
     snoozes=st.none() | st.integers(0, 1000),
+    progress=st.none() | PROGRESS,
 )
 
 

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from pulse.errors import ClientClosed
+from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
+from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
 from pulse.v1 import pulse_pb2 as pb
@@ -28,7 +30,16 @@ class Context:
     """
 
     # There is one for every job, so it wraps the message and reads fields on access.
-    __slots__ = ("_assignment", "_cancelled", "_event", "_hold", "_logger", "_state")
+    __slots__ = (
+        "_assignment",
+        "_cancelled",
+        "_event",
+        "_hold",
+        "_logger",
+        "_on_progress",
+        "_reported",
+        "_state",
+    )
 
     def __init__(
         self,
@@ -42,6 +53,7 @@ class Context:
         idempotency_key: str | None = None,
         lane: str | None = None,
         state: Mapping[Any, Any] | None = None,
+        last_progress: Progress | None = None,
     ) -> None:
         self._assignment = pb.JobAssignment(
             job_id=job_id,
@@ -52,7 +64,10 @@ class Context:
             metadata=metadata,
             idempotency_key=idempotency_key or "",
             lane=lane or "",
+            progress=None if last_progress is None else progress_message(last_progress),
         )
+        self._reported: Reported | None = None
+        self._on_progress: Callable[[Reported], None] | None = None
         self._hold: Hold | None = None
         self._cancelled = False
         self._event: asyncio.Event | None = None
@@ -107,6 +122,30 @@ class Context:
         The topic needs limits. In a unit test it does nothing.
         """
         return _nothing() if self._hold is None else self._hold(self.topic, until)
+
+    def progress(self, fraction: float | None, text: str = "", *, cursor: AnyCursor = KEPT) -> None:
+        """Report how far this attempt has come: `ctx.progress(0.4, "20 of 50 files", cursor=20)`.
+
+        Call it at any rate, in any thread: it returns at once, and the newest report is stored about once a
+        second, with the heartbeat. `fraction` is from 0 to 1, or None if it is not known. The next attempt
+        finds the report in `last_progress`, and the `cursor`, a small JSON value, in `cursor`. Without a
+        cursor the last one stays; None removes it. Raises InvalidArgument for what cannot be stored or shown.
+        In a unit test it is only checked.
+        """
+        reported = self._reported = check_report(fraction, text, cursor, self._reported)
+        if self._on_progress is not None:
+            self._on_progress(reported)
+
+    @property
+    def last_progress(self) -> Progress | None:
+        """How far the attempts before this one came, as last stored. None if they reported nothing."""
+        return progress_of(self._assignment)
+
+    @property
+    def cursor(self) -> Any:
+        """Where the attempts before this one were: the cursor of `last_progress`, or None."""
+        last = self.last_progress
+        return None if last is None else last.cursor
 
     @property
     def state(self) -> State:
@@ -174,11 +213,28 @@ def context_for(assignment: pb.JobAssignment, state: State, hold: Hold | None = 
     context._cancelled = False
     context._event = None
     context._logger = None
+    context._reported = None
+    context._on_progress = None
     return context
 
 
 make_current = _current.set
 """Set the context that `current()` returns, in the contextvars of the caller."""
+
+
+def reported_progress(context: Context) -> Reported | None:
+    """Return what the handler reported last. Safe in any thread."""
+    return context._reported
+
+
+def set_reported_progress(context: Context, reported: Reported) -> None:
+    """Take over what the handler reported in another process."""
+    context._reported = reported
+
+
+def on_progress(context: Context, call: Callable[[Reported], None]) -> None:
+    """Have each report passed to the function, in the thread of the handler."""
+    context._on_progress = call
 
 
 def request_stop(context: Context) -> None:

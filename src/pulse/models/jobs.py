@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
 
+from pulse.models.progress import Progress, progress_of
 from pulse.models.times import time_of
 from pulse.models.unique import UniqueWhile
 from pulse.payload import decode_json
@@ -97,6 +98,8 @@ class JobInfo:
     """"waiting" or "live" while no other job may have the key. None: the key does not hold, or no longer."""
     lane: str | None = None
     """What the limits of its topic count by, such as a customer."""
+    progress: Progress | None = None
+    """As last stored, while it is not completed. Of the last attempt that reported any."""
     result_bytes: bytes | None = None
     """What the handler returned, as it is stored. None if it returned None, and in lists."""
 
@@ -165,4 +168,5 @@ def job_info(view: pb.JobView) -> JobInfo:
         unique_while=cast("UniqueWhile | None", view.unique_scope or None),
         lane=view.lane or None,
         result_bytes=view.result if view.HasField("result") else None,
+        progress=progress_of(view),
     )

@@ -532,6 +532,7 @@ class JobView(_message.Message):
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
     UNIQUE_SCOPE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -589,6 +590,10 @@ class JobView(_message.Message):
     def start_by(self) -> _timestamp_pb2.Timestamp:
         """not started by then: it is CANCELED"""
 
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """as last stored; of a job that is not COMPLETED. The cursor: GetJob only"""
+
     def __init__(
         self,
         *,
@@ -618,16 +623,109 @@ class JobView(_message.Message):
         unique_key: _builtins.str = ...,
         unique_scope: _builtins.str = ...,
         result: _builtins.bytes | None = ...,
+        progress: Global___Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "progress", b"progress", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___JobView: _TypeAlias = JobView  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """How far an attempt has come, as its handler reported it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRACTION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    REPORTED_AT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    SINCE_FRACTION_FIELD_NUMBER: _builtins.int
+    fraction: _builtins.float
+    """of the work, 0 to 1; unset: not known"""
+    text: _builtins.str
+    """200 characters at the most, printable"""
+    cursor: _builtins.bytes
+    """JSON: where the next attempt continues; 4 KiB at the most"""
+    attempt: _builtins.int
+    """that reported it"""
+    since_fraction: _builtins.float
+    @_builtins.property
+    def reported_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """From these the rest can be estimated: at `since` the fraction was `since_fraction`."""
+
+    def __init__(
+        self,
+        *,
+        fraction: _builtins.float | None = ...,
+        text: _builtins.str = ...,
+        cursor: _builtins.bytes = ...,
+        attempt: _builtins.int = ...,
+        reported_at: _timestamp_pb2.Timestamp | None = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        since_fraction: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fraction", b"_fraction", "fraction", b"fraction", "reported_at", b"reported_at", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fraction", b"_fraction", "attempt", b"attempt", "cursor", b"cursor", "fraction", b"fraction", "reported_at", b"reported_at", "since", b"since", "since_fraction", b"since_fraction", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fraction: _TypeAlias = _typing.Literal["fraction"]  # noqa: Y015
+    _WhichOneofArgType__fraction: _TypeAlias = _typing.Literal["_fraction", b"_fraction"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fraction) -> _WhichOneofReturnType__fraction | None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class ProgressReport(_message.Message):
+    """A worker's report of it. Values that are out of bounds are cut or left out: no heartbeat fails because of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    FRACTION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """into the claims of the request"""
+    fraction: _builtins.float
+    text: _builtins.str
+    cursor: _builtins.bytes
+    """unset: as it was; empty: none"""
+    number: _builtins.int
+    """grows with each report of the attempt: of two, the last one holds"""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        fraction: _builtins.float | None = ...,
+        text: _builtins.str = ...,
+        cursor: _builtins.bytes | None = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_fraction", b"_fraction", "cursor", b"cursor", "fraction", b"fraction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_fraction", b"_fraction", "cursor", b"cursor", "fraction", b"fraction", "index", b"index", "number", b"number", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
+    _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
+    _WhichOneofReturnType__fraction: _TypeAlias = _typing.Literal["fraction"]  # noqa: Y015
+    _WhichOneofArgType__fraction: _TypeAlias = _typing.Literal["_fraction", b"_fraction"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fraction) -> _WhichOneofReturnType__fraction | None: ...
+
+Global___ProgressReport: _TypeAlias = ProgressReport  # noqa: Y015
 
 @_typing.final
 class Attempt(_message.Message):
@@ -2375,6 +2473,7 @@ class JobAssignment(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     SNOOZES_FIELD_NUMBER: _builtins.int
     LANE_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     topic: _builtins.str
@@ -2401,6 +2500,10 @@ class JobAssignment(_message.Message):
     def timeout(self) -> _duration_pb2.Duration:
         """of this attempt, by the policy of the topic"""
 
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """of the last attempt that reported any"""
+
     def __init__(
         self,
         *,
@@ -2416,10 +2519,11 @@ class JobAssignment(_message.Message):
         timeout: _duration_pb2.Duration | None = ...,
         snoozes: _builtins.int = ...,
         lane: _builtins.str = ...,
+        progress: Global___Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "confirm", b"confirm", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "max_attempts", b"max_attempts", "metadata", b"metadata", "payload", b"payload", "priority", b"priority", "progress", b"progress", "snoozes", b"snoozes", "timeout", b"timeout", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2574,6 +2678,7 @@ class Result(_message.Message):
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     success: _builtins.bool
@@ -2589,6 +2694,10 @@ class Result(_message.Message):
     def snooze(self) -> _duration_pb2.Duration:
         """this and the next two as in ReportResultRequest"""
 
+    @_builtins.property
+    def progress(self) -> Global___ProgressReport:
+        """not on success: what was not stored yet; without an index"""
+
     def __init__(
         self,
         *,
@@ -2602,10 +2711,11 @@ class Result(_message.Message):
         timed_out: _builtins.bool = ...,
         retry_after_is_policy: _builtins.bool = ...,
         result: _builtins.bytes | None = ...,
+        progress: Global___ProgressReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
@@ -2770,6 +2880,7 @@ class HeartbeatsRequest(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
     STARTING_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
@@ -2777,16 +2888,21 @@ class HeartbeatsRequest(_message.Message):
     def starting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The handlers of the claims start after the response: their topics, to learn which of them are paused."""
 
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProgressReport]:
+        """of some of the claims; stored with the heartbeat"""
+
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         claims: _abc.Iterable[Global___Claim] | None = ...,
         starting: _abc.Iterable[_builtins.str] | None = ...,
+        progress: _abc.Iterable[Global___ProgressReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "progress", b"progress", "starting", b"starting", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2844,6 +2960,7 @@ class ReleaseRequest(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     IS_BLOCKED_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     capacity: _builtins.int
     """0: as before; else what the worker can hold from now on"""
@@ -2858,6 +2975,10 @@ class ReleaseRequest(_message.Message):
 
     @_builtins.property
     def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProgressReport]:
+        """of some of the claims: handlers that were interrupted"""
+
     def __init__(
         self,
         *,
@@ -2866,10 +2987,11 @@ class ReleaseRequest(_message.Message):
         capacity: _builtins.int = ...,
         is_blocked: _builtins.bool = ...,
         held: _abc.Iterable[Global___Claim] | None = ...,
+        progress: _abc.Iterable[Global___ProgressReport] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "claims", b"claims", "held", b"held", "is_blocked", b"is_blocked", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "claims", b"claims", "held", b"held", "is_blocked", b"is_blocked", "progress", b"progress", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

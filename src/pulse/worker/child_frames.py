@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pulse.handlers.progress import Reported
 from pulse.outcomes import Failed, Outcome, Snoozed, Succeeded
 
 _LENGTH = struct.Struct("!I")
@@ -67,6 +68,12 @@ class Done(msgspec.Struct, tag=True):
                 return cls(result=outcome.result)
 
 
+class Progressed(msgspec.Struct, tag=True):
+    """From the child: what the handler has reported last."""
+
+    reported: Reported
+
+
 class RanInProcess(Exception):
     """The outcome that a child process reports. It has logged the error."""
 
@@ -76,7 +83,7 @@ class RanInProcess(Exception):
         self.outcome = outcome
 
 
-Message = Load | Run | Stop | Loaded | Done
+Message = Load | Run | Stop | Loaded | Progressed | Done
 _decoder = msgspec.msgpack.Decoder(Message)
 
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pulse import tuning
-from pulse.handlers.context import make_current, request_stop
+from pulse.handlers.context import make_current, on_progress, request_stop
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
+from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
@@ -76,6 +77,7 @@ class _Ended:
 class _Child:
     def __init__(self, worker: socket.socket, client: Any) -> None:
         self._worker = worker
+        self._answers = Answers(worker)
         self._client = client
         self._registry: Registry = client._registry
         self._process, self._parent = os.getpid(), os.getppid()
@@ -128,18 +130,9 @@ class _Child:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):  # the handler may have closed or replaced it
                     stream.flush()
-            self._send(done)
+            self._answers.done(done)
         if not self._is_stopped:
             self._in_loop(self._close())
-
-    def _send(self, done: Done) -> None:
-        while True:
-            try:
-                return send(self._worker, done)
-            except Cancelled:
-                continue  # it came up after the handler had ended
-            except OSError:
-                os._exit(1)  # the worker is gone
 
     # ------------------------------------------------------------ one attempt
 
@@ -148,6 +141,7 @@ class _Child:
         assert handler is not None, "the worker has compared the topics"
         job = HeldJob(assignment.job_id, assignment, handler, math.inf, math.inf, math.inf)
         job.has_begun = True
+        on_progress(job.context, self._answers.progressed)
         self._job = job
         return contextvars.copy_context().run(self._run_in_context, job)
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import grpc
 
@@ -20,6 +20,7 @@ from pulse.wire.failures import is_from_pulsed, translate
 from pulse.worker.clock import lease_clock
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
+from pulse.worker.progress import encode_progress, in_batches, unsent_progress
 from pulse.worker.releases import Releases
 from pulse.worker.results import encode_results
 from pulse.worker.stacks import stack_of_thread
@@ -65,6 +66,8 @@ class Heartbeats:
         self._is_over = threading.Event()
         self._is_woken = threading.Event()
         self._is_failing = False
+        # Progress waits until then, after a heartbeat that failed.
+        self._progress_from = 0.0
         self._channel: grpc.Channel | None = None
         self._thread = threading.Thread(target=self._run, name="pulse-heartbeats", daemon=True)
 
@@ -109,7 +112,10 @@ class Heartbeats:
                 beat_at = lease_clock() + tuning.HEARTBEAT_RETRY_SECONDS
 
     def _extend_due(self, is_due: bool) -> bool:
-        """Extend jobs that started recently, and all others if due. Returns whether every call succeeded."""
+        """Extend jobs that started recently or have progress to store, and all others if due.
+
+        Returns whether every call succeeded.
+        """
         interval, lease = self._terms.heartbeat_seconds, self._terms.lease_seconds
         now = lease_clock()
         latest = now - tuning.FIRST_HEARTBEAT_SECONDS
@@ -121,14 +127,24 @@ class Heartbeats:
             and (
                 (is_due and job.lease_end - lease + interval / 2 <= now)
                 or (not job.is_counted and job.outcome is None and job.begun_at <= latest)
+                or (unsent_progress(job) is not None and self._may_send_progress(job, now))
             )
         ]
         went_well = True
-        for begin in range(0, len(due), tuning.CLAIMS_PER_HEARTBEAT):
-            went_well &= self._extend(due[begin : begin + tuning.CLAIMS_PER_HEARTBEAT])
+        for some in in_batches(due, tuning.CLAIMS_PER_HEARTBEAT):
+            went_well &= self._extend(some)
+        if not went_well:
+            self._progress_from = lease_clock() + tuning.HEARTBEAT_RETRY_SECONDS
         if is_due:
             self._give_up_expired()
         return went_well
+
+    def _may_send_progress(self, job: HeldJob, now: float) -> bool:
+        # The start of the lease is that of its last write. What is left at the end goes with the report.
+        last_write = job.lease_end - self._terms.lease_seconds
+        return (
+            job.outcome is None and now >= self._progress_from and now >= last_write + tuning.PROGRESS_SECONDS
+        )
 
     def _give_up_expired(self) -> None:
         now = lease_clock()
@@ -149,8 +165,13 @@ class Heartbeats:
             self._report_lost(expired, "its lease ran out, no heartbeat got through")
 
     @failpoints.before("worker.beating")
-    def _extend(self, jobs: list[HeldJob]) -> bool:
-        request = pb.HeartbeatsRequest(worker_id=self._worker_id, claims=[job.claim() for job in jobs])
+    def _extend(self, jobs: Sequence[HeldJob]) -> bool:
+        reported = [unsent_progress(job) for job in jobs]
+        request = pb.HeartbeatsRequest(
+            worker_id=self._worker_id,
+            claims=[job.claim() for job in jobs],
+            progress=[encode_progress(one, index) for index, one in enumerate(reported) if one is not None],
+        )
         sent_at = lease_clock()
         try:
             response = self._stub().Heartbeats(
@@ -172,11 +193,13 @@ class Heartbeats:
         lost = {(claim.job_id, claim.attempt) for claim in response.stop}
         unknown = {(claim.job_id, claim.attempt) for claim in response.unknown}
         held_until = sent_at + self._terms.lease_seconds
-        for job in jobs:
+        for job, progress in zip(jobs, reported, strict=True):
             if unknown and (job.job_id, job.attempt) in unknown:
                 job.spared_until = held_until
             elif not lost or (job.job_id, job.attempt) not in lost:
                 job.lease_end, job.is_counted = held_until, True
+                if progress is not None:
+                    job.sent_progress = progress
         if lost:
             disowned = [job for job in jobs if (job.job_id, job.attempt) in lost]
             self._report_lost(disowned, "the server reports that it was canceled, or is no longer held here")

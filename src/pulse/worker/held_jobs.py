@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pulse import tuning
 from pulse.handlers.context import context_for
 from pulse.handlers.handler import Handler
+from pulse.handlers.progress import Reported
 from pulse.outcomes import Cancelled, Outcome
 from pulse.v1 import pulse_pb2 as pb
 
@@ -64,8 +65,8 @@ class Limit:
 class HeldJob:
     """One claim and its state. There is one for every job, hence a plain class with slots.
 
-    Times are by the `lease_clock`. The heartbeat thread sets `lease_end`, `spared_until` and `is_counted`;
-    the event loop sets everything else.
+    Times are by the `lease_clock`. The heartbeat thread sets `lease_end`, `spared_until`, `is_counted` and
+    `sent_progress`; the event loop sets everything else.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class HeldJob:
         "limit",
         "outcome",
         "release_by",
+        "sent_progress",
         "span",
         "spared_until",
         "start_by",
@@ -118,6 +120,8 @@ class HeldJob:
         self.begun_at = 0.0
         # Whether the server has a heartbeat of the job: from then on the attempt counts.
         self.is_counted = False
+        # What the server has of the progress that the handler reports.
+        self.sent_progress: Reported | None = None
         # Set while the handler waits for something: the task that runs it alone.
         self.task: asyncio.Task[None] | None = None
         # Set while the handler runs in a thread or a process.

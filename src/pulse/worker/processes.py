@@ -7,6 +7,7 @@ finds the handler by its topic. ADR-0061
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -21,9 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pulse import tuning
 from pulse.errors import InvalidHandler
+from pulse.handlers.context import set_reported_progress
 from pulse.handlers.handler import Handler
+from pulse.handlers.progress import Reported
 from pulse.outcomes import Cancelled
-from pulse.worker.child_frames import Done, Load, Loaded, RanInProcess, Run, Stop, receive, send
+from pulse.worker.child_frames import Done, Load, Loaded, Progressed, RanInProcess, Run, Stop, receive, send
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.origins import find_origin, modules_of
 
@@ -151,14 +154,18 @@ class Child:
             self._topics = set(loaded.topics)
         return self._topics
 
-    def run(self, assignment: bytes) -> Done:
-        """Run an attempt. Raises ProcessDied."""
+    def run(self, assignment: bytes, progressed: Callable[[Reported], None]) -> Done:
+        """Run an attempt. What its handler reports is passed to `progressed`. Raises ProcessDied."""
         self._send(Run(assignment))
-        self._await_answer()
-        done = receive(self._socket)
-        if not isinstance(done, Done):
-            raise ProcessDied(self._how_it_ended())
-        return done
+        while True:
+            self._await_answer()
+            answer = receive(self._socket)
+            if isinstance(answer, Progressed):
+                progressed(answer.reported)
+            elif isinstance(answer, Done):
+                return answer
+            else:
+                raise ProcessDied(self._how_it_ended())
 
     def stop(self, limit_seconds: float, is_timed_out: bool) -> None:
         """Interrupt the attempt."""
@@ -240,7 +247,8 @@ class ProcessCall:
                 raise self._interrupted_by
             child.topics()
             self._loaded()
-            done = child.run(self._job.assignment.SerializeToString())
+            progressed = functools.partial(set_reported_progress, self._job.context)
+            done = child.run(self._job.assignment.SerializeToString(), progressed)
         except BaseException:
             self._processes.drop(child)
             if self._is_killed and self._interrupted_by is not None:

@@ -18,6 +18,7 @@ from pulse.wire.coalescing import Coalescer
 from pulse.wire.connection import Connection
 from pulse.wire.lines import Line
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.progress import progress_size
 from pulse.worker.results import encode_results
 from pulse.worker.window import Window
 
@@ -159,4 +160,4 @@ def _size_of(job: HeldJob) -> int:
     if isinstance(outcome, Succeeded):
         return _RESULT_BYTES + len(outcome.result or b"")
     text = outcome.error if isinstance(outcome, Failed) else getattr(outcome, "reason", "")
-    return _RESULT_BYTES + len(text) * 2
+    return _RESULT_BYTES + len(text) * 2 + progress_size(job)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pulse.outcomes import SUCCEEDED, Failed, Snoozed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
+from pulse.worker.progress import encode_progress, unsent_progress
 
 # Of ReportResultsRequest: results (2), with a length; of Result: job_id (1) with a length, attempt (2) and
 # success (3) as varints.
@@ -47,6 +48,8 @@ def _result(job: HeldJob) -> pb.Result:
         result.success = True
         if outcome is not None and outcome.result is not None:
             result.result = outcome.result
+    if not result.success and (reported := unsent_progress(job)) is not None:
+        result.progress.CopyFrom(encode_progress(reported))
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from time import time_ns
 
@@ -13,9 +13,10 @@ from pulse_server.dispatch.roster import Roster
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.flow import GovernedClaims
 from pulse_server.domain.jobs import Claim, ClaimedJob, Level, NewJob, ReleaseAnswer, Submitted
+from pulse_server.domain.progress import ProgressReport
 from pulse_server.loops import Loop
 from pulse_server.repos.flow import FlowRepo
-from pulse_server.repos.jobs import JobRepo, Slots, Taker
+from pulse_server.repos.jobs import NO_PROGRESS, JobRepo, Slots, Taker
 
 # A job whose row is locked is released once it is free. Past these tries its lease expires instead.
 RELEASE_TRIES = 20
@@ -87,13 +88,16 @@ class Claims:
     async def still_held(self, claims: Sequence[Claim]) -> set[Claim]:
         return await self._repo.current_claims(claims)
 
-    async def release(self, claims: Sequence[Claim]) -> ReleaseAnswer:
+    async def release(
+        self, claims: Sequence[Claim], progress: Mapping[Claim, ProgressReport] = NO_PROGRESS
+    ) -> ReleaseAnswer:
         """Give the jobs back without costing an attempt. One whose row is locked stays with its claim.
 
-        Its worker tries again: until then its lease may expire, and must cost no attempt.
+        Its worker tries again: until then its lease may expire, and must cost no attempt. `progress` is of
+        handlers that were interrupted.
         """
         try:
-            released = await self._repo.release_jobs(claims)
+            released = await self._repo.release_jobs(claims, progress=progress)
         except PulseError:
             self._spared_workers.spare_holders(claims)
             raise

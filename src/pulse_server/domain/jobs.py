@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from pulse_server.domain.progress import Progress, ProgressReport
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.unique import Unique
 
@@ -66,24 +67,6 @@ class Claim(NamedTuple):
     attempt: int | None
 
 
-class BoundedLeases(NamedTuple):
-    """The claims that hold: those whose leases were extended, and those whose time limit has passed."""
-
-    extended: set[Claim]
-    over: set[Claim]
-
-
-class BeatAnswer(NamedTuple):
-    """The claims whose leases were not extended.
-
-    `lost`: the claim no longer holds. `unknown`: it still does, but another session of the database has its
-    row, and the lease could not be extended.
-    """
-
-    lost: list[Claim]
-    unknown: list[Claim]
-
-
 class ReleaseAnswer(NamedTuple):
     """How many jobs were released, and the claims that still hold because their rows are locked."""
 
@@ -112,6 +95,8 @@ class ClaimedJob(NamedTuple):
     """Attempts before this one that were snoozed. None: none."""
     lane: str | None = None
     """Of a job in a governed topic."""
+    progress: Progress | None = None
+    """Of the last attempt that reported any."""
 
 
 class Level(NamedTuple):
@@ -135,6 +120,8 @@ class FailureReport(NamedTuple):
     """Whether the attempt ran into its time limit."""
     retry_after_is_policy: bool = False
     """Whether an operator's backoff wins over retry_after."""
+    progress: ProgressReport | None = None
+    """What was not stored yet."""
 
 
 class SnoozeReport(NamedTuple):
@@ -143,6 +130,7 @@ class SnoozeReport(NamedTuple):
     claim: Claim
     delay: timedelta
     reason: str = ""
+    progress: ProgressReport | None = None
 
 
 class ResultReport(NamedTuple):
@@ -226,6 +214,7 @@ class Job:
     history: tuple[Attempt, ...] = ()
     result: bytes | None = None
     """What the handler of a completed job returned."""
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)

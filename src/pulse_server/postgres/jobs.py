@@ -12,7 +12,6 @@ from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
-    BoundedLeases,
     Cancellation,
     Claim,
     ClaimedJob,
@@ -30,6 +29,8 @@ from pulse_server.domain.jobs import (
     Submitted,
     Turn,
 )
+from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
+from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.run_policies import MAX_SNOOZES, RunPolicy
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 from pulse_server.postgres import inserts, unique_jobs
@@ -37,8 +38,10 @@ from pulse_server.postgres.claiming import claim_across_topics, claim_in_topic
 from pulse_server.postgres.completing import DatabaseTime, GovernedRuns, complete_jobs, complete_with_results
 from pulse_server.postgres.database import Connections, Database, Rows
 from pulse_server.postgres.lease_checks import ReapPolicy, reap
+from pulse_server.postgres.leases import LeaseStatements, kept_claims
 from pulse_server.postgres.listing import Listing
 from pulse_server.postgres.policies import backoff_to_json, run_policy_to_json
+from pulse_server.postgres.progress import progress_column
 from pulse_server.postgres.row_locks import RowLocks
 from pulse_server.postgres.rows import (
     claim_columns,
@@ -48,7 +51,7 @@ from pulse_server.postgres.rows import (
     levels_from_rows,
 )
 from pulse_server.postgres.statements import statements
-from pulse_server.repos.jobs import Slots, Taker, UniqueHolder
+from pulse_server.repos.jobs import NO_PROGRESS, Slots, Taker, UniqueHolder
 
 _SQL = statements(
     *("transitions/jobs.sql", "transitions/work.sql", "transitions/promotion.sql"),
@@ -72,6 +75,7 @@ class PostgresJobRepo:
         self._backoff = None if run.backoff is None else json.dumps(backoff_to_json(run.backoff))
         self._lease = lease
         self._rows = RowLocks(_SQL)
+        self._leases = LeaseStatements(self._rows, database.beats)
         self._time = DatabaseTime()
         self._governed = governed or GovernedRuns()
 
@@ -122,6 +126,7 @@ class PostgresJobRepo:
             [report.timed_out for report in ordered],
             [report.retry_after_is_policy for report in ordered],
             self._backoff,
+            progress_column(report.progress for report in ordered),
         )
         return ended_from_rows(rows)
 
@@ -134,32 +139,37 @@ class PostgresJobRepo:
             [report.delay for report in ordered],
             [report.reason for report in ordered],
             *(MAX_SNOOZES, SNOOZED_TOO_OFTEN, SNOOZED_TOO_OFTEN_GROUP),
+            progress_column(report.progress for report in ordered),
         )
         return ended_from_rows(rows)
 
     async def extend_leases(self, claims: Sequence[Claim], lease: timedelta) -> set[Claim]:
-        rows = await self._rows.fetch(
-            self._database.beats, "extend_leases", *claim_columns(in_lock_order(claims)), lease
-        )
-        return _claims(rows, claims)
+        return await self._leases.extend("extend_leases", claims, lease)
 
     async def extend_bounded_leases(
         self, claims: Sequence[Claim], lease: timedelta, limits: Mapping[str, timedelta]
     ) -> BoundedLeases:
-        seconds = json.dumps({topic: limit.total_seconds() for topic, limit in limits.items()})
-        columns = claim_columns(in_lock_order(claims))
-        rows = await self._rows.fetch(self._database.beats, "extend_bounded_leases", *columns, lease, seconds)
-        answer = BoundedLeases(set(), set())
-        for job_id, worker_id, attempt, is_over in rows:
-            (answer.over if is_over else answer.extended).add(Claim(str(job_id), worker_id, attempt))
-        return answer
+        return await self._leases.extend_bounded("extend_bounded_leases", claims, lease, limits)
+
+    async def extend_with_progress(
+        self,
+        claims: Sequence[Claim],
+        lease: timedelta,
+        limits: Mapping[str, timedelta],
+        progress: Mapping[Claim, ProgressReport],
+    ) -> ExtendedWithProgress:
+        name = "extend_with_progress"
+        return await self._leases.extend_with_progress(name, claims, lease, limits, progress)
 
     async def release_jobs(
-        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+        self,
+        claims: Sequence[Claim],
+        unread_for: timedelta | None = None,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
     ) -> dict[str, str]:
-        rows = await self._rows.fetch(
-            self._database.hot, "release_jobs", *claim_columns(in_lock_order(claims)), unread_for
-        )
+        ordered = in_lock_order(claims)
+        claimed, reported = claim_columns(ordered), progress_column(map(progress.get, ordered))
+        rows = await self._rows.fetch(self._database.hot, "release_jobs", *claimed, unread_for, reported)
         return {str(row["id"]): row["topic"] for row in rows}
 
     async def reap_expired(self, limit: int, expired_before: datetime | None = None) -> list[Reaped]:
@@ -278,7 +288,7 @@ class PostgresJobRepo:
         rows = await self._fetch(
             self._database.beats, "current_claims", *claim_columns(in_lock_order(claims))
         )
-        return _claims(rows, claims)
+        return kept_claims(rows, claims)
 
     async def topics_with_ready_jobs(self, topics: Collection[str]) -> set[str]:
         rows = await self._fetch(self._database.hot, "topics_with_ready_jobs", "\n".join(topics))
@@ -292,9 +302,3 @@ class PostgresJobRepo:
 
     async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
         return await connections.fetch(name, _SQL[name], *args)
-
-
-def _claims(rows: Rows, asked: Sequence[Claim]) -> set[Claim]:
-    if len(rows) == len(asked):  # all of them, as nearly always: spare the ids their way back into text
-        return set(asked)
-    return {Claim(str(job_id), worker_id, attempt) for job_id, worker_id, attempt in rows}

@@ -12,7 +12,9 @@ from uuid import UUID
 import asyncpg
 
 from pulse_server.domain.jobs import Attempt, Claim, ClaimedJob, Ended, Job, Level, Outcome, PageKey
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
+from pulse_server.postgres.progress import progress_from_json
 
 Row = asyncpg.Record | tuple[Any, ...]
 # Before every job in the order of submission.
@@ -51,7 +53,13 @@ def job_from_row(row: asyncpg.Record) -> Job:
         lane=row.get("lane") or None,
         history=history_from_json(row.get("history")),
         result=row.get("result"),
+        progress=_progress(row.get("progress"), row.get("cursor")),
     )
+
+
+def _progress(text: str | None, cursor: str | None) -> Progress | None:
+    progress = progress_from_json(text)
+    return progress._replace(cursor=cursor) if progress and cursor else progress
 
 
 def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[ClaimedJob]:
@@ -59,7 +67,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
     jobs: list[ClaimedJob] = []
     add, new_tuple = jobs.append, tuple.__new__
     for row in rows:
-        # Thirteen names twice, and no star: that would cost a list for each of a thousand rows.
+        # Fifteen names twice, and no star: that would cost a list for each of a thousand rows.
         (
             _,
             place,
@@ -75,6 +83,7 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             waited,
             age,
             snoozes,
+            progress,
         ) = row
         metadata = None if metadata is None else json.loads(metadata)
         worker = workers[place - 1]
@@ -94,12 +103,14 @@ def claimed_jobs_from_rows(rows: Iterable[Row], workers: Sequence[str]) -> list[
             age,
             snoozes,
             None,
+            None if progress is None else progress_from_json(progress),
         )
         add(new_tuple(ClaimedJob, job))
     return jobs
 
 
 def ended_from_rows(rows: Iterable[Row]) -> dict[Claim, Ended]:
+    """The attempts that a statement ended, by their claims."""
     return {
         Claim(str(job_id), worker_id, attempt): Ended(JobStatus(status), topic, ran_seconds)
         for job_id, worker_id, attempt, topic, ran_seconds, status in rows

@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
-    BoundedLeases,
     Cancellation,
     Claim,
     ClaimedJob,
@@ -32,10 +31,13 @@ from pulse_server.domain.jobs import (
     Submitted,
     Turn,
 )
+from pulse_server.domain.leases import BoundedLeases, ExtendedWithProgress
+from pulse_server.domain.progress import ProgressReport
 from pulse_server.domain.status import LIVE, REDRIVABLE, TERMINAL, JobStatus
 
 # Of the payloads of one claim. More would only be kept in memory until it can be sent (docs/adr/0038).
 CLAIM_BYTES = 8 * 1024 * 1024
+NO_PROGRESS: Mapping[Claim, ProgressReport] = {}
 
 
 class Slots(NamedTuple):
@@ -141,12 +143,26 @@ class JobRepo(Protocol):
         the topics that have none of their own."""
         ...
 
+    async def extend_with_progress(
+        self,
+        claims: Sequence[Claim],
+        lease: timedelta,
+        limits: Mapping[str, timedelta],
+        progress: Mapping[Claim, ProgressReport],
+    ) -> ExtendedWithProgress:
+        """Do the same, and store the progress of some of the jobs in the same write."""
+        ...
+
     async def release_jobs(
-        self, claims: Sequence[Claim], unread_for: timedelta | None = None
+        self,
+        claims: Sequence[Claim],
+        unread_for: timedelta | None = None,
+        progress: Mapping[Claim, ProgressReport] = NO_PROGRESS,
     ) -> dict[str, str]:
         """Give the jobs back with their attempts. Returns the ids that were released, with their topics.
 
-        With `unread_for` only those that were claimed longer ago, and never beaten.
+        With `unread_for` only those that were claimed longer ago, and never beaten. `progress` is of handlers
+        that were interrupted.
         """
         ...
 

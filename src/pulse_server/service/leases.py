@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum, auto
@@ -11,8 +11,10 @@ from enum import Enum, auto
 from pulse_server.dispatch.claims import SparedWorkers
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.errors import PulseError
-from pulse_server.domain.jobs import BeatAnswer, Claim
-from pulse_server.repos.jobs import JobRepo
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.leases import BeatAnswer, ProgressBeat
+from pulse_server.domain.progress import ProgressReport
+from pulse_server.repos.jobs import NO_PROGRESS, JobRepo
 from pulse_server.service.group_commit import GroupCommit
 from pulse_server.service.run_policies import RunPolicies
 
@@ -49,22 +51,34 @@ class Leases:
         self._lease_ttl = lease_ttl
         self._failed = failed
         self._slow = min(BEAT_SLOW, lease_ttl / 10).total_seconds()
-        self._commits: GroupCommit[Claim, _Lease] = GroupCommit(self._extend, lanes=1, limit=HEARTBEAT_BATCH)
+        self._commits: GroupCommit[Claim | ProgressBeat, _Lease] = GroupCommit(
+            self._extend, lanes=1, limit=HEARTBEAT_BATCH, size_of=_size
+        )
 
-    async def extend(self, claims: Sequence[Claim]) -> BeatAnswer:
-        """Extend the leases. Returns the claims that are lost, and those whose rows are locked."""
+    async def extend(
+        self, claims: Sequence[Claim], progress: Mapping[Claim, ProgressReport] = NO_PROGRESS
+    ) -> BeatAnswer:
+        """Extend the leases. Returns the claims that are lost, and those whose rows are locked.
+
+        The progress of some of the jobs is stored in the same statement.
+        """
+        beats: Sequence[Claim | ProgressBeat] = claims
+        if progress:
+            beats = [ProgressBeat(claim, progress[claim]) if claim in progress else claim for claim in claims]
         with self._spared_if_slow(claims):
-            leases = await self._commits.add_all(claims)
+            leases = await self._commits.add_all(beats)
         answer = BeatAnswer([], [])
         for claim, lease in zip(claims, leases, strict=True):
             if lease is not _Lease.EXTENDED:
                 (answer.lost if lease is _Lease.LOST else answer.unknown).append(claim)
         return answer
 
-    async def _extend(self, claims: Sequence[Claim]) -> list[_Lease]:
-        self._publisher.batch_sent("heartbeat", len(claims))
+    async def _extend(self, beats: Sequence[Claim | ProgressBeat]) -> list[_Lease]:
+        self._publisher.batch_sent("heartbeat", len(beats))
+        claims = [beat if isinstance(beat, Claim) else beat.claim for beat in beats]
+        progress = {beat.claim: beat.progress for beat in beats if isinstance(beat, ProgressBeat)}
         try:
-            extended, over = await self._extend_in_limits(claims)
+            extended, over = await self._extend_in_limits(claims, progress)
             missing = [claim for claim in claims if claim not in extended and claim not in over]
             # The row is locked if the claim stands nevertheless.
             unknown = await self._repo.current_claims(missing) if missing else set()
@@ -80,8 +94,15 @@ class Leases:
             for claim in claims
         ]
 
-    async def _extend_in_limits(self, claims: Sequence[Claim]) -> tuple[Set[Claim], Set[Claim]]:
+    async def _extend_in_limits(
+        self, claims: Sequence[Claim], progress: Mapping[Claim, ProgressReport]
+    ) -> tuple[Set[Claim], Set[Claim]]:
         """Return the claims that were extended, and those whose time limit has passed."""
+        if progress:
+            extended, over, _ = await self._repo.extend_with_progress(
+                claims, self._lease_ttl, self._policies.limits, progress
+            )
+            return extended, over
         if limits := self._policies.limits:
             return await self._repo.extend_bounded_leases(claims, self._lease_ttl, limits)
         return await self._repo.extend_leases(claims, self._lease_ttl), frozenset()
@@ -105,3 +126,8 @@ class Leases:
             yield
         finally:
             timer.cancel()
+
+
+def _size(beat: Claim | ProgressBeat) -> int:
+    """About how many bytes the beat adds to a statement, beyond its claim."""
+    return 0 if isinstance(beat, Claim) else beat.progress.size

@@ -121,4 +121,5 @@ def _size(report: Report) -> int:
         return 0
     if isinstance(report, ResultReport):
         return len(report.result)
-    return len(report.error if isinstance(report, FailureReport) else report.reason)
+    text = report.error if isinstance(report, FailureReport) else report.reason
+    return len(text) + (0 if report.progress is None else report.progress.size)

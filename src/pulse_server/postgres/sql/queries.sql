@@ -6,7 +6,9 @@
 -- it could see is before it. ADR-0035
 
 -- name: get_job
-SELECT {job}, job.payload, job.history, job.result FROM pulse.all_jobs AS job WHERE job.id = $1::uuid;
+SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
+FROM pulse.all_jobs AS job
+WHERE job.id = $1::uuid;
 
 -- name: look_up_jobs
 -- By id, for judging what a fence refused. The payload stays in the database.

@@ -14,6 +14,7 @@ from pulse_server.domain.jobs import Attempt, Job, JobFilter, NewJob
 from pulse_server.domain.run_policies import check_positive
 from pulse_server.domain.status import WAITING, JobStatus
 from pulse_server.domain.unique import OnConflict, Scope, check_unique
+from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration, moment, timestamp
 
 
@@ -127,6 +128,7 @@ def job_view(job: Job) -> pb.JobView:
         unique_scope=job.unique_scope if job.unique_scope and _holds_its_key(job) else "",
         lane=job.lane or "",
         result=job.result,
+        progress=convert_progress.view(job.progress),
     )
 
 

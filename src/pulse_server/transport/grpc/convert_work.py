@@ -10,6 +10,8 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report, ResultReport, SnoozeReport
+from pulse_server.domain.progress import ProgressReport
+from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration
 
 
@@ -63,7 +65,7 @@ def _unsuccessful(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> F
     if not result.HasField("snooze"):
         return _failure(claim, result)
     delay = limits.check_delay(duration(result.snooze, "snooze"), "snooze")
-    return SnoozeReport(claim, delay, limits.clean_error(result.error))
+    return SnoozeReport(claim, delay, limits.clean_error(result.error), _progress(result))
 
 
 def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport:
@@ -77,7 +79,14 @@ def _failure(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> Failur
         "",
         result.timed_out,
         result.retry_after_is_policy,
+        _progress(result),
     )
+
+
+def _progress(result: pb.ReportResultRequest | pb.Result) -> ProgressReport | None:
+    if not isinstance(result, pb.Result) or not result.HasField("progress"):
+        return None
+    return convert_progress.report(result.progress)
 
 
 def heartbeat(request: pb.HeartbeatRequest) -> Claim:
@@ -118,6 +127,7 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         _,
         snoozes,
         lane,
+        progress,
     ) = job
     fields: dict[str, Any] = {
         "job_id": job_id,
@@ -139,6 +149,8 @@ def _assignment_fields(job: ClaimedJob) -> dict[str, Any]:
         fields["snoozes"] = snoozes
     if lane:
         fields["lane"] = lane
+    if progress is not None:
+        fields["progress"] = convert_progress.view(progress)
     return fields
 
 

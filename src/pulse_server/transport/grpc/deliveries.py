@@ -88,6 +88,7 @@ class DeliveryEncoder:
                 _,
                 snoozes,
                 lane,
+                progress,
             ) = job
             id_bytes, size = job_id.encode(), len(payload)
             if (
@@ -99,6 +100,7 @@ class DeliveryEncoder:
                 or confirm
                 or snoozes
                 or lane
+                or progress
                 or not (0 < attempt < 4096 and 0 < max_attempts < 4096 and len(id_bytes) == _ID_LENGTH)
             ):
                 body = convert_work.assignment(job).SerializeToString() + self._timeout(topic)

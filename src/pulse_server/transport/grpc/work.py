@@ -22,10 +22,11 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.reports import claim_of
+from pulse_server.repos.jobs import NO_PROGRESS
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
 from pulse_server.service.run_policies import RunPolicies
-from pulse_server.transport.grpc import convert_times, convert_work
+from pulse_server.transport.grpc import convert_progress, convert_times, convert_work
 from pulse_server.transport.grpc.deliveries import DeliveryEncoder, original_messages
 from pulse_server.transport.grpc.results import read_results
 from pulse_server.transport.grpc.worker_ids import binds_worker_id, calling_user, is_own, own_worker_id
@@ -181,11 +182,12 @@ class WorkRpcs:
     ) -> pb.HeartbeatsResponse:
         limits.check_count("claims", len(request.claims), limits.MAX_CLAIMS_PER_HEARTBEAT)
         claims = await each_in_turns(convert_work.claims(request.worker_id), request.claims, TURN_ENTRIES)
+        progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
         remaining = context.time_remaining()
         timeout_seconds = None if remaining is None else remaining * BEAT_ANSWER_SHARE
         try:
             async with asyncio.timeout(timeout_seconds):
-                lost, unknown = await self._leases.extend(claims)
+                lost, unknown = await self._leases.extend(claims, progress)
         except TimeoutError:
             # The heartbeat has not failed: the caller sets the timeout, and the statement continues. But the
             # worker needs an answer: if a server does not answer it gives up its jobs when their leases end.
@@ -212,7 +214,8 @@ class WorkRpcs:
             self._roster.settle(claims)
         else:
             self._roster.answered(request.worker_id, claims)
-        released, locked = await self._claims.release(claims)
+        progress = convert_progress.reports(request.progress, claims) if request.progress else NO_PROGRESS
+        released, locked = await self._claims.release(claims, progress)
         if request.is_blocked:
             unread = await self._claims.release_unread(self._roster.not_among(held, request.worker_id))
             self._roster.settle(unread)

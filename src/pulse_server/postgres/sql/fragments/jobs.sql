@@ -3,11 +3,11 @@
 -- kept. work.sql has those of claims, leases and promotions, schedules.sql those of fires.
 
 -- name: job
--- A job without what may be large: its payload, its history and its result.
+-- A job without what may be large: its payload, its history, its result and the cursor of its progress.
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     {is_ready} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
-    job.start_by, job.unique_key, job.unique_scope, job.lane
+    job.start_by, job.unique_key, job.unique_scope, job.lane, job.progress - 'cursor' AS progress
 
 -- name: is_ready
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
@@ -26,7 +26,8 @@ job.queued AND job.locked_by IS NULL AND {may_start}
 job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_attempts, job.submitted_at,
     job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
     job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
-    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope, job.lane
+    '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope, job.lane,
+    NULL::jsonb AS progress
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.

@@ -132,7 +132,7 @@ RETURNING
     -- Of the last one alone: up to there all jobs were taken. ADR-0055
     CASE WHEN picked.slot = (SELECT dealt.jobs FROM dealt) THEN date_part('epoch', now() - job.submitted_at) END
         AS age_seconds,
-    job.snoozes
+    job.snoozes, job.progress
 
 -- name: claim_holds
 -- The fence. A claim without a worker or an attempt comes from a caller of the original contract; what it leaves out is
@@ -140,6 +140,10 @@ RETURNING
 job.id = claim.id
   AND job.locked_by = COALESCE(claim.worker_id, job.locked_by)
   AND job.attempts = COALESCE(claim.attempt, job.attempts)
+
+-- name: progress_with_report
+-- What the job keeps of the progress that its worker reports with the claim.
+pulse.with_progress(job.progress, claim.progress::jsonb, job.attempts, job.started_at)
 
 -- name: compact_claims
 -- The claims of complete_jobs, each with its place in the request.

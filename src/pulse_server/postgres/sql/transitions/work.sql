@@ -63,6 +63,7 @@ WITH completed AS (
         finished_at = clock_timestamp(),
         finished_by = job.locked_by,
         result = claim.result,
+        progress = NULL,
         locked_by = NULL,
         lease_until = NULL
     FROM {compact_claims_with_results}
@@ -83,6 +84,7 @@ GROUP BY completed.topic;
 -- still holds. The next attempt is due after the backoff of the topic, unless the worker set another delay. A delay that
 -- comes from the policy of the worker ($9) gives way to a backoff that an operator has set.
 --   $1-$7 claims, errors, delays, discards, error groups   $8 whether it timed out   $10 the backoff of the settings
+--   $11 progress that was not stored yet; empty: none of them has any
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {failure_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -106,11 +108,13 @@ WITH ended AS (
         history = pulse.with_attempt(
             job.history, job.attempts, job.locked_by, job.started_at,
             CASE WHEN claim.discard THEN 'discarded' WHEN claim.timed_out THEN 'timed_out' ELSE 'failed' END, claim.error),
+        progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
     FROM unnest(
-            $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[]
-        ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy)
+            $1::uuid[], $2::text[], $3::int[], $4::text[], $5::interval[], $6::bool[], $7::text[], $8::bool[], $9::bool[],
+            $11::text[]
+        ) AS claim (id, worker_id, attempt, error, retry_after, discard, error_group, timed_out, is_policy, progress)
     WHERE {claim_holds}
     RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
@@ -122,7 +126,7 @@ SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds,
 -- From RUNNING to RETRYING, due after the delay that its handler asked for; if the claim still holds. It costs no attempt,
 -- but the number of the attempt is the fence's token and is not used again: max_attempts grows instead. To DEAD_LETTERED
 -- after $6 snoozes. Of snoozes in a row the history has the last one: they must not push out the failures.
---   $1-$3 claims   $4 delays   $5 reasons   $7 error and $8 error group of a job that is dead-lettered
+--   $1-$3 claims   $4 delays   $5 reasons   $7 error and $8 error group of a job that is dead-lettered   $9 progress
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = CASE WHEN {snooze_is_final} THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
@@ -139,10 +143,11 @@ WITH ended AS (
         history = pulse.with_attempt(
             CASE WHEN job.history -> -1 ->> 'outcome' = 'snoozed' THEN job.history - -1 ELSE job.history END,
             job.attempts, job.locked_by, job.started_at, 'snoozed', claim.reason),
+        progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[])
-        AS claim (id, worker_id, attempt, delay, reason)
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::interval[], $5::text[], $9::text[])
+        AS claim (id, worker_id, attempt, delay, reason, progress)
     WHERE {claim_holds}
     RETURNING claim.id, claim.worker_id, claim.attempt, job.topic,
         date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, {freed_by}
@@ -172,6 +177,19 @@ FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
 WHERE {claim_holds}
 RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over;
 
+-- name: extend_with_progress
+-- extend_bounded_leases for beats of which some have progress: one write of the row for both. Returns it where it was
+-- given, without the cursor.
+--   $1-$4 as extend_leases   $5 as extend_bounded_leases; an empty object: there are no limits   $6 progress, or null
+UPDATE pulse.jobs AS job
+SET lease_until = GREATEST(job.lease_until, LEAST(clock_timestamp() + $4::interval, {end_of_limit})),
+    delivered = true,
+    progress = {progress_with_report}
+FROM unnest($1::uuid[], $2::text[], $3::int[], $6::text[]) AS claim (id, worker_id, attempt, progress)
+WHERE {claim_holds}
+RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= clock_timestamp(), false) AS is_over,
+    job.topic, CASE WHEN claim.progress IS NOT NULL THEN job.progress - 'cursor' END AS progress;
+
 -- name: release_jobs
 -- From RUNNING back to the head of its topic, if the claim still holds: the job was never delivered, or its worker has
 -- not started it. The attempt is given back. A job that was never attempted looks so again: its next claim needs no
@@ -179,6 +197,7 @@ RETURNING claim.id, claim.worker_id, claim.attempt, COALESCE({end_of_limit} <= c
 -- worker after each release without using an attempt. RETRYING, because RUNNING leads to no other waiting state.
 -- It has been due since before its claim, and stays so: next_run_at stands in an index, which a release leaves alone.
 -- With $4 only jobs claimed longer ago than that whose lease was never extended: their worker has not read them. ADR-0043
+-- $5 has the progress of handlers that were interrupted; empty: none of them has any.
 WITH ended AS (
     UPDATE pulse.jobs AS job
     SET status = 'RETRYING',
@@ -187,9 +206,10 @@ WITH ended AS (
         -- A job in a lane enters it again with the next claim, which opens the lane.
         tier = NULL,
         rank_at = NULL,
+        progress = {progress_with_report},
         locked_by = NULL,
         lease_until = NULL
-    FROM unnest($1::uuid[], $2::text[], $3::int[]) AS claim (id, worker_id, attempt)
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $5::text[]) AS claim (id, worker_id, attempt, progress)
     WHERE job.id = claim.id
       AND job.locked_by = claim.worker_id
       AND job.attempts = claim.attempt
