@@ -29,6 +29,7 @@ from pulse_server.postgres.dead_letters import PostgresDeadLetterRepo
 from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from pulse_server.postgres.exports import PostgresExportRepo
 from pulse_server.postgres.flow import PostgresFlowRepo
+from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
@@ -109,6 +110,7 @@ class App:
         publisher = Publisher(metrics, self.watchers, self.roster, self._line, claim_spans())
         self.spared_workers = SparedWorkers(repo, settings.lease_ttl)
         flow = with_failpoints(PostgresFlowRepo(self._database, governed), port_failpoints.FLOW)
+        owners = with_failpoints(PostgresFlowOwnerRepo(self._database), port_failpoints.FLOW_OWNERS)
         self.claims = Claims(repo, flow, publisher, self.spared_workers, settings.lease_ttl)
         switches = with_failpoints(PostgresDispatchRepo(self._database), port_failpoints.DISPATCH)
         self.gate = Gate(switches, self.roster, self.claims, interval=GATE_INTERVAL)
@@ -123,7 +125,7 @@ class App:
         self.settler = Settler(lease_checks)
         self.lease_sweep = LeaseSweep(lease_checks)
         self.policies = PoliciesInForce(
-            settings.run, self._database, flow, publisher, self.gate, self._line, metrics
+            settings.run, self._database, flow, owners, publisher, self.gate, self._line, metrics
         )
         leases = Leases(
             repo,

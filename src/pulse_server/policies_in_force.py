@@ -12,9 +12,9 @@ from pulse_server.domain.run_policies import RunPolicy
 from pulse_server.domain.status import JobStatus
 from pulse_server.loops import Loop
 from pulse_server.postgres.database import Database
-from pulse_server.postgres.flow_owners import PostgresFlowOwnerRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.wakeups import WakeupLine
 from pulse_server.service.flow_policies import FlowPolicies
 from pulse_server.service.flow_sweep import FlowSweep
@@ -36,6 +36,7 @@ class PoliciesInForce:
         server: RunPolicy,
         database: Database,
         flow: FlowRepo,
+        owners: FlowOwnerRepo,
         publisher: Publisher,
         gate: Gate,
         line: WakeupLine,
@@ -46,9 +47,7 @@ class PoliciesInForce:
         self._flow_repo = flow
         self._publisher = publisher
         self.run = RunPolicies(self._repo, server, interval=POLICIES_INTERVAL)
-        self.flow = FlowPolicies(
-            PostgresFlowOwnerRepo(database), flow, publisher, gate.refresh, interval=POLICIES_INTERVAL
-        )
+        self.flow = FlowPolicies(owners, flow, publisher, gate.refresh, interval=POLICIES_INTERVAL)
         self.sweep = FlowSweep(flow, gate, publisher, metrics)
         line.listen(self.run.heard)
         line.listen(self.flow.heard)

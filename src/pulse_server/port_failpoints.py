@@ -10,6 +10,7 @@ from pulse import failpoints
 from pulse_server.domain.errors import Unavailable
 from pulse_server.repos.dispatch import DispatchRepo
 from pulse_server.repos.flow import FlowRepo
+from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
@@ -81,11 +82,31 @@ JOBS: Points = {
     JobRepo.cancel_jobs: (failpoints.after("jobs.cancelled", Unavailable, counts=bool),),
     JobRepo.retry_jobs: (failpoints.after("jobs.retried", Unavailable, counts=bool),),
 }
+_ENFORCING = (
+    failpoints.before("limits.enforcing", Unavailable),
+    failpoints.after("limits.enforced", Unavailable),
+)
 FLOW: Points = {
     FlowRepo.claim_governed: (
         failpoints.before("claim.leasing", Unavailable),
         failpoints.after("claim.leased", Unavailable, counts=attrgetter("jobs")),
     ),
+    FlowRepo.govern: _ENFORCING,
+    FlowRepo.retire: _ENFORCING,
+    FlowRepo.remove_retired: (
+        failpoints.before("limits.enforcing", Unavailable),
+        failpoints.after("limits.enforced", Unavailable, counts=bool),
+    ),
+    FlowRepo.hold: _ENFORCING,
+    FlowRepo.set_lane: _ENFORCING,
+}
+_SETTING = (
+    failpoints.before("limits.setting", Unavailable),
+    failpoints.after("limits.set", Unavailable),
+)
+FLOW_OWNERS: Points = {
+    FlowOwnerRepo.override_flow: _SETTING,
+    FlowOwnerRepo.declare_flow: _SETTING,
 }
 SCHEDULES: Points = {
     ScheduleRepo.fire_schedules: (

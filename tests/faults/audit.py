@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from tests.faults.changes import JobChange, JobState, ScheduleChange, SwitchChange
+from tests.faults.changes import FlowEvent, JobChange, JobState, ScheduleChange, SwitchChange
 from tests.faults.history import History
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -19,12 +20,16 @@ _CLOCK_READINGS = 20
 
 @dataclass(frozen=True)
 class Audit:
-    """Everything that the triggers wrote, each list ordered by seq, and the present statuses of the jobs."""
+    """Everything that the triggers wrote, and the present statuses of the jobs.
+
+    Each list is ordered by seq, but `flow` by the commits.
+    """
 
     jobs: list[JobChange]
     switches: list[SwitchChange] = field(default_factory=list)
     schedules: list[ScheduleChange] = field(default_factory=list)
     statuses: dict[str, str] = field(default_factory=dict)  # of the jobs that are there now
+    flow: list[FlowEvent] = field(default_factory=list)
 
 
 async def install(connection: Connection) -> None:
@@ -33,7 +38,8 @@ async def install(connection: Connection) -> None:
         for table in ("jobs", "completed_jobs", "schedules"):
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM pulse.{table})"):
                 raise ValueError(f"pulse.{table} has rows already, and their history was not recorded.")
-        await connection.execute(Path(__file__).with_name("audit.sql").read_text())
+        for name in ("audit.sql", "audit_flow.sql"):
+            await connection.execute(Path(__file__).with_name(name).read_text())
 
 
 async def record_clock(connection: Connection, history: History) -> None:
@@ -63,7 +69,8 @@ async def read_audit(connection: Connection) -> Audit:
             row["id"]: row["status"]
             for row in await connection.fetch("SELECT id::text, status FROM pulse.all_jobs")
         }
-    return Audit(jobs, switches, schedules, statuses)
+        flow = [_flow_event(row) for row in await connection.fetch(_FLOW)]
+    return Audit(jobs, switches, schedules, statuses, flow)
 
 
 def _microseconds(expression: str) -> str:
@@ -73,7 +80,9 @@ def _microseconds(expression: str) -> str:
 
 def _columns(*names: str) -> str:
     return ", ".join(
-        _microseconds(name) if name == "at" or name.endswith(("_at", "_until", "start_by")) else name
+        _microseconds(name)
+        if name in ("at", "moment", "queued_for") or name.endswith(("_at", "_until", "start_by"))
+        else name
         for name in names
     )
 
@@ -83,20 +92,31 @@ _SWITCHES = f"SELECT {_columns(*_COMMON, 'topic', 'paused')} FROM audit.switch_c
 _SCHEDULES = f"""
 SELECT {_columns(*_COMMON)}, id::text, {
     _columns("old_next_run_at", "old_paused", "new_next_run_at", "new_paused", "last_run_at", "is_edit")
-}, {_columns("kind", "run_at", "interval_ms", "cron_expr", "time_zone", "catch_up")}
+}, {_columns("kind", "run_at", "interval_ms", "cron_expr", "time_zone", "catch_up", "overlap", "queued_for")}
 FROM audit.schedule_changes ORDER BY seq
 """
 _JOBS = f"""
 SELECT {_columns(*_COMMON)}, id::text, topic, key, schedule_id::text, outcome,
-       {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}
+       {_columns(*(f"{when}_{name}" for when in ("old", "new") for name in JobState._fields))}, unique_key
 FROM audit.job_changes ORDER BY seq
 """
 _HEAD = len(_COMMON) + 5
+_COMMITTED = "pg_xact_commit_timestamp(xid)"
+_FLOW = f"""
+SELECT {_microseconds(_COMMITTED)}, seq, {_columns("statement_at")}, what, name, lane, job_id::text,
+       {_columns("moment")}, facts
+FROM audit.flow ORDER BY {_COMMITTED}, seq
+"""
 
 
 def _job_change(row: Any) -> JobChange:
     values = tuple(row)
     middle = _HEAD + len(JobState._fields)
     old = None if values[_HEAD] is None else JobState._make(values[_HEAD:middle])
-    new = None if values[middle] is None else JobState._make(values[middle:])
-    return JobChange._make((*values[:_HEAD], old, new))
+    new = None if values[middle] is None else JobState._make(values[middle:-1])
+    return JobChange._make((*values[:_HEAD], old, new, values[-1]))
+
+
+def _flow_event(row: Any) -> FlowEvent:
+    *values, facts = row
+    return FlowEvent._make((*values, None if facts is None else json.loads(facts)))

@@ -18,6 +18,7 @@ CREATE TABLE audit.job_changes (
     -- Only in the insert.
     key              text,
     schedule_id      uuid,
+    unique_key       text,        -- with its scope before it
     -- How an attempt ended that was no success; null where the change ended none.
     outcome          text,
     -- Null where there was no row before.
@@ -65,10 +66,10 @@ BEGIN
             RETURN NULL;
         END IF;
         INSERT INTO audit.job_changes (
-            id, topic, key, schedule_id, new_status, new_attempts, new_max_attempts, new_locked_by,
+            id, topic, key, schedule_id, unique_key, new_status, new_attempts, new_max_attempts, new_locked_by,
             new_lease_until, new_ready, new_delivered, new_finished_by, new_snoozes, new_crashes, new_start_by)
         VALUES (
-            NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.status, NEW.attempts, NEW.max_attempts,
+            NEW.id, NEW.topic, audit.key_of(NEW), NEW.schedule_id, NEW.unique_scope || ' ' || NEW.unique_key, NEW.status, NEW.attempts, NEW.max_attempts,
             NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
             COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by);
     ELSIF TG_OP = 'UPDATE' THEN
@@ -133,7 +134,7 @@ $$;
 CREATE TRIGGER audit AFTER INSERT OR DELETE ON pulse.completed_jobs
     FOR EACH ROW EXECUTE FUNCTION audit.completed_job_changed();
 
--- The pauses. The one of everything has the topic ''.
+-- The pauses. The one of everything has the topic ''. A topic with limits has a row, paused or not.
 CREATE TABLE audit.switch_changes (
     seq          bigint GENERATED ALWAYS AS IDENTITY,
     txid         bigint      NOT NULL DEFAULT txid_current(),
@@ -153,7 +154,7 @@ $$;
 CREATE FUNCTION audit.topic_switched() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO audit.switch_changes (topic, paused)
-    VALUES (CASE WHEN TG_OP = 'DELETE' THEN OLD.topic ELSE NEW.topic END, TG_OP <> 'DELETE');
+    VALUES (CASE WHEN TG_OP = 'DELETE' THEN OLD.topic ELSE NEW.topic END, TG_OP <> 'DELETE' AND NEW.paused);
     RETURN NULL;
 END
 $$;
@@ -182,7 +183,9 @@ CREATE TABLE audit.schedule_changes (
     interval_ms     bigint,
     cron_expr       text,
     time_zone       text        NOT NULL,
-    catch_up        text        NOT NULL
+    catch_up        text        NOT NULL,
+    overlap         text        NOT NULL,
+    queued_for      timestamptz            -- before the change: the occurrence that waits for the end of a job
 );
 
 CREATE FUNCTION audit.schedule_changed() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -191,7 +194,7 @@ DECLARE
 BEGIN
     INSERT INTO audit.schedule_changes (
         id, old_next_run_at, old_paused, new_next_run_at, new_paused, last_run_at, is_edit,
-        kind, run_at, interval_ms, cron_expr, time_zone, catch_up)
+        kind, run_at, interval_ms, cron_expr, time_zone, catch_up, overlap, queued_for)
     VALUES (
         schedule.id,
         CASE WHEN TG_OP <> 'INSERT' THEN OLD.next_run_at END,
@@ -201,7 +204,7 @@ BEGIN
         schedule.last_run_at,
         CASE WHEN TG_OP = 'UPDATE' THEN NEW.updated_at <> OLD.updated_at ELSE TG_OP = 'INSERT' END,
         schedule.kind, schedule.run_at, schedule.interval_ms, schedule.cron_expr, schedule.time_zone,
-        schedule.catch_up);
+        schedule.catch_up, schedule.overlap, CASE WHEN TG_OP <> 'INSERT' THEN OLD.queued_for END);
     RETURN NULL;
 END
 $$;

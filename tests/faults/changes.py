@@ -5,7 +5,7 @@ Tuples, and not dataclasses: a run leaves hundreds of thousands of them, and the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class JobState(NamedTuple):
@@ -38,6 +38,7 @@ class JobChange(NamedTuple):
     outcome: str | None  # of the attempt that it ended, if that was no success
     old: JobState | None  # None: there was no row
     new: JobState | None  # None: there is none any more
+    unique_key: str | None = None  # as in the insert, with its scope before it
 
 
 class SwitchChange(NamedTuple):
@@ -71,6 +72,22 @@ class ScheduleChange(NamedTuple):
     cron_expr: str | None
     time_zone: str
     catch_up: str
+    overlap: str = "allow"
+    queued_for: int | None = None  # before the change
+
+
+class FlowEvent(NamedTuple):
+    """A run that began or ended, a job of a lane that waits, or a limit that changed: see audit_flow.sql."""
+
+    at: int  # when it was committed
+    seq: int
+    statement_at: int
+    what: str
+    name: str  # the topic, or the turnstile
+    lane: str | None
+    job_id: str | None
+    moment: int | None
+    facts: dict[str, Any] | None
 
 
 # What happened, named after the statements that do it. verb_of distinguishes them.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from tests.faults.checker import Verdict, check_run
 from tests.faults.faults.fault import Fault
@@ -14,7 +15,9 @@ from tests.faults.keeping import keep
 from tests.faults.nemesis import carry_out, draw_plan
 from tests.faults.opening import open_the_run
 from tests.faults.recoveries import Recovery, recoveries
+from tests.faults.regulating import regulate
 from tests.faults.settling import settle, stop_all
+from tests.faults.watching import watch
 from tests.faults.world import World, world_open
 from tests.system.stage import Process, Pulsed
 
@@ -56,10 +59,14 @@ async def carry_out_run(run: Run, directory: Path, report: Callable[[str], None]
         background = [
             asyncio.create_task(keep(world.places.values(), world.ground)),
             asyncio.create_task(world.read_clock_on_and_on()),
+            asyncio.create_task(watch(world)),
         ]
+        regulating = asyncio.create_task(regulate(world.operator, Random(f"{run.seed} limits")))
+        background.append(regulating)
         try:
             report(f"{run.seconds:g} s with {len(plan)} faults")
             await carry_out(world, plan)
+            regulating.cancel()
             report("everything is healed; the remaining jobs run")
             await settle(world)
         finally:

@@ -176,6 +176,12 @@ async def pause(life: Life) -> None:
     await life.stub.PauseDispatch(pb.PauseDispatchRequest(topic=life.topic, reason="killed meanwhile"))
 
 
+async def limit(life: Life) -> None:
+    life.enqueue()
+    flow = pb.FlowPolicy(limit=2)
+    await life.stub.SetTopicPolicy(pb.SetTopicPolicyRequest(topic=life.topic, flow=flow))
+
+
 async def start(_life: Life) -> None:
     return
 
@@ -208,6 +214,8 @@ OF_LOOPS_AND_OPERATORS = {
     "wakeup.sending": Death(submit),  # no worker is here, so other servers are notified
     "schedules.fired": Death(be_due),
     "switch.turned": Death(pause),
+    "limits.enforced": Death(limit),
+    "limits.set": Death(limit),  # the next server puts it in force
     "jobs.cancelled": Death(cancel, nth=2),
     "jobs.retried": Death(redrive),
     "jobs.forgotten": Death(start, settings={"PULSE_RETENTION_CANCELED": "1ms"}),

@@ -47,6 +47,9 @@ OPERATIONS: dict[str, frozenset[str]] = {
     "delete_all": frozenset({"topic"}),
     "prioritize_all": frozenset({"topic"}),
     "policy": frozenset({"topic"}),
+    "limits": frozenset({"topic"}),
+    "lane": frozenset({"topic", "lane"}),
+    "hold": frozenset({"topic"}),
     "pause": frozenset({"topic"}),
     "resume": frozenset({"topic"}),
     "schedule_create": frozenset({"name"}),
@@ -69,6 +72,8 @@ OBSERVATIONS: dict[str, frozenset[str]] = {
     "stalled": frozenset({"seconds"}),
     "clock": frozenset({"database_ns", "sent_ns", "received_ns"}),  # audit.record_clock writes it
     "settled": frozenset(),  # the run: everything is healed, all jobs are finished, the servers are still up
+    "stranded": frozenset({"topic", "lane"}),  # a lane with work and room that nothing would have served
+    "repaired": frozenset({"turnstiles", "lanes"}),  # by a sweep, which finds nothing unless there is a bug
     "note": frozenset({"text"}),  # for the reader of a story; no rule looks at it
 }
 # What a handler does with its job, and so how the job ends if no operator interferes.

@@ -12,14 +12,20 @@ from tests.faults.rules.crashes import check_crashes
 from tests.faults.rules.ends import check_ends
 from tests.faults.rules.executions import check_completed_ran, check_none_started_after_completion
 from tests.faults.rules.keeping import check_finished_stay, check_healthy_keep
+from tests.faults.rules.lane_order import check_lane_order
 from tests.faults.rules.leases import check_leases
+from tests.faults.rules.limits import check_limits
+from tests.faults.rules.lines import check_lines
 from tests.faults.rules.occurrences import check_occurrences
+from tests.faults.rules.overlaps import check_overlaps
 from tests.faults.rules.pauses import check_pauses
+from tests.faults.rules.rates import check_rates
 from tests.faults.rules.reaping import check_reaps
 from tests.faults.rules.snoozes import check_snoozes
 from tests.faults.rules.start_limits import check_start_limits
 from tests.faults.rules.submits import check_submits
 from tests.faults.rules.transitions import check_transitions
+from tests.faults.rules.unique_keys import check_unique_keys
 from tests.faults.violations import Violation
 
 
@@ -52,4 +58,10 @@ INVARIANTS = (
     Invariant("I11", "a snooze costs no attempt, and no attempt number is used again", check_snoozes),
     Invariant("I12", "no attempt starts after start_by", check_start_limits),
     Invariant("I13", "no job is lost more than max_crashes times before it is a dead letter", check_crashes),
+    Invariant("I14", "at most one job of a unique key waits, lives, or is stored", check_unique_keys),
+    Invariant("I15", "a schedule that does not overlap has one unfinished job", check_overlaps),
+    Invariant("I16", "no more jobs run than the limits of topics, pools and lanes permit", check_limits),
+    Invariant("I17", "no more jobs start in any period than rates permit, none in a hold", check_rates),
+    Invariant("I18", "ordered lanes keep their order, also through retries", check_lane_order),
+    Invariant("I19", "a lane with work and room is served; the counts agree with what runs", check_lines),
 )

@@ -58,7 +58,9 @@ class Producer:
 
     async def _enqueue(self, order: Order, *, is_repeat: bool) -> None:
         submits = [
-            self._history.operation("submit", key=errand.key, topic=order.topic, expect=errand.expect)
+            self._history.operation(
+                "submit", key=errand.key, topic=order.topic, expect=errand.expect, **_unique_facts(order)
+            )
             for errand in order.errands
         ]
         try:
@@ -72,7 +74,7 @@ class Producer:
         else:
             for place, (submit, handle) in enumerate(zip(submits, handles, strict=True)):
                 # However often the SDK repeated it: to its caller it is no duplicate.
-                assert is_repeat or not handle.duplicate, f"{handle} was there before"
+                assert is_repeat or order.unique or not handle.duplicate, f"{handle} was there before"
                 self._settle(submit, order, place, handle)
 
     async def _send(self, order: Order) -> list[pulse.JobHandle]:
@@ -83,6 +85,8 @@ class Producer:
             "max_attempts": order.max_attempts,
             "timeout": order.timeout,
             "start_within": order.start_within,
+            "lane": order.lane,
+            "unique": order.unique,
         }
         if order.is_bulk:
             return await door.enqueue_many(order.topic, order.errands, **options)
@@ -94,12 +98,21 @@ class Producer:
         self, submit: Operation, order: Order, place: int, outcome: pulse.JobHandle | pulse.PulseError
     ) -> None:
         if isinstance(outcome, pulse.JobHandle):
-            submit.done(job_id=outcome.id)
+            submit.done(job_id=outcome.id, **({"duplicate": outcome.duplicate} if order.unique else {}))
             self.acknowledged.append((outcome.id, replace(order, errands=[order.errands[place]])))
         elif isinstance(outcome, REFUSALS):
             submit.refused(in_words(outcome))
         else:
             submit.unknown(in_words(outcome))
+
+
+def _unique_facts(order: Order) -> dict[str, Any]:
+    unique = order.unique
+    if unique is None:
+        return {}
+    period = unique.period.total_seconds() if unique.period else 0.0
+    facts = {"key": unique.key, "while_": unique.while_, "on_conflict": unique.on_conflict, "period": period}
+    return {"unique": facts}
 
 
 async def main(name: str, addresses: list[str], history: str, seed: str, jobs_per_second: float) -> None:

@@ -14,11 +14,15 @@ from tests.faults.operating import Operator
 from tests.faults.orders import Order
 
 _TOPIC = "tick"
-_SCHEDULES: dict[str, tuple[pulse.Every | pulse.Cron, pulse.CatchUp]] = {
+_SCHEDULES: dict[
+    str, tuple[pulse.Every | pulse.Cron, pulse.CatchUp] | tuple[pulse.Every, pulse.CatchUp, pulse.Overlap]
+] = {
     "late-once": (pulse.Every(timedelta(seconds=1)), "one"),
     "every-one": (pulse.Every(timedelta(seconds=1)), "all"),
     "never-late": (pulse.Every(timedelta(seconds=2)), "skip"),
     "minutely": (pulse.Cron("* * * * *"), "all"),
+    "one-at-a-time": (pulse.Every(timedelta(seconds=1)), "one", "skip"),
+    "one-behind": (pulse.Every(timedelta(seconds=1)), "one", "queue"),
 }
 _CANCELED_REMEMBERED = 50
 _RECENT = 30
@@ -99,8 +103,8 @@ class Meddler:
 
     async def _make_schedules(self) -> None:
         """Create all of them; those that were edited since are refused."""
-        for name, (spec, catch_up) in _SCHEDULES.items():
-            await self._operator.create_schedule(name, _TOPIC, spec, catch_up)
+        for name, (spec, *rules) in _SCHEDULES.items():
+            await self._operator.create_schedule(name, _TOPIC, spec, *rules)
         self._schedules = await self._operator.schedules() or self._schedules
 
     async def _edit_schedule(self) -> None:

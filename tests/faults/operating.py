@@ -43,6 +43,19 @@ class Operator:
     async def set_policy(self, topic: str, **entries: Any) -> bool:
         return await self._do("policy", lambda p: p.set_topic_policy(topic, **entries), topic=topic)
 
+    async def set_limits(self, topic: str, **entries: Any) -> bool:
+        shown = {name: str(value) for name, value in entries.items()}
+        return await self._do("limits", lambda p: p.set_limits(topic, **entries), topic=topic, entries=shown)
+
+    async def set_lane(self, topic: str, lane: str, weight: int, limit: pulse.Concurrency | None) -> bool:
+        return await self._do(
+            "lane", lambda p: p.set_lane(topic, lane, weight=weight, limit=limit), topic=topic, lane=lane
+        )
+
+    async def hold(self, topic: str, span: timedelta) -> bool:
+        seconds = span.total_seconds()
+        return await self._do("hold", lambda p: p.hold(topic, span), topic=topic, seconds=seconds)
+
     # ------------------------------------------------------------ all jobs of a topic, batch by batch
 
     async def cancel_all(self, topic: str) -> bool:
@@ -76,13 +89,22 @@ class Operator:
     # ------------------------------------------------------------ schedules
 
     async def create_schedule(
-        self, name: str, topic: str, spec: pulse.Every | pulse.Cron, catch_up: pulse.CatchUp
+        self,
+        name: str,
+        topic: str,
+        spec: pulse.Every | pulse.Cron,
+        catch_up: pulse.CatchUp,
+        overlap: pulse.Overlap = "allow",
     ) -> bool:
-        """Create the schedule of this name. Repeats have the same arguments."""
+        """Create the schedule of this name. Repeats have the same arguments.
+
+        Jobs of one that does not overlap take longer than its interval.
+        """
+        args = {"expect": "complete", "seconds": 0.0 if overlap == "allow" else 1.3}
         return await self._do(
             "schedule_create",
             lambda p: p.schedule(
-                topic, {"expect": "complete"}, spec, name=name, catch_up=catch_up, max_attempts=20
+                topic, args, spec, name=name, catch_up=catch_up, overlap=overlap, max_attempts=20
             ),
             name=name,
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
+import pulse
+from tests.faults.governed_topics import GOVERNED, LANED, ORDERLY, UNIQUE
 from tests.faults.topics import MANY
 from tests.faults.worker_program import AT_THE_PACE, Errand
 
@@ -44,6 +46,15 @@ _BULK_SHARE, _BULK_SIZES = 0.12, range(2, 16)
 _IMPATIENT_SHARE, _IMPATIENT_SECONDS, _PATIENT_SECONDS = 0.25, (0.2, 1.5), 15.0
 
 
+# Jobs of topics with limits take a while, so that there is something to limit.
+_GOVERNED_SHARE, _LANE_SHARE, _LANES = 0.3, 0.95, 30
+_GOVERNED_EXPECTATIONS = {"complete": 78, "fail_once": 6, "retry_once": 6, "snooze_once": 5, "discard": 5}
+_GOVERNED_SECONDS = (0.0, 0.0, 0.01, 0.05, 0.2)
+_GOVERNED_BALLAST = (0, 0, 0, 0, 100, 1_000, 100_000)
+_UNIQUE_SHARE, _KEYS, _UNIQUE_DELAY = 0.08, 6, (0.05, 1.0)
+_DEBOUNCE, _THROTTLE = timedelta(seconds=0.2), timedelta(seconds=0.5)
+
+
 @dataclass(frozen=True)
 class Order:
     """One call: one job, or several that differ only in their errand."""
@@ -57,10 +68,17 @@ class Order:
     delay: timedelta | None
     timeout: timedelta
     start_within: timedelta | None = None
+    lane: str | None = None
+    unique: pulse.Unique | None = None
 
 
 def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
     """Draw one. Each errand gets a key of its own."""
+    kind = random.random()
+    if kind < _GOVERNED_SHARE:
+        return _governed_order(random, next_key)
+    if kind < _GOVERNED_SHARE + _UNIQUE_SHARE:
+        return _unique_order(random, next_key)
     (expect,) = random.choices(list(_EXPECTATIONS), weights=list(_EXPECTATIONS.values()))
     is_bulk = random.random() < _BULK_SHARE
     size = random.choice(_BULK_SIZES) if is_bulk else 1
@@ -73,11 +91,67 @@ def draw_order(random: Random, next_key: Callable[[], str]) -> Order:
         priority=random.choice(_PRIORITIES) if random.random() < _PRIORITY_SHARE else 0,
         max_attempts=_max_attempts(random, expect),
         delay=_some_seconds(random, _DELAY_SECONDS) if random.random() < _DELAYED_SHARE else None,
-        timeout=_some_seconds(random, _IMPATIENT_SECONDS)
-        if random.random() < _IMPATIENT_SHARE
-        else timedelta(seconds=_PATIENT_SECONDS),
+        timeout=_timeout(random),
         start_within=_some_seconds(random, _START_SECONDS) if random.random() < _START_SHARE else None,
     )
+
+
+def _governed_order(random: Random, next_key: Callable[[], str]) -> Order:
+    """Of a topic with limits. Most lanes are small, a few are large."""
+    topic = random.choice(GOVERNED)
+    (expect,) = random.choices(list(_GOVERNED_EXPECTATIONS), weights=list(_GOVERNED_EXPECTATIONS.values()))
+    is_bulk = random.random() < _BULK_SHARE
+    size = random.choice(_BULK_SIZES) if is_bulk else 1
+    seconds = random.choice(_GOVERNED_SECONDS)
+    number = min(int(random.expovariate(0.15)), _LANES - 1)
+    return Order(
+        topic=topic,
+        errands=[
+            Errand(next_key(), expect, seconds, "x" * random.choice(_GOVERNED_BALLAST)) for _ in range(size)
+        ],
+        is_bulk=is_bulk,
+        # The audit of lanes does not know repeats that are stored and taken back.
+        has_key=topic != ORDERLY and not is_bulk and random.random() < _KEY_SHARE,
+        priority=random.choice(_PRIORITIES) if random.random() < _PRIORITY_SHARE else 0,
+        max_attempts=_PLENTY,
+        delay=_some_seconds(random, _DELAY_SECONDS) if random.random() < _DELAYED_SHARE else None,
+        timeout=_timeout(random),
+        start_within=None
+        if topic == ORDERLY or random.random() > _START_SHARE
+        else _some_seconds(random, _START_SECONDS),
+        lane=f"lane-{number}" if topic in LANED and random.random() < _LANE_SHARE else None,
+    )
+
+
+def _unique_order(random: Random, next_key: Callable[[], str]) -> Order:
+    delay = _some_seconds(random, _UNIQUE_DELAY) if random.random() < _DELAYED_SHARE else None
+    errand = Errand(next_key(), "any", random.choice(_GOVERNED_SECONDS))
+    return Order(
+        topic=UNIQUE,
+        errands=[errand],
+        is_bulk=False,
+        has_key=False,
+        priority=0,
+        max_attempts=_PLENTY,
+        delay=delay,
+        timeout=_timeout(random),
+        unique=_unique(random, may_debounce=delay is None),
+    )
+
+
+def _unique(random: Random, *, may_debounce: bool) -> pulse.Unique:
+    """Each way of a conflict has keys of its own."""
+    number = random.randrange(_KEYS)
+    match random.choice(("skip", "live", "replace", "debounce" if may_debounce else "replace", "throttle")):
+        case "live":
+            return pulse.Unique(f"live-{number}", while_="live")
+        case "debounce":
+            return pulse.Unique(f"debounce-{number}", on_conflict="debounce", period=_DEBOUNCE)
+        case "throttle":
+            return pulse.Unique(f"throttle-{number}", on_conflict="throttle", period=_THROTTLE)
+        case "replace":
+            return pulse.Unique(f"replace-{number}", on_conflict="replace")
+    return pulse.Unique(f"skip-{number}")
 
 
 def _errand(random: Random, key: str, expect: str) -> Errand:
@@ -105,6 +179,12 @@ def _topic(random: Random) -> str:
     if random.random() < _MANY_SHARE:
         return random.choice(MANY)
     return random.choices(("mail", "report", "thumbnail"), weights=(5, 3, 2))[0]
+
+
+def _timeout(random: Random) -> timedelta:
+    if random.random() < _IMPATIENT_SHARE:
+        return _some_seconds(random, _IMPATIENT_SECONDS)
+    return timedelta(seconds=_PATIENT_SECONDS)
 
 
 def _some_seconds(random: Random, between: tuple[float, float]) -> timedelta:

@@ -60,6 +60,7 @@ def _head(result: Result) -> Iterator[str]:
     if excused := counts["excused"]:
         struck = "their worker was hit right after the confirmation"
         yield f"                {excused:,} attempts counted without a start: {struck}"
+    yield f"  limits        {counts['limits']:>8,} changes; {counts['limited']:,} attempts started under some"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from tests.eventually import eventually
 from tests.faults.audit import Connection, record_clock
+from tests.faults.regulating import return_all_limits
+from tests.faults.watching import look
 from tests.faults.world import World
 
 _PATIENCE_SECONDS = 120.0
@@ -28,10 +30,12 @@ async def settle(world: World) -> None:
     """Return once all work is done, or a bound has passed: the checker reports what is left."""
     await asyncio.gather(*(each.stop(_STOP_SECONDS) for each in world.applications.values()))
     async with world.cluster.session() as session:
+        await return_all_limits(world.operator)
         await _expect(world, "schedules fire in time again", lambda: _is_zero(session, _LATE))
         await _expect(world, "the schedules can be deleted", lambda: _has_no_schedules(world, session))
         await _expect(world, "all jobs are finished", lambda: _is_finished(session))
         world.history.write("settled")
+        await look(world, session)
         await record_clock(session, world.history)
 
 

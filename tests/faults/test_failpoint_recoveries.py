@@ -61,6 +61,12 @@ async def test_servers_that_die_behind_a_statement_lose_nothing(
         if deaths is OF_LOOPS_AND_OPERATORS:
             assert list((await p.dispatch_status()).topics) == ["switch.turned"]
             await p.resume("switch.turned")
+
+            async def are_limited() -> bool:
+                in_force = {limits.topic: limits.policy.limit for limits in await p.limits()}
+                return in_force == dict.fromkeys(("limits.set", "limits.enforced"), pulse.Concurrency(2))
+
+            await eventually(are_limited, "limits that were set are in force")
         worker = await stage.worker(succession.address, *(f"{topic}=work" for topic in deaths))
         handles = await asyncio.gather(*succession.enqueues)
         await all_completed(table, handles)
@@ -98,6 +104,9 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         )
         await p.pause(topic="nothing")
         await p.resume(topic="nothing")
+        for _ in range(5):  # more than there are points
+            with suppress(pulse.Unavailable):
+                await p.set_limits("nothing", limit=pulse.Concurrency(100))
         worker = await stage.worker(server.address, "work", "discard")
         await p.enqueue("discard")  # which fails at every attempt
         handles = [stored, *[await p.enqueue("work", Errand("taken")) for _ in range(5)]]

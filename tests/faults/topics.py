@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from tests.faults.governed_topics import GOVERNED, RENDER, UNIQUE
+
 # The handlers of these are ordinary functions, which run in threads.
-SYNC = frozenset({"thumbnail"})
+SYNC = frozenset({"thumbnail", RENDER})
 # Thousands of jobs at once, for warm windows and for operators that act on all of them.
 FLOOD = "flood"
 # Of callers with absurd deadlines.
 HASTE = "haste"
 # Every worker serves these.
-BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE)
+BUSY = ("mail", "report", "tick", "thumbnail", FLOOD, HASTE, UNIQUE, *GOVERNED)
 # Each of these is served by half of the workers, each time by others.
 MANY = tuple(f"many-{number:02}" for number in range(36))
 

@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import pulse
 from pulse import tuning
+from tests.faults.governed_topics import METERED, declared
 from tests.faults.history import COMPLETED, History
 from tests.faults.stalls import note_stalls
 from tests.faults.topics import SYNC
@@ -26,6 +28,7 @@ _RETRY_SOON = timedelta(milliseconds=50)
 # A flaky job fails at some of its first attempts: it must not run out of them.
 _FLAKY_ATTEMPTS = 3
 _POLL_SECONDS = 0.01
+_HOLD, _HOLDS_OF = timedelta(milliseconds=300), 40
 # Jobs of a flood take as long as all of them do at the moment: no time, then most of a second.
 AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
@@ -71,6 +74,11 @@ def failure(errand: Errand, ctx: pulse.Context) -> Exception | None:
     return None
 
 
+def _holds(ctx: pulse.Context) -> bool:
+    """Whether the API that this job calls asks for a break."""
+    return zlib.crc32(ctx.job_id.encode()) % _HOLDS_OF == 0
+
+
 def _toss(ctx: pulse.Context) -> bool:
     return bool(zlib.crc32(f"{ctx.job_id} {ctx.attempt}".encode()) & 1)
 
@@ -93,6 +101,9 @@ class Handlers:
                 time.sleep(errand.seconds)  # noqa: ASYNC251
             elif seconds := seconds_of(errand):
                 await asyncio.sleep(seconds)
+            if ctx.topic == METERED and _holds(ctx):
+                with suppress(pulse.PulseError):
+                    await ctx.hold(_HOLD)
         except asyncio.CancelledError:
             self._ended(ctx, "cancelled")
             raise
@@ -146,7 +157,7 @@ async def main(
     note_stalls(events)
     handlers = Handlers(events, worker_id)
     for topic in topics:
-        p.register(topic, handlers.handler_of(topic))
+        p.register(topic, handlers.handler_of(topic), **declared(topic, name))
     async with p:
         await p.run()
 

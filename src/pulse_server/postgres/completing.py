@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 
+from pulse import failpoints
 from pulse_server.clock import lease_clock
 from pulse_server.domain.completions import Completions, TopicCompletions
+from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.ids import earliest_stamp, first_id_at, is_stamped
 from pulse_server.domain.jobs import Claim, ResultReport
 from pulse_server.postgres.database import Connections
@@ -132,6 +134,13 @@ async def _complete(
         # It leaves out what is counted at a turnstile.
         taken = {place for topic in completed for place in topic.places}
         left = [place for place in range(1, len(ordered) + 1) if place not in taken]
-        rest = await _complete(rows, connections, "complete_governed", [ordered[place - 1] for place in left])
+        rest = await _complete_governed(rows, connections, [ordered[place - 1] for place in left])
         completed += [topic._replace(places=[left[place - 1] for place in topic.places]) for topic in rest]
     return completed
+
+
+@failpoints.before("jobs.completing", Unavailable)
+async def _complete_governed(
+    rows: RowLocks, connections: Connections, ordered: Sequence[Claim]
+) -> list[TopicCompletions]:
+    return await _complete(rows, connections, "complete_governed", ordered)

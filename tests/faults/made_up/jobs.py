@@ -25,6 +25,7 @@ class MadeUpJob:
         topic: str = "mail",
         expect: str = "complete",
         max_attempts: int = 3,
+        unique: str | None = None,
     ) -> None:
         self.id = job_id or str(UUID(int=run.number()))
         self.key = key
@@ -34,6 +35,7 @@ class MadeUpJob:
         self._run = run
         self._expect = expect
         self._max_attempts = max_attempts
+        self._unique = unique  # its scope and its key
         self._op = ""
 
     # ------------------------------------------------------------ its owner
@@ -62,7 +64,7 @@ class MadeUpJob:
         else:
             self.worker = to
             new = JobState("RUNNING", 1, self._max_attempts, to, self._run.at + LEASE, False, False, None)
-        return self._change(new, key=self.key, schedule_id=schedule_id)
+        return self._change(new, key=self.key, schedule_id=schedule_id, unique_key=self._unique)
 
     # ------------------------------------------------------------ its workers
 

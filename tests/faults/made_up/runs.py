@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.audit import Audit
-from tests.faults.changes import JobChange, ScheduleChange, SwitchChange
+from tests.faults.changes import FlowEvent, JobChange, ScheduleChange, SwitchChange
 from tests.faults.evidence import Evidence
 from tests.faults.history import FREEZE, Event, ending, in_order
 
@@ -27,6 +27,7 @@ class MadeUpRun:
     changes: list[JobChange] = field(default_factory=list)
     switches: list[SwitchChange] = field(default_factory=list)
     schedules: list[ScheduleChange] = field(default_factory=list)
+    flow: list[FlowEvent] = field(default_factory=list)
     t: int = _BEGIN
     _numbers: int = 0
 
@@ -92,5 +93,6 @@ class MadeUpRun:
                 statuses.pop(change.job_id, None)
             else:
                 statuses[change.job_id] = change.new.status
-        audit = Audit(list(self.changes), list(self.switches), list(self.schedules), statuses)
+        lists = (list(self.changes), list(self.switches), list(self.schedules))
+        audit = Audit(*lists, statuses, list(self.flow))
         return Evidence(in_order(self.events), audit)

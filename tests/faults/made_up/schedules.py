@@ -16,12 +16,16 @@ SECOND = 1_000_000
 class MadeUpSchedule:
     """A schedule with an interval in seconds; each of its jobs runs at once."""
 
-    def __init__(self, run: MadeUpRun, seconds: int = 1, catch_up: str = "one") -> None:
+    def __init__(
+        self, run: MadeUpRun, seconds: int = 1, catch_up: str = "one", overlap: str = "allow"
+    ) -> None:
         self.id = str(UUID(int=run.number()))
         self.cursor: int | None = None
         self._run = run
         self._interval = seconds * SECOND
         self._catch_up = catch_up
+        self._overlap = overlap
+        self._queued_for: int | None = None
         self._last: int | None = None
         self._paused = False
         self._was_paused: bool | None = None
@@ -54,6 +58,14 @@ class MadeUpSchedule:
         job_id = fire_id(self.id, _moment(occurrence))
         return MadeUpJob(self._run, "", job_id=job_id, topic="tick").insert(schedule_id=self.id)
 
+    def fire_queued(self, occurrence: int) -> MadeUpJob:
+        """Make the job of an occurrence that has waited for the end of another."""
+        job = self.insert(occurrence)
+        self._queued_for = occurrence
+        self.move(self.cursor, txid=self._run.changes[-1].txid)
+        self._queued_for = None
+        return job.run("worker-1")
+
     def pause(self) -> None:
         self._paused = True
         self.move(self.cursor, is_edit=True)
@@ -69,7 +81,10 @@ class MadeUpSchedule:
         paused = None if cursor is None else self._paused
         rows = (self.cursor, self._was_paused, cursor, paused, self._last, is_edit)
         timetable = ("interval", None, self._interval // 1000, None, "UTC", self._catch_up)
-        run.schedules.append(ScheduleChange(run.number(), txid, run.at, run.at, self.id, *rows, *timetable))
+        rules = (self._overlap, self._queued_for)
+        run.schedules.append(
+            ScheduleChange(run.number(), txid, run.at, run.at, self.id, *rows, *timetable, *rules)
+        )
         self.cursor, self._was_paused = cursor, paused
         run.wait()
 

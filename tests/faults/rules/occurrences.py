@@ -49,7 +49,11 @@ def check_occurrences(evidence: Evidence) -> Iterator[Violation]:
                 yield _violation(UNBROKEN, what, change)
             cursor = change.cursor
             if change.old_cursor is not None and not change.is_edit:
-                fired.setdefault(fire_id(change.schedule_id, _moment(change.old_cursor)), change.txid)
+                if change.queued_for is not None and change.cursor == change.old_cursor:
+                    # It was passed before, and has waited for the end of a job.
+                    fired[fire_id(change.schedule_id, _moment(change.queued_for))] = change.txid
+                else:
+                    fired.setdefault(fire_id(change.schedule_id, _moment(change.old_cursor)), change.txid)
                 yield from _check_step(evidence, change)
         yield from _check_progress(evidence, changes[-1])
     yield from _check_jobs(evidence, fired)
@@ -72,7 +76,7 @@ def _check_step(evidence: Evidence, step: ScheduleChange) -> Iterator[Violation]
     if step.at < step.old_cursor:
         what = f"The occurrence of {_say(step.old_cursor)} was fired at {_say(step.at)}."
         yield _violation(NOT_EARLY, what, step)
-    if not inserts and not _may_pass_over(step):
+    if not inserts and step.overlap == "allow" and not _may_pass_over(step):
         what = f"The cursor left {_say(step.old_cursor)}, and there is no job for it."
         yield _violation(FIRED, what, step)
     if not _follows(step):

@@ -1,0 +1,56 @@
+"""I18: jobs of an ordered lane start in their order, and one that is tried again holds its lane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.changes import FlowEvent
+from tests.faults.evidence import Evidence
+from tests.faults.flow_state import DROP, END, START, FlowState, Lane, replay
+from tests.faults.violations import Violation
+
+IN_ORDER = "no job of an ordered lane passes one that comes before it"
+RETRY_HOLDS = "no job of an ordered lane passes one that is tried again"
+
+# Two jobs that are stored at the same moment may stand in either order.
+_SAME_MOMENT = 5_000
+
+
+def check_lane_order(evidence: Evidence) -> Iterator[Violation]:
+    tried: dict[Lane, str] = {}  # the job that holds its lane
+    for state, event in replay(evidence.audit.flow):
+        lane = (event.name, event.lane or "")
+        policy = state.policies.get(event.name)
+        if event.what == "policy" and not (event.facts and event.facts["ordered"]):
+            tried = {lane: job for lane, job in tried.items() if lane[0] != event.name}
+        elif event.what == DROP and tried.get(lane) == event.job_id:
+            del tried[lane]
+        elif policy is not None and policy.ordered and event.lane:
+            assert event.job_id is not None
+            if event.what == END and event.facts and event.facts["again"]:
+                tried[lane] = event.job_id
+            elif event.what == START:
+                holder = tried.pop(lane, None)
+                if holder not in (None, event.job_id):
+                    what = f"It started in lane {event.lane} before job {holder}, which is tried again."
+                    yield _violation(RETRY_HOLDS, what, event)
+                elif holder is None and not policy.ages:
+                    yield from _check_order(state, lane, event)
+
+
+def _check_order(state: FlowState, lane: Lane, event: FlowEvent) -> Iterator[Violation]:
+    own = state.waiting[lane].get(event.job_id or "")
+    if own is None:
+        return
+    for other, job in state.waiting[lane].items():
+        is_before = job.priority > own.priority or (
+            job.priority == own.priority and job.submitted_at + _SAME_MOMENT < own.submitted_at
+        )
+        if is_before and job.since < event.statement_at:
+            late = (event.statement_at - job.since) / 1e6
+            what = f"It started in lane {event.lane} before job {other}, which waited there for {late:.3f} s."
+            yield _violation(IN_ORDER, what, event)
+
+
+def _violation(rule: str, what: str, event: FlowEvent) -> Violation:
+    return Violation("I18", rule, what, event.job_id, at=event.at)

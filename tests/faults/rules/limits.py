@@ -1,0 +1,47 @@
+"""I16: at every commit no more jobs of a topic, a pool or a lane run than its limit permits.
+
+A limit that is lowered ends no run: it is broken by a start only. The events are in the order of their
+commits. A claim counts the ends of runs that were committed before it, and no others: at its own commit at
+least as many have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.changes import FlowEvent
+from tests.faults.evidence import Evidence
+from tests.faults.flow_state import START, FlowState, replay
+from tests.faults.violations import Violation
+
+WITHIN_LIMIT = "no job starts beyond the limit of its topic or pool"
+WITHIN_LANE = "no job starts beyond the limit of its lane"
+PASSED_TURNSTILE = "a job of a topic with limits is counted where they are"
+
+
+def check_limits(evidence: Evidence) -> Iterator[Violation]:
+    for state, event in replay(evidence.audit.flow):
+        if event.what == START and event.name in state.policies:
+            yield from _check_start(state, event)
+
+
+def _check_start(state: FlowState, event: FlowEvent) -> Iterator[Violation]:
+    policy = state.policies[event.name]
+    counted_at = event.facts and event.facts["turnstile"]
+    if counted_at != policy.turnstile:
+        what = f"A {event.name} job was counted at {counted_at}, and not at {policy.turnstile}."
+        yield _violation(PASSED_TURNSTILE, what, event)
+    limit = state.turnstiles[policy.turnstile].max_running
+    running = state.running_at(policy.turnstile) + 1
+    if limit is not None and running > limit:
+        what = f"{running} jobs of {policy.turnstile} ran with a limit of {limit}."
+        yield _violation(WITHIN_LIMIT, what, event)
+    lane = (event.name, event.lane or "")
+    of_lane = state.limit_of(lane)
+    if of_lane is not None and (running := state.running_in[lane] + 1) > of_lane:
+        what = f"{running} jobs of lane {event.lane} of {event.name} ran with a limit of {of_lane}."
+        yield _violation(WITHIN_LANE, what, event)
+
+
+def _violation(rule: str, what: str, event: FlowEvent) -> Violation:
+    return Violation("I16", rule, what, event.job_id, at=event.at)

@@ -1,0 +1,61 @@
+"""Looks at flow control from outside: every lane with work and room is in line, and a sweep finds nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from tests.faults.audit import Connection
+
+if TYPE_CHECKING:
+    from tests.faults.world import World
+
+_SECONDS = 0.7
+_TIMEOUT_SECONDS = 2.0
+
+# Jobs stand in a lane; no place of it is in the line or waits, no notice would open it, and not all places
+# are taken. One statement: as of one snapshot.
+_STRANDED = """
+WITH work AS (
+    SELECT DISTINCT job.topic, job.lane
+    FROM pulse.jobs AS job
+    WHERE job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+)
+SELECT work.topic, work.lane
+FROM work
+JOIN pulse.flow_policies AS policy ON policy.topic = work.topic AND policy.laned
+LEFT JOIN pulse.lanes AS lane ON lane.topic = work.topic AND lane.lane = work.lane
+WHERE NOT EXISTS (
+      SELECT FROM pulse.lane_line AS place WHERE place.topic = work.topic AND place.lane = work.lane)
+  AND NOT EXISTS (
+      SELECT FROM pulse.flow_notices AS notice
+      WHERE notice.turnstile = policy.turnstile AND notice.topic = work.topic AND notice.lane = work.lane)
+  AND COALESCE(lane.waiting, 0) = 0
+  AND (policy.per_lane IS NULL OR work.lane = '' OR (
+      SELECT count(*) FROM pulse.jobs AS job
+      WHERE job.topic = work.topic AND job.lane = work.lane AND job.locked_by IS NOT NULL
+  ) < CASE WHEN policy.ordered THEN 1 ELSE COALESCE(lane.max_running, policy.per_lane) END)
+"""
+
+
+async def watch(world: World) -> None:
+    """Look again and again, until canceled."""
+    while True:
+        # The database may be away: then the next look counts.
+        with suppress(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            async with asyncio.timeout(_TIMEOUT_SECONDS), world.cluster.session() as session:
+                await look(world, session)
+        await asyncio.sleep(_SECONDS)
+
+
+async def look(world: World, session: Connection) -> None:
+    """Record what is wrong at this moment."""
+    for row in await session.fetch(_STRANDED):
+        world.history.write("stranded", topic=row["topic"], lane=row["lane"])
+    swept = await session.fetchrow("SELECT turnstiles, lanes FROM pulse.sweep_flow()")
+    assert swept is not None
+    if any(swept):
+        world.history.write("repaired", turnstiles=swept["turnstiles"], lanes=swept["lanes"])
