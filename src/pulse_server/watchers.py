@@ -30,9 +30,12 @@ WATCHER_BACKLOG = 1000
 class Watcher:
     """One watcher: its filter, and the transitions that it has not read yet."""
 
-    def __init__(self, topics: frozenset[str], job_ids: frozenset[str]) -> None:
+    def __init__(
+        self, topics: frozenset[str], job_ids: frozenset[str], *, wants_progress: bool = False
+    ) -> None:
         self._topics = topics
         self._job_ids = job_ids
+        self.wants_progress = wants_progress
         self._unread: deque[Transition] = deque()
         self._missed = 0
         self._is_over = False
@@ -48,6 +51,13 @@ class Watcher:
         self._missed += missed
         if self._unread or self._missed:
             self._something_new.set()
+
+    def offer_progress(self, transitions: Iterable[Transition]) -> None:
+        """Take progress, if this watcher wants it. What does not fit is left out, and not counted."""
+        if self.wants_progress:
+            # Half of the room is for what must not be missed.
+            room = max(0, WATCHER_BACKLOG // 2 - len(self._unread))
+            self.offer(list(filter(self._wants, transitions))[:room])
 
     async def batches(self) -> AsyncIterator[tuple[list[Transition], int]]:
         """New transitions and the number left out, whenever there are some; until the end."""
@@ -81,6 +91,7 @@ class Watchers:
         self._line = line
         self._watchers: set[Watcher] = set()
         self._others_watch_until = 0.0
+        self._others_watch_progress_until = 0.0
         self.loop = Loop("watchers", self._remind, WATCH_REMINDER)
         self._line.listen(self._on_wakeup)
 
@@ -101,13 +112,30 @@ class Watchers:
         if lease_clock() < self._others_watch_until:
             self._line.announce(Wakeup(transitions=tuple(transitions)))
 
+    def publish_progress(self, changes: Callable[[], Collection[Transition]]) -> None:
+        """Do the same for transitions that have progress, for the watchers that want it."""
+        others_watch = lease_clock() < self._others_watch_progress_until
+        if not others_watch and not self._has_watcher_of_progress:
+            return
+        transitions = changes()
+        for watcher in self._watchers:
+            watcher.offer_progress(transitions)
+        if others_watch and transitions:
+            self._line.announce(Wakeup(progress=tuple(transitions)))
+
+    @property
+    def _has_watcher_of_progress(self) -> bool:
+        return any(watcher.wants_progress for watcher in self._watchers)
+
     @contextmanager
-    def watching(self, topics: Collection[str], job_ids: Collection[str]) -> Iterator[Watcher]:
-        """Receive transitions for the length of the block."""
-        watcher = Watcher(frozenset(topics), frozenset(job_ids))
+    def watching(
+        self, topics: Collection[str], job_ids: Collection[str], *, progress: bool = False
+    ) -> Iterator[Watcher]:
+        """Receive transitions for the length of the block; with `progress` those too that have one."""
+        watcher = Watcher(frozenset(topics), frozenset(job_ids), wants_progress=progress)
         self._watchers.add(watcher)
         # The others begin to send when they read it, some 20 ms from now.
-        self._line.announce(Wakeup(watching=True))
+        self._line.announce(Wakeup(watching=True, watching_progress=progress))
         try:
             yield watcher
         finally:
@@ -121,11 +149,15 @@ class Watchers:
     async def _remind(self) -> None:
         """Ask the other servers to go on sending, while there is a watcher here."""
         if self._watchers:
-            self._line.announce(Wakeup(watching=True))
+            self._line.announce(Wakeup(watching=True, watching_progress=self._has_watcher_of_progress))
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.watching:
             self._others_watch_until = lease_clock() + WATCH_INTEREST.total_seconds()
+        if wakeup.watching_progress:
+            self._others_watch_progress_until = lease_clock() + WATCH_INTEREST.total_seconds()
         if wakeup.transitions or wakeup.missed:
             for watcher in self._watchers:
                 watcher.offer(wakeup.transitions, wakeup.missed)
+        for watcher in self._watchers if wakeup.progress else ():
+            watcher.offer_progress(wakeup.progress)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pulse_server import watchers as module
 from pulse_server.dispatch.transitions import TRANSITION_ERROR_CHARACTERS, transition
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.repos.wakeups import Wakeup
@@ -152,3 +153,42 @@ def test_only_the_first_line_of_an_error_is_published() -> None:
     assert published.error.startswith("boom")
     assert len(published.error) == TRANSITION_ERROR_CHARACTERS
     assert "\n" not in published.error
+
+
+def progressed(job_id: str = "a") -> Transition:
+    progress = Progress(0.5, "half", "", 1, datetime.now(UTC), None, 0.0)
+    return transition(job_id, "mail", JobStatus.RUNNING, 1, "w1")._replace(progress=progress)
+
+
+def test_progress_is_not_put_together_for_watchers_that_did_not_ask_for_it(
+    watchers: Watchers, line: FakeWakeupLine
+) -> None:
+    def never() -> list[Transition]:
+        raise AssertionError("no watcher wants it")
+
+    with watching(watchers):
+        line.deliver(Wakeup(watching=True))
+        watchers.publish_progress(never)
+    assert line.progress == []
+
+
+async def test_progress_never_takes_the_room_of_transitions_nor_counts_as_missed(watchers: Watchers) -> None:
+    with watchers.watching([], [], progress=True) as watcher:
+        watchers.publish_progress(lambda: [progressed(str(number)) for number in range(2000)])
+        watchers.publish(lambda: [submitted(f"new {number}") for number in range(500)])
+        seen, missed = await next_batch(watcher)
+
+    assert missed == 0
+    assert sum(job_id.startswith("new") for job_id in seen) == 500
+    assert len(seen) == 1000
+
+
+def test_other_servers_send_progress_for_a_while_after_the_last_reminder(
+    watchers: Watchers, line: FakeWakeupLine, clock: Seconds
+) -> None:
+    line.deliver(Wakeup(watching=True, watching_progress=True))
+    watchers.publish_progress(lambda: [progressed()])
+    clock.advance(WATCH_INTEREST.total_seconds() + 1)
+    watchers.publish_progress(lambda: [progressed()])
+
+    assert len(line.progress) == 1

@@ -19,11 +19,13 @@ class FakeWakeupLine:
         self.gate_changes = 0
         self.watching = 0
         self.transitions: list[Transition] = []
+        self.progress: list[Transition] = []
         self._heard: list[Callable[[Wakeup], None]] = []
 
     def announce(self, wakeup: Wakeup) -> None:
         self.watching += wakeup.watching
         self.transitions.extend(wakeup.transitions)
+        self.progress.extend(wakeup.progress)
         self.gate_changes += wakeup.gate_changed
         if wakeup.lapsed:
             self.lapsed.append(set(wakeup.lapsed))

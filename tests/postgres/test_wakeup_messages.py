@@ -9,11 +9,13 @@ import pytest
 from pulse_server.dispatch.transitions import TRANSITION_ERROR_CHARACTERS
 from pulse_server.domain.ids import new_id
 from pulse_server.domain.jobs import Claim
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 from pulse_server.postgres.wakeup_messages import (
     NOTIFY_BYTES,
     NOTIFY_ROUND,
+    PROGRESS_WAITING,
     TRANSITIONS_RELAYED,
     TRANSITIONS_WAITING,
     Outbox,
@@ -190,3 +192,28 @@ def test_message_of_an_older_server_is_understood() -> None:
     assert read('{"topics":["mail"],"ended":[],"lapsed":[],"gate":true}') == Wakeup(
         frozenset({"mail"}), gate_changed=True
     )
+
+
+def progressed(job_id: str, fraction: float | None = 0.5) -> Transition:
+    progress = Progress(fraction, "böse\t'\"\\ Zeile", "", 3, NOON, NOON, 0.25)
+    return Transition(job_id, "mail", JobStatus.RUNNING, 3, "w1", "", NOON, progress)
+
+
+def test_progress_is_read_as_it_was_meant_and_is_no_transition_for_older_servers() -> None:
+    sent = (progressed("a"), progressed("b", None))
+
+    assert delivered(Wakeup(progress=sent, watching=True, watching_progress=True)) == [
+        Wakeup(watching=True, watching_progress=True),
+        Wakeup(progress=sent),
+    ]
+
+
+def test_newest_progress_of_each_job_is_sent_and_what_does_not_fit_is_not_counted() -> None:
+    many = tuple(progressed(new_id()) for _ in range(2 * PROGRESS_WAITING))
+    newest = progressed(many[0].job_id, 0.75)
+
+    heard = delivered(Wakeup(progress=many), Wakeup(progress=(newest,)))
+    seen = [change for wakeup in heard for change in wakeup.progress]
+
+    assert seen == [newest, *many[1:PROGRESS_WAITING]]
+    assert sum(wakeup.missed for wakeup in heard) == 0

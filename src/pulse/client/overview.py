@@ -112,16 +112,23 @@ class OverviewVerbs:
         *,
         topics: Iterable[str] = (),
         job_ids: Iterable[str] = (),
+        progress: bool = False,
         timeout: timedelta | None = None,
     ) -> AsyncGenerator[Transitions, None]:
         """Yield changes of jobs as they happen: of all jobs, of these topics, or of these jobs.
+
+        With `progress` also what handlers report: transitions to RUNNING that have a `progress`. Some of
+        these may be left out, and are not counted as missed.
 
         The first item is empty: changes from then on are seen. If the connection is lost, this reconnects
         and yields an item marked `interrupted`; changes in between are lost. `timeout` bounds the first
         connection. Leave the loop, or close the iterator, to stop watching.
         """
         request = message(
-            pb.WatchJobsRequest, topics=names_of("topics", topics), job_ids=names_of("job_ids", job_ids)
+            pb.WatchJobsRequest,
+            topics=names_of("topics", topics),
+            job_ids=names_of("job_ids", job_ids),
+            progress=progress,
         )
         watch = Watch(self._caller.session().connection, request, self._caller.seconds(timeout))
         async with contextlib.aclosing(watch.transitions()) as stream:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pulse.models.jobs import JobStatus
+from pulse.models.progress import Progress, progress_of
 from pulse.models.times import time_of
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One committed change of a job's status."""
+    """One committed change of a job's status, or of its progress."""
 
     job_id: str
     topic: str
@@ -25,6 +26,8 @@ class Transition:
     error: str | None
     """The first line of the error."""
     at: datetime | None
+    progress: Progress | None = None
+    """Set with `watch(progress=True)`: the job runs as before, and its handler has reported this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def transitions(response: pb.WatchJobsResponse, *, interrupted: bool = False) ->
                 worker_id=change.worker_id or None,
                 error=change.error or None,
                 at=time_of(change, "at"),
+                progress=progress_of(change),
             )
             for change in response.transitions
         ),

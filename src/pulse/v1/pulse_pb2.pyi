@@ -1578,6 +1578,9 @@ class WatchJobsRequest(_message.Message):
 
     TOPICS_FIELD_NUMBER: _builtins.int
     JOB_IDS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    progress: _builtins.bool
+    """progress too, as transitions to RUNNING that have one; those left out are not counted"""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """empty: all; at most 1000"""
@@ -1591,10 +1594,11 @@ class WatchJobsRequest(_message.Message):
         *,
         topics: _abc.Iterable[_builtins.str] | None = ...,
         job_ids: _abc.Iterable[_builtins.str] | None = ...,
+        progress: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_ids", b"job_ids", "progress", b"progress", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1639,6 +1643,7 @@ class Transition(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     topic: _builtins.str
     status: _builtins.str
@@ -1649,6 +1654,10 @@ class Transition(_message.Message):
     """its first line"""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """without its cursor. Set: the job runs as before, and its handler has reported this"""
+
     def __init__(
         self,
         *,
@@ -1659,10 +1668,11 @@ class Transition(_message.Message):
         worker_id: _builtins.str = ...,
         error: _builtins.str = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
+        progress: Global___Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "error", b"error", "job_id", b"job_id", "status", b"status", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "error", b"error", "job_id", b"job_id", "progress", b"progress", "status", b"status", "topic", b"topic", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

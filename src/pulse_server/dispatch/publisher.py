@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.transitions import error_of_snooze, of_change, of_claim, transition
+from pulse_server.dispatch.transitions import error_of_snooze, of_change, of_claim, of_progress, transition
 from pulse_server.domain.completions import Completions
 from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.errors import PulseError
@@ -30,6 +30,7 @@ from pulse_server.domain.jobs import (
     Reaped,
     Submitted,
 )
+from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
@@ -131,6 +132,10 @@ class Publisher:
                 transition(job.id, job.topic, JobStatus.RUNNING, job.attempt, job.worker_id) for job in jobs
             ]
         )
+
+    def progressed(self, stored: Sequence[StoredProgress]) -> None:
+        """Handlers reported progress, and it was stored."""
+        self._watchers.publish_progress(lambda: [of_progress(entry) for entry in stored])
 
     # --- and end them
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
 from pulse_server.domain.jobs import Claim, Ended, Job
+from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
 
@@ -28,6 +29,12 @@ def transition(
 
 def of_claim(claim: Claim, topic: str, status: JobStatus, error: str = "") -> Transition:
     return transition(claim.job_id, topic, status, claim.attempt, claim.worker_id, error)
+
+
+def of_progress(stored: StoredProgress) -> Transition:
+    claim = stored.claim
+    change = transition(claim.job_id, stored.topic, JobStatus.RUNNING, claim.attempt, claim.worker_id)
+    return change._replace(progress=stored.progress)
 
 
 def error_of_snooze(ended: Ended) -> str:

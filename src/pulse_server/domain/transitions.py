@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
+from pulse_server.domain.progress import Progress
 from pulse_server.domain.status import LEGAL_TRANSITIONS, JobStatus
 
 
@@ -19,6 +20,8 @@ class Transition(NamedTuple):
     error: str
     """Its first line, cut."""
     at: datetime
+    progress: Progress | None = None
+    """Set: the job runs as before, and its handler has reported this."""
 
 
 def in_order(transitions: Iterable[Transition]) -> list[Transition]:
@@ -41,8 +44,20 @@ def in_order(transitions: Iterable[Transition]) -> list[Transition]:
 
 def _is_possible(life: Sequence[Transition]) -> bool:
     return all(
-        later.status in LEGAL_TRANSITIONS[earlier.status] and later.attempt >= _next_attempt(earlier, later)
+        _is_progress(earlier, later)
+        or (
+            later.status in LEGAL_TRANSITIONS[earlier.status]
+            and later.attempt >= _next_attempt(earlier, later)
+        )
         for earlier, later in pairwise(life)
+    )
+
+
+def _is_progress(earlier: Transition, later: Transition) -> bool:
+    return (
+        later.progress is not None
+        and earlier.status is JobStatus.RUNNING
+        and earlier.attempt == later.attempt
     )
 
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from pulse import failpoints
 from pulse_server import tuning
 from pulse_server.clock import lease_clock
 from pulse_server.domain.jobs import Claim, Level
-from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
+from pulse_server.postgres.wakeup_transitions import (
+    in_parts,
+    progress_from_entry,
+    progress_to_text,
+    transition_from_entry,
+    transition_to_text,
+)
 from pulse_server.repos.wakeups import Wakeup
 
 # Postgres takes payloads below 8,000 bytes. What does not fit goes into the next message.
@@ -34,6 +40,8 @@ LAPSED_KEPT = timedelta(milliseconds=500)
 # Transitions in one round of messages, 5,000 a second, and those that may wait for their round.
 TRANSITIONS_RELAYED = 100
 TRANSITIONS_WAITING = 1000
+# Jobs whose progress may wait for the next round, the newest of each. The others have newer in a second.
+PROGRESS_WAITING = 100
 
 _EVERYWHERE = None
 # The rest of a message with claims or transitions takes less than the difference.
@@ -56,6 +64,8 @@ class Outbox:
         self._ended_under_way: dict[Claim, float] = {}
         self._rest_under_way = Wakeup()
         self._transitions: list[Transition] = []
+        # The newest of each job.
+        self._progress: dict[str, Transition] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -69,6 +79,7 @@ class Outbox:
         self._gate_changed = False
         self._policies_changed = False
         self._watching = False
+        self._watching_progress = False
         self._missed = 0
 
     def add(self, wakeup: Wakeup) -> None:
@@ -84,9 +95,13 @@ class Outbox:
         self._gate_changed |= wakeup.gate_changed
         self._policies_changed |= wakeup.policies_changed
         self._watching |= wakeup.watching
+        self._watching_progress |= wakeup.watching_progress
         room = max(0, TRANSITIONS_WAITING - len(self._transitions))
         self._transitions += wakeup.transitions[:room]
         self._missed += wakeup.missed + max(0, len(wakeup.transitions) - room)
+        for change in wakeup.progress:
+            if change.job_id in self._progress or len(self._progress) < PROGRESS_WAITING:
+                self._progress[change.job_id] = change
         self._bound()
 
     def _add_levels(self, wakeup: Wakeup, now: float) -> None:
@@ -97,7 +112,7 @@ class Outbox:
         self._without_level.update(topic for topic in wakeup.topics or () if topic not in named)
 
     def __bool__(self) -> bool:
-        return self._has_wakeup or bool(self._transitions or self._missed)
+        return self._has_wakeup or bool(self._transitions or self._missed or self._progress)
 
     @property
     def _has_wakeup(self) -> bool:
@@ -124,11 +139,13 @@ class Outbox:
             gate_changed=self._gate_changed,
             policies_changed=self._policies_changed,
             watching=self._watching,
+            watching_progress=self._watching_progress,
             missed=self._missed + len(relayed),
         )
         messages = self._wakeups() if self._has_wakeup else []
         messages += self._news()
         del self._transitions[: len(relayed)]
+        self._progress.clear()
         self._clear()
         return messages
 
@@ -172,6 +189,7 @@ class Outbox:
             "gate": self._gate_changed,
             "policies": self._policies_changed,
             "watching": self._watching,
+            "watching_progress": self._watching_progress,
             "unknown": self._claims_unknown,
         }
         if len(_text(first)) > _LIST_BYTES:
@@ -204,23 +222,21 @@ class Outbox:
         ]
 
     def _news(self) -> list[str]:
-        """The transitions, as many in each message as fit. The last one counts those left out."""
-        if not self._transitions and not self._missed:
-            return []
-        parts: list[list[str]] = [[]]
-        size = 0
-        for transition in self._transitions[:TRANSITIONS_RELAYED]:
-            text = _text(_as_list(transition))
-            size += len(text) + 1
-            if size > _LIST_BYTES:
-                parts.append([])
-                size = len(text) + 1
-            parts[-1].append(text)
-        missed = [0] * (len(parts) - 1) + [self._missed]
-        return [
-            f'{{"topics":[],"ended":[],"transitions":[{",".join(part)}],"missed":{left_out}}}'
-            for part, left_out in zip(parts, missed, strict=True)
-        ]
+        """The transitions, as many in each message as fit, and progress after them."""
+        messages: list[str] = []
+        if self._transitions or self._missed:
+            texts = map(transition_to_text, self._transitions[:TRANSITIONS_RELAYED])
+            parts = in_parts(texts, _LIST_BYTES)
+            missed = [0] * (len(parts) - 1) + [self._missed]  # the last one counts those left out
+            messages = [
+                f'{{"topics":[],"ended":[],"transitions":[{",".join(part)}],"missed":{left_out}}}'
+                for part, left_out in zip(parts, missed, strict=True)
+            ]
+        if self._progress:
+            # Under a key of their own: servers of the release before ignore it.
+            parts = in_parts(map(progress_to_text, self._progress.values()), _LIST_BYTES)
+            messages += [f'{{"topics":[],"ended":[],"progress":[{",".join(part)}]}}' for part in parts]
+        return messages
 
 
 def read(payload: str) -> Wakeup | None:
@@ -237,8 +253,10 @@ def read(payload: str) -> Wakeup | None:
             gate_changed=bool(message.get("gate")),
             policies_changed=bool(message.get("policies")),
             watching=bool(message.get("watching")),
-            transitions=tuple(_transition(*entry) for entry in message.get("transitions", ())),
+            watching_progress=bool(message.get("watching_progress")),
+            transitions=tuple(transition_from_entry(*entry) for entry in message.get("transitions", ())),
             missed=int(message.get("missed", 0)),
+            progress=tuple(progress_from_entry(*entry) for entry in message.get("progress", ())),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -246,19 +264,6 @@ def read(payload: str) -> Wakeup | None:
 
 def _claims(entries: Iterable[Any]) -> tuple[Claim, ...]:
     return tuple(Claim(*entry) for entry in entries)
-
-
-def _as_list(transition: Transition) -> list[object]:
-    *facts, at = transition
-    return [*facts, at.timestamp()]
-
-
-def _transition(
-    job_id: str, topic: str, status: str, attempt: int, worker_id: str | None, error: str, at: float
-) -> Transition:
-    return Transition(
-        job_id, topic, JobStatus(status), attempt, worker_id, error, datetime.fromtimestamp(at, UTC)
-    )
 
 
 def _text(message: object) -> str:

@@ -31,6 +31,10 @@ class Wakeup:
     transitions: tuple[Transition, ...] = ()
     missed: int = 0
     """Transitions that did not fit."""
+    watching_progress: bool = False
+    """The sender has watchers of progress: send it that too."""
+    progress: tuple[Transition, ...] = ()
+    """Transitions that have progress. Those that do not fit are left out: the next ones are newer."""
     levels: tuple[Level, ...] = ()
     """Where in the topics, as far as it is known. A topic without a level: anywhere."""
 

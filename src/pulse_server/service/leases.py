@@ -99,9 +99,10 @@ class Leases:
     ) -> tuple[Set[Claim], Set[Claim]]:
         """Return the claims that were extended, and those whose time limit has passed."""
         if progress:
-            extended, over, _ = await self._repo.extend_with_progress(
+            extended, over, stored = await self._repo.extend_with_progress(
                 claims, self._lease_ttl, self._policies.limits, progress
             )
+            self._publisher.progressed(stored)
             return extended, over
         if limits := self._policies.limits:
             return await self._repo.extend_bounded_leases(claims, self._lease_ttl, limits)

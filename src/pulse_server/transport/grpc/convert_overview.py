@@ -14,6 +14,7 @@ from pulse_server.domain.overview import Rates, TopicDepth, TopicLatencies, Topi
 from pulse_server.domain.transitions import Transition
 from pulse_server.service.minutes import MinuteReport, Span
 from pulse_server.service.servers import WorkerReport
+from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_jobs import job_view
 from pulse_server.transport.grpc.convert_times import timestamp
 
@@ -111,6 +112,7 @@ def transition(change: Transition) -> pb.Transition:
         worker_id=change.worker_id or "",
         error=change.error,
         at=_quick_timestamp(change.at),
+        progress=convert_progress.view(change.progress),
     )
 
 

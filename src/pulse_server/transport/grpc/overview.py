@@ -137,7 +137,7 @@ class OverviewRpcs:
         topics = [limits.check_topic(topic) for topic in request.topics]
         job_ids = [parse_id(job_id, "job_ids") for job_id in request.job_ids]
         caller = calling_user() or peer_address(context.peer())
-        with self._watchers.watching(topics, job_ids) as watcher:
+        with self._watchers.watching(topics, job_ids, progress=request.progress) as watcher:
             # From here on the watcher is notified of missed transitions.
             await context.write(pb.WatchJobsResponse())
             async for transitions, missed in watcher.batches():
