@@ -195,6 +195,17 @@ async def test_lanes_are_listed_with_their_own_limits(server: ServerUnderTest) -
             await p.lanes("mail", by="age")  # type: ignore[arg-type]
 
 
+async def test_wrong_weight_and_no_limit_are_refused_before_a_call() -> None:
+    async with pulse.Pulse("127.0.0.1:1") as p:
+        for weight in (0, 1001, True, "3", 1.5):
+            with pytest.raises(
+                pulse.InvalidArgument, match="weight has to be a whole number from 1 to 1,000"
+            ):
+                await p.set_lane("mail", "a", weight=weight)  # type: ignore[arg-type]
+        with pytest.raises(pulse.InvalidArgument, match="Give a limit to set"):
+            await p.set_limits("mail")
+
+
 async def test_blocking_client_has_the_same(server: ServerUnderTest) -> None:
     with pulse.SyncPulse(server.address) as p:
         await asyncio.to_thread(p.set_limits, "mail", limit=pulse.Concurrency(3))

@@ -95,6 +95,20 @@ async def test_server_without_policies_is_no_error(
     assert caplog.text.count("is of a version without policies of topics") == 1
 
 
+async def test_limits_on_a_server_without_policies_end_the_worker(fake: FakePulsed, p: pulse.Pulse) -> None:
+    def declare(request: Any, context: grpc.ServicerContext) -> Any:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    fake.on_declare = declare
+    p.register("work", lambda: None, limit=pulse.Concurrency(3))
+    fake.deliver("j")
+    with pytest.raises(
+        pulse.PulseError, match="is of a version without limits, so those of work would not hold"
+    ):
+        await p.run(handle_signals=False)
+    assert "j" not in fake.results
+
+
 async def test_two_workers_that_differ_are_both_named(
     server: ServerUnderTest, running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,6 +27,7 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse.wire.messages import message
 
 Default: TypeAlias = Literal["default"]
+_MOST_WEIGHT = 1000
 
 
 class LimitVerbs:
@@ -65,6 +66,8 @@ class LimitVerbs:
         }
         returned = [name for name, value in given.items() if value == "default"]
         entries = {name: value for name, value in given.items() if value is not None and name not in returned}
+        if not (entries or returned):
+            raise InvalidArgument("Give a limit to set, such as limit=pulse.Concurrency(5).")
         check_flow_entries(entries)
         request = message(
             pb.SetTopicPolicyRequest,
@@ -121,6 +124,10 @@ class LimitVerbs:
         """
         if limit is not None and not isinstance(limit, Concurrency):
             raise InvalidArgument(f"limit has to be such as pulse.Concurrency(5), but {limit!r} was given.")
+        if weight is not None and not (type(weight) is int and 1 <= weight <= _MOST_WEIGHT):
+            raise InvalidArgument(
+                f"weight has to be a whole number from 1 to {_MOST_WEIGHT:,}, but {weight!r} was given."
+            )
         own = limit.limit if limit is not None else None
         request = message(pb.SetLaneRequest, topic=topic, lane=lane, weight=weight, limit=own)
         await self._caller.call(lambda stub: stub.SetLane, request, timeout)

@@ -76,8 +76,8 @@ class PolicyDeclarations:
 async def declare_policies(connection: Connection, worker_id: str, handlers: Iterable[Handler]) -> None:
     """Declare them; retry until the server answers. A handler without any takes back what was declared.
 
-    Raises a PulseError if the server refuses them. A server of a version without policies is no error: the
-    worker applies what it can, and the server its defaults.
+    Raises a PulseError if the server refuses them. A server of a version without policies is no error, unless
+    a handler has limits: the worker applies what it can of the rest, and the server its defaults.
     """
     declared = [_declared(handler) for handler in handlers]
     for begin in range(0, len(declared), tuning.POLICIES_PER_DECLARATION):
@@ -86,10 +86,15 @@ async def declare_policies(connection: Connection, worker_id: str, handlers: Ite
             connection, pb.DeclareTopicPoliciesRequest(worker_id=worker_id, policies=some)
         )
         if answer is None:
+            if limited := [each.topic for each in declared if each.HasField("flow")]:
+                raise PulseError(
+                    f"pulsed at {connection.endpoint.address} is of a version without limits, so those of "
+                    f"{limited[0]} would not hold: upgrade it, or remove them from the handler."
+                )
             if any(map(_says_anything, declared)):
                 logger.warning(
-                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries, "
-                    "time limits and limits of handlers hold there too.",
+                    "pulsed at %s is of a version without policies of topics: upgrade it, so that retries "
+                    "and time limits of handlers hold there too.",
                     connection.endpoint.address,
                 )
             return

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from pulse_server import tuning
 from pulse_server.dispatch.publisher import Publisher
-from pulse_server.domain.errors import PulseError
+from pulse_server.domain.errors import InvalidArgument, PulseError, Unavailable
 from pulse_server.domain.flow import FlowPolicy, check_policy
 from pulse_server.domain.flow_owners import FlowOwners, in_force
 from pulse_server.loops import Loop
@@ -50,13 +50,18 @@ class FlowPolicies:
         self.loop = Loop("flow policies", self.apply, interval)
 
     async def declare(self, declared: Mapping[str, FlowPolicy], by: str) -> None:
-        """Store what a worker declares, and put it in force."""
+        """Store what a worker declares, and put it in force.
+
+        Raises Unavailable while a server is connected that does not know limits.
+        """
         # Most workers declare nothing, for topics that have no limits: that asks no database.
         blank = FlowPolicy()
         news = {
             topic: policy for topic, policy in declared.items() if policy != blank or topic in self._known
         }
         if news:
+            if not news.keys() <= self._known.keys() and (older := await self._repo.find_older_servers()):
+                raise Unavailable(f"Limits cannot be put in force: {_older(older)}")
             await self._repo.declare_flow(news, by)
             await self._publish()
 
@@ -66,6 +71,8 @@ class FlowPolicies:
         override = policy.over(owner.override).without(returned)
         if override != FlowPolicy():
             check_policy(override.over(owner.declared), "flow")
+            if owner.says_nothing and (older := await self._repo.find_older_servers()):
+                raise InvalidArgument("topic", f"{topic!r} can have no limits yet: {_older(older)}")
         await self._repo.override_flow(topic, policy, returned, by)
         await self._publish()
 
@@ -163,6 +170,11 @@ class FlowPolicies:
         """Another server has something new."""
         if wakeup.policies_changed:
             self.loop.nudge()
+
+
+def _older(names: Sequence[str]) -> str:
+    servers = f"server {names[0]} is" if len(names) == 1 else f"servers {', '.join(names)} are"
+    return f"{servers} of a version that does not know them. Upgrade all servers first."
 
 
 def _any_counts(owner: FlowOwners) -> bool:

@@ -1,0 +1,4 @@
+-- Servers of a version without flow control write their rows without this column. Beside them no topic gets its first limit:
+-- the runs that they end are not counted as ended. ADR-0065
+
+ALTER TABLE pulse.servers ADD COLUMN knows_limits boolean NOT NULL DEFAULT false;
