@@ -25,7 +25,7 @@ PYTEST_OPTIONS = ["-n", "4", "--dist", "worksteal"]
 # The folders of tests/ for `test --quick`, chosen by measurement: they start no process but Postgres and take
 # less than 90 s together on two cores. CONTRIBUTING.md lists what is left out.
 QUICK_FOLDERS = ("access", "dispatch", "domain", "postgres", "service", "telemetry", "text")
-QUICK_OPTIONS = ["-n", "2", "--dist", "worksteal", *(f"tests/{folder}" for folder in QUICK_FOLDERS)]
+QUICK_OPTIONS = ["-n", "3", "--dist", "worksteal", *(f"tests/{folder}" for folder in QUICK_FOLDERS)]
 
 
 @dataclass(frozen=True)
