@@ -128,6 +128,8 @@ CONFIRMS_IN_FLIGHT = 2
 # The time for a handler to end after it was interrupted. Then a process is killed, and anything else is given
 # up. Shorter than the grace of the server, so that the report of the time limit comes first.
 LIMIT_GRACE_SECONDS = 5.0
+# The pauses between tries to interrupt a thread that is inside of `logging`, or imports.
+FIRST_INTERRUPT_SECONDS, LONGEST_INTERRUPT_SECONDS = 0.0005, 0.02
 # A deadline that passed this long ago without its timer: a handler blocks the event loop.
 BLOCKED_LOOP_SECONDS = 0.5
 # The time for a child process to import the application.

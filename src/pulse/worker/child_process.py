@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,10 +32,10 @@ from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
+from pulse.worker.interrupts import raise_in_thread
 from pulse.worker.origins import Origin, load
 from pulse.worker.returned import encoded
 from pulse.worker.steps import awaited
-from pulse.worker.threads import raise_in_thread
 
 Result = TypeVar("Result")
 
@@ -204,7 +205,9 @@ class _Child:
         task = job.task
         if task is None:
             request_stop(job.context)
-            raise_in_thread(self._thread_id, TimedOut if message.is_timed_out else Cancelled)
+            error = TimedOut if message.is_timed_out else Cancelled
+            while not raise_in_thread(self._thread_id, error, lambda: self._job is not job):
+                time.sleep(tuning.FIRST_INTERRUPT_SECONDS)
             return
         loop = task.get_loop()
         loop.call_soon_threadsafe(request_stop, job.context)

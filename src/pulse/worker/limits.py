@@ -7,6 +7,7 @@ goes on is killed. What still runs after a grace is given up: its slot is lost u
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +17,7 @@ from pulse.handlers.context import request_stop
 from pulse.outcomes import Cancelled, TimedOut
 from pulse.worker.clock import lease_clock
 from pulse.worker.held_jobs import HeldJob, Limit
-from pulse.worker.threads import raise_in_thread
+from pulse.worker.interrupts import raise_in_thread, take_back
 
 
 class Limits:
@@ -125,11 +126,16 @@ class Limits:
             if limit.is_interrupted:
                 return job
             limit.is_timed_out = limit.is_interrupted = True
+            if not raise_in_thread(self._thread_id, TimedOut, functools.partial(self._has_ended, limit)):
+                limit.is_timed_out = limit.is_interrupted = False  # it logs: the next look ends it
+                continue
             limit.due = now + tuning.LIMIT_GRACE_SECONDS
-            raise_in_thread(self._thread_id, TimedOut)
             if not self._runs_now(limit):
-                raise_in_thread(self._thread_id, None)  # it has just ended: the error is not for the next one
+                take_back(self._thread_id)  # it has just ended: the error is not for the next one
         return None
+
+    def _has_ended(self, limit: Limit) -> bool:
+        return not self._runs_now(limit)
 
     def _runs_now(self, limit: Limit) -> bool:
         return limit.task is not None and asyncio.current_task(self._loop) is limit.task

@@ -7,10 +7,13 @@ import contextvars
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+from pulse import tuning
 from pulse.outcomes import Cancelled
+from pulse.worker.interrupts import raise_in_thread
 
 _Outcome = tuple[Any, BaseException | None]
 
@@ -62,8 +65,15 @@ class ThreadCall:
         if self.interrupted_by is not None:
             return
         self.interrupted_by = error
-        if self.thread_id is not None and not self.is_over:
-            raise_in_thread(self.thread_id, error)
+        if self.thread_id is not None and not raise_in_thread(self.thread_id, error, lambda: self.is_over):
+            insisting = threading.Thread(target=self._insist, args=(self.thread_id, error), daemon=True)
+            insisting.start()
+
+    def _insist(self, thread_id: int, error: type[Cancelled]) -> None:
+        pause = tuning.FIRST_INTERRUPT_SECONDS
+        while not raise_in_thread(thread_id, error, lambda: self.is_over):
+            time.sleep(pause)
+            pause = min(pause * 1.5, tuning.LONGEST_INTERRUPT_SECONDS)
 
     def kill(self) -> bool:
         """Return False: a thread cannot be killed."""
@@ -159,11 +169,3 @@ class HandlerThreads:
             self._start_thread()
         if not call.future.done():
             call.future.set_result(call.outcome or (None, None))
-
-
-def raise_in_thread(thread_id: int, error: type[BaseException] | None) -> None:
-    """Raise the error in the thread, at its next bytecode. None takes back one that is not raised yet."""
-    import ctypes  # not before it is needed: few workers do
-
-    argument = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), argument)
