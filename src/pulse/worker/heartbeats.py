@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from pulse import failpoints, tuning
+from pulse.errors import ClientClosed
 from pulse.v1 import pulse_pb2 as pb
 from pulse.v1.pulse_pb2_grpc import PulseServiceStub
 from pulse.wire.channels import open_blocking_channel
@@ -68,7 +69,10 @@ class Heartbeats:
         self._is_failing = False
         # Progress waits until then, after a heartbeat that failed.
         self._progress_from = 0.0
+        # Over making the stub and closing the channel: a method of a closed channel crashes the process.
+        self._opening = threading.Lock()
         self._channel: grpc.Channel | None = None
+        self._methods: PulseServiceStub | None = None
         self._thread = threading.Thread(target=self._run, name="pulse-heartbeats", daemon=True)
 
     def start(self) -> None:
@@ -79,8 +83,9 @@ class Heartbeats:
         """Stop the thread. Returns at once; a call in flight is canceled."""
         self._is_over.set()
         self._is_woken.set()
-        if self._channel is not None:
-            self._channel.close()
+        with self._opening:
+            if self._channel is not None:
+                self._channel.close()
 
     def wake(self) -> None:
         """Extend what is due now, with the current terms."""
@@ -233,9 +238,13 @@ class Heartbeats:
         return max(0.2, min(tuning.HEARTBEAT_TIMEOUT_SECONDS, self._terms.heartbeat_seconds / 2))
 
     def _stub(self) -> PulseServiceStub:
-        if self._channel is None:
-            self._channel = open_blocking_channel(self._endpoint)
-        return PulseServiceStub(self._channel)
+        with self._opening:
+            if self._methods is None:
+                if self._is_over.is_set():
+                    raise ClientClosed("The worker has stopped.")
+                self._channel = open_blocking_channel(self._endpoint)
+                self._methods = PulseServiceStub(self._channel)
+            return self._methods
 
     def _reason(self, error: grpc.RpcError) -> str:
         if not isinstance(error, grpc.Call):

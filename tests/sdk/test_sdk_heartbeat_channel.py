@@ -1,0 +1,58 @@
+"""The channel of the heartbeats is made in their thread and closed by the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from pulse.errors import ClientClosed
+from pulse.worker import heartbeats
+from pulse.worker.held_jobs import LeaseTerms
+
+
+class Channel:
+    """Notes when it is closed."""
+
+    def __init__(self, events: list[str]) -> None:
+        self._events = events
+
+    def close(self) -> None:
+        self._events.append("closed")
+
+
+def heartbeats_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> heartbeats.Heartbeats:
+    monkeypatch.setattr(heartbeats, "open_blocking_channel", lambda _: channel)
+    nothing: Any = None
+    return heartbeats.Heartbeats(
+        nothing, "w1", LeaseTerms(), {}, nothing, nothing, stuck=lambda: None, look=lambda: None
+    )
+
+
+async def test_channel_is_not_closed_while_the_methods_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC would crash the process."""
+    events: list[str] = []
+    begins, may_end = threading.Event(), threading.Event()
+
+    def make_methods(channel: Channel) -> str:
+        begins.set()
+        may_end.wait(0.2)  # the close would come in between
+        events.append("made")
+        return "methods"
+
+    monkeypatch.setattr(heartbeats, "PulseServiceStub", make_methods)
+    beats = heartbeats_over(Channel(events), monkeypatch)
+    making = asyncio.create_task(asyncio.to_thread(beats._stub))
+    await asyncio.to_thread(begins.wait)
+    await asyncio.to_thread(beats.stop)
+    await making
+    assert events == ["made", "closed"]
+
+
+async def test_channel_is_not_opened_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats = heartbeats_over(Channel([]), monkeypatch)
+    beats.stop()
+    with pytest.raises(ClientClosed):
+        beats._stub()
