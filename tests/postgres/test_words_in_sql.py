@@ -123,4 +123,4 @@ def test_fragment_has_all_of_a_job_but_what_may_be_large() -> None:
     # `queued` and `locked_by` together are `ready`.
     assert {"ready" if name == "queued" else name for name in found} == {
         field.name for field in fields(Job)
-    } - {"payload", "history"}
+    } - {"payload", "history", "result"}

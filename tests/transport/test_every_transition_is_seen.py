@@ -10,7 +10,7 @@ import pytest
 
 from pulse.v1 import pulse_pb2 as pb
 from tests.fakes.time_machines import lapse_all_leases
-from tests.transport import staged_runs
+from tests.transport import staged_flow, staged_runs
 from tests.transport.arrows import STAGED, arrow
 from tests.transport.publications import Publications
 from tests.transport.pulse_server_under_test import SECOND, ServerUnderTest
@@ -200,6 +200,7 @@ async def fired_by_an_operator(server: ServerUnderTest, worker: StreamingWorker)
 
 def test_every_arrow_is_staged() -> None:
     assert staged_runs.__doc__, "its stages are registered"
+    assert staged_flow.__doc__, "and its stages"
     assert STAGED.keys() == {
         (before, after, section)
         for before, after, section in ARROW.findall(LIFECYCLE.read_text())
@@ -224,6 +225,7 @@ WAKES_BY_ARROW = {
     ("RETRYING", "RUNNING", "claim_across_topics"): "wake",
     ("RETRYING", "RUNNING", "claim_levels"): "wake",
     ("RETRYING", "RUNNING", "claim_levels_across_topics"): "wake",
+    ("(new)", "PENDING", "insert_in_lanes"): "wake",
 }
 
 

@@ -1,0 +1,26 @@
+"""What leads along the arrows of topics with flow policies."""
+
+from __future__ import annotations
+
+from pulse.v1 import pulse_pb2 as pb
+from tests.transport.arrows import arrow
+from tests.transport.pulse_server_under_test import ServerUnderTest
+from tests.transport.streaming_worker import StreamingWorker
+
+
+async def limit(server: ServerUnderTest) -> None:
+    await server.stub.SetTopicPolicy(
+        pb.SetTopicPolicyRequest(topic="mail", flow=pb.FlowPolicy(limit=1, per_lane=1))
+    )
+
+
+@arrow("(new)", "PENDING", "insert_in_lanes")
+async def submitted_into_a_lane(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit("unwanted", lane="shop-7")
+
+
+@arrow("RUNNING", "COMPLETED", "complete_governed")
+async def completed_under_a_limit(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await limit(server)
+    await server.submit(lane="shop-7")
+    await worker.complete(await worker.take_one())
