@@ -145,6 +145,7 @@ def test_start_after_a_hold_passes(run: MadeUpRun, flow: MadeUpFlow) -> None:
 
 def test_ordered_lane_that_keeps_its_order_passes(run: MadeUpRun, flow: MadeUpFlow) -> None:
     flow.limit(per_lane=1, ordered=True)
+    flow.own_limit("a", 3)
     first, second = flow.wait(), flow.wait()
     urgent = flow.wait(priority=5)
     for job in (urgent, first, second):

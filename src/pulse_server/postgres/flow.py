@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from time import monotonic
 
 import asyncpg
 
@@ -24,14 +25,27 @@ from pulse_server.postgres.statements import statements
 from pulse_server.repos.jobs import Slots
 
 _SQL = statements("flow.sql")
-# How long a change waits for the lock of the jobs table. While it waits, so does every other statement.
-_TABLE_LOCK_MILLISECONDS = 300
+# How long a change waits for the lock of the jobs table. While it waits, so does every other statement: less
+# long, once it was not to be had.
+_TABLE_LOCK_MILLISECONDS, _HASTY_MILLISECONDS, _HASTY_SECONDS = 300, 30, 10.0
+# Past deadlock_timeout (1 s) Postgres cancels an autovacuum for it. Not for a VACUUM by hand, or against
+# wraparound: so this is tried rarely.
+_VACUUM_MILLISECONDS, _VACUUM_SECONDS = 1300, 60.0
+
+
+class _Locked(Unavailable):
+    def __init__(self) -> None:
+        super().__init__(
+            "Another session of the database has pulse.jobs, or the limits of the topic, locked. "
+            "Try again in a moment."
+        )
 
 
 class PostgresFlowRepo:
     def __init__(self, database: Database, governed: GovernedRuns | None = None) -> None:
         self._database = database
         self._governed = governed or GovernedRuns()
+        self._hasty_until = self._patient_from = 0.0
 
     async def claim_governed(self, topics: Sequence[str], slots: Slots, lease: timedelta) -> GovernedClaims:
         arguments = slot_arguments(slots._replace(packed=()), lease)[:6]
@@ -75,16 +89,31 @@ class PostgresFlowRepo:
         return removed
 
     async def _with_table_lock(self, name: str, *args: object) -> Rows:
+        """Raises Unavailable if another session has the table, or the turnstile, locked for too long."""
+        is_hasty = monotonic() < self._hasty_until
+        try:
+            return await self._wait(_HASTY_MILLISECONDS if is_hasty else _TABLE_LOCK_MILLISECONDS, name, args)
+        except _Locked:
+            self._hasty_until = monotonic() + _HASTY_SECONDS
+            if monotonic() < self._patient_from or not await self._is_vacuumed():
+                raise
+        self._patient_from = monotonic() + _VACUUM_SECONDS
+        return await self._wait(_VACUUM_MILLISECONDS, name, args)
+
+    async def _wait(self, milliseconds: int, name: str, args: Sequence[object]) -> Rows:
         async def work(fetch: Fetch) -> Rows:
-            await fetch(f"SET LOCAL lock_timeout = {_TABLE_LOCK_MILLISECONDS}")
+            await fetch(f"SET LOCAL lock_timeout = {milliseconds}")
             return await fetch(_SQL[name], *args)
 
         try:
             return await self._database.operators.transact(name, work)
-        except asyncpg.LockNotAvailableError as error:
-            raise Unavailable(
-                "Another session of the database holds a lock on pulse.jobs. Try again in a moment."
-            ) from error
+        except Unavailable as error:
+            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise _Locked from error
+            raise
+
+    async def _is_vacuumed(self) -> bool:
+        return bool(await self._database.reads.fetch("vacuums_of_jobs", _SQL["vacuums_of_jobs"]))
 
     async def hold(self, topic: str, span: timedelta) -> bool:
         rows = await self._database.operators.fetch("hold", _SQL["hold"], topic, span)

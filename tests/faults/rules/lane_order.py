@@ -25,8 +25,7 @@ def check_lane_order(evidence: Evidence) -> Iterator[Violation]:
             tried = {lane: job for lane, job in tried.items() if lane[0] != event.name}
         elif event.what == DROP and tried.get(lane) == event.job_id:
             del tried[lane]
-        elif policy is not None and policy.ordered and event.lane:
-            assert event.job_id is not None
+        elif policy is not None and policy.ordered and event.lane and event.job_id:
             if event.what == END and event.facts and event.facts["again"]:
                 tried[lane] = event.job_id
             elif event.what == START:

@@ -117,16 +117,19 @@ CREATE INDEX flow_notices_next ON pulse.flow_notices (turnstile);
 
 -- A period is counted in 20 slices and the one under way. A start counts until its whole slice is older than the period: so
 -- in any period of that length no more start than are allowed, and up to a twentieth of it is given away.
--- The clock may be set back, slices never are.
+-- The clock may be set back. Slices are not, by up to a period; from further ahead they begin anew, with all starts as of now:
+-- else nothing would start for as long as the clock was ahead.
 CREATE FUNCTION pulse.slice_of(moment timestamptz, period interval, at_least bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT GREATEST(at_least, floor(date_part('epoch', moment) * 20 / date_part('epoch', period))::bigint)
+    SELECT CASE WHEN at_least > slice.number + 20 THEN slice.number ELSE GREATEST(at_least, slice.number) END
+    FROM (SELECT floor(date_part('epoch', moment) * 20 / date_part('epoch', period))::bigint AS number) AS slice
 $$;
 
 -- The slices as they are at a later slice.
 CREATE FUNCTION pulse.slices_at(slices integer[], slice bigint, later bigint) RETURNS integer[] LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN cardinality(slices) = 0 OR later - slice > 20 THEN array_fill(0, ARRAY[21])
-        WHEN later <= slice THEN slices
+        WHEN later = slice THEN slices
+        WHEN later < slice THEN array_fill(0, ARRAY[20]) || (SELECT sum(starts)::int FROM unnest(slices) AS starts)
         ELSE slices[1 + (later - slice)::int : 21] || array_fill(0, ARRAY[(later - slice)::int])
     END
 $$;
@@ -494,8 +497,10 @@ BEGIN
     WITH lane AS MATERIALIZED (
         SELECT
             turn.*,
-            CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN 1 ELSE turn.places - turn.given END AS rest,
+            CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places ELSE turn.places - turn.given END AS rest,
             CASE
+                -- One stands for a turn. The others are from when the lane had a limit.
+                WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places - 1
                 WHEN policy.shrinks AND turn.lane <> ''
                 THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
                 ELSE 0
@@ -583,7 +588,7 @@ $$;
 
 -- Claims jobs of governed topics, the topics in the order of `asked`, as many as their limits, rates and lanes permit.
 --
--- The turnstiles are locked first, in the order of their names. Each statement of this function and of those that it calls
+-- The turnstiles are locked first, and waited for only while it holds none. Each statement of this function and of those that it calls
 -- has a snapshot of its own: what is counted is counted once the lock is held, so that every claim before this one is seen.
 -- In one statement, a limit of ten let forty run.
 CREATE FUNCTION pulse.claim_governed(
@@ -591,6 +596,7 @@ CREATE FUNCTION pulse.claim_governed(
 ) RETURNS SETOF pulse.governed_claim LANGUAGE plpgsql AS $$
 DECLARE
     names      text[];
+    locked     text[];
     turnstile  pulse.turnstiles;
     before     pulse.turnstiles;
     policy     pulse.flow_policies;
@@ -610,10 +616,25 @@ BEGIN
         JOIN pulse.flow_policies AS known ON known.topic = wanted.topic
         GROUP BY known.turnstile
     ) AS passed;
-    PERFORM FROM pulse.turnstiles AS known WHERE known.name = ANY(names) ORDER BY known.name FOR NO KEY UPDATE;
+    -- Those that another session has locked are left for the next claim. It waits for one of them only if there is no other.
+    SELECT array_agg(free.name) INTO locked
+    FROM (
+        SELECT known.name FROM pulse.turnstiles AS known WHERE known.name = ANY(names)
+        ORDER BY known.name
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) AS free;
+    IF locked IS NULL THEN
+        PERFORM FROM pulse.turnstiles AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
+        locked := names[1:1];
+    END IF;
+    RETURN QUERY
+        SELECT NULL::int, NULL::int, NULL::uuid, known.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
+            NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::text, 0::float8
+        FROM pulse.flow_policies AS known
+        WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked);
     -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
     FOR turnstile IN
-        SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(names) ORDER BY array_position(names, known.name)
+        SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
     LOOP
         before := turnstile;
         turnstile.held := turnstile.held - pulse.take_notices(turnstile.name);
@@ -768,6 +789,24 @@ BEGIN
 END
 $$;
 
+-- Has the lanes follow a change of their limits, with their turnstile locked: those with room open in the next claim, and those
+-- that have too many places give them back. NULL: all of them.
+CREATE FUNCTION pulse.limits_of_lanes_changed(policy pulse.flow_policies, of_lane text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+    SELECT policy.turnstile, policy.topic, lane.lane, 0
+    FROM pulse.lanes AS lane
+    WHERE lane.topic = policy.topic AND (of_lane IS NULL OR lane.lane = of_lane) AND lane.lane <> ''
+      AND lane.held > 0 AND lane.held < pulse.places_of(policy, lane.max_running);
+    UPDATE pulse.flow_policies AS known
+    SET shrinks = true
+    WHERE known.topic = policy.topic AND NOT known.shrinks AND known.per_lane IS NOT NULL AND EXISTS (
+        SELECT FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND (of_lane IS NULL OR lane.lane = of_lane) AND lane.lane <> ''
+          AND lane.held > pulse.places_of(policy, lane.max_running));
+END
+$$;
+
 -- Counts the runs of a turnstile anew, with the turnstile locked. One statement, as count_lanes.
 CREATE FUNCTION pulse.count_runs(of_turnstile text) RETURNS void LANGUAGE sql AS $$
     UPDATE pulse.turnstiles AS turnstile
@@ -833,6 +872,22 @@ BEGIN
         LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
         INSERT INTO pulse.paused_topics AS known (topic, paused, governed) VALUES (policy.topic, false, true)
         ON CONFLICT (topic) DO UPDATE SET governed = true;
+        IF before.laned AND policy.laned AND before.per_lane IS NOT NULL AND policy.per_lane IS NULL THEN
+            -- Running jobs have no places any more. Those in the line stand for turns, one of each lane.
+            WITH running AS MATERIALIZED (
+                SELECT run.lane_held AS lane, count(*)::int AS jobs
+                FROM pulse.governed_runs AS run
+                WHERE run.topic = policy.topic AND run.lane_held IS NOT NULL
+                GROUP BY run.lane_held
+            ),
+            counted AS (
+                INSERT INTO pulse.lanes AS known (topic, lane, held)
+                SELECT policy.topic, running.lane, -running.jobs FROM running
+                ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held
+            )
+            INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+            SELECT policy.turnstile, policy.topic, running.lane, 0 FROM running;
+        END IF;
         UPDATE pulse.jobs AS job
         SET turnstile = policy.turnstile,
             lane = CASE WHEN policy.laned THEN COALESCE(job.lane, '') ELSE job.lane END,
@@ -847,10 +902,19 @@ BEGIN
         WHERE known.name IN (policy.turnstile, before.turnstile);
         PERFORM pulse.forget_turnstile(before.turnstile);
     END IF;
-    IF policy.laned AND (before.laned IS NOT TRUE OR before.per_lane IS DISTINCT FROM policy.per_lane
-        OR before.ordered <> policy.ordered)
-    THEN
+    IF policy.laned AND before.laned IS NOT TRUE THEN
         PERFORM pulse.count_lanes(policy);
+    ELSIF policy.laned AND policy.per_lane IS NOT NULL THEN
+        -- A turn is a place from now on, and each running job has one.
+        INSERT INTO pulse.lanes AS known (topic, lane, held)
+        SELECT policy.topic, run.lane_held, count(*)
+        FROM pulse.governed_runs AS run
+        WHERE before.per_lane IS NULL AND run.topic = policy.topic AND run.lane_held IS NOT NULL
+        GROUP BY run.lane_held
+        ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held;
+        IF (before.per_lane, before.ordered) IS DISTINCT FROM (policy.per_lane, policy.ordered) THEN
+            PERFORM pulse.limits_of_lanes_changed(policy, NULL);
+        END IF;
     ELSIF before.laned AND NOT policy.laned THEN
         DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic;
         DELETE FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
@@ -886,6 +950,12 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM pulse.leave_lanes(of_topic);
+    PERFORM FROM pulse.jobs AS job
+    WHERE job.topic = of_topic AND job.queued AND job.tier IS NOT NULL AND job.locked_by IS NULL
+    LIMIT 1;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
     -- Once the table is locked, no statement is under way that knows of the lanes.
     LOCK TABLE pulse.jobs IN SHARE ROW EXCLUSIVE MODE;
     PERFORM FROM pulse.jobs AS job
@@ -954,6 +1024,12 @@ BEGIN
         PERFORM pulse.count_lanes(wrong.policy);
         lanes := lanes + wrong.lanes;
     END LOOP;
+    -- No rate takes longer than its period to have room again: the clock was set back.
+    UPDATE pulse.lanes AS lane
+    SET next_at = clock_timestamp()
+    FROM pulse.flow_policies AS policy
+    WHERE policy.topic = lane.topic AND lane.waits_for IS NULL
+      AND lane.next_at > clock_timestamp() + COALESCE(policy.lane_period, interval '0') + interval '1 second';
     UPDATE pulse.flow_policies AS policy
     SET shrinks = false
     WHERE policy.shrinks AND NOT EXISTS (
@@ -979,7 +1055,7 @@ BEGIN
     INSERT INTO pulse.lanes AS known (topic, lane, held, weight, max_running)
     VALUES (of_topic, of_lane, 0, new_weight, new_limit)
     ON CONFLICT (topic, lane) DO UPDATE SET weight = EXCLUDED.weight, max_running = EXCLUDED.max_running;
-    PERFORM pulse.count_lanes(policy);
+    PERFORM pulse.limits_of_lanes_changed(policy, of_lane);
     RETURN true;
 END
 $$;

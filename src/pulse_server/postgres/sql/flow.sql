@@ -17,6 +17,13 @@ SELECT pulse.govern(
         'name', $2::text, 'max_running', $10::int, 'starts', $11::int, 'period', $12::interval))
 );
 
+-- name: vacuums_of_jobs
+-- Sessions that keep a change of limits from the lock that it needs, as a vacuum does.
+SELECT pid
+FROM pg_locks
+WHERE relation = 'pulse.jobs'::regclass AND mode = 'ShareUpdateExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+
 -- name: retired_policies
 SELECT topic FROM pulse.flow_policies WHERE retired ORDER BY topic;
 

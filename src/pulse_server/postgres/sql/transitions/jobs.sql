@@ -188,8 +188,9 @@ ended AS (
 -- One that was to be tried again may have held its lane.
 released AS (
     INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-    SELECT DISTINCT canceled.turnstile, canceled.topic, canceled.lane_held, 0
+    SELECT DISTINCT policy.turnstile, canceled.topic, canceled.lane_held, 0
     FROM canceled
+    JOIN pulse.flow_policies AS policy ON policy.topic = canceled.topic AND policy.ordered
     WHERE canceled.ended_worker_id IS NULL AND canceled.lane_held IS NOT NULL
 )
 SELECT * FROM canceled;
