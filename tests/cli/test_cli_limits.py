@@ -98,7 +98,8 @@ def test_job_has_its_lane(pulse: CommandLine, topic: str) -> None:
     [
         (["limits", "set", "mail"], "Give a limit: pulse limits set mail --running 5"),
         (["limits", "set", "mail", "--running", "many"], "is not a whole number, such as 8, or default"),
-        (["limits", "set", "mail", "--running", "0"], "whole number from 1 to 1,000,000"),
+        (["limits", "set", "mail", "--running", "0"], "'0' is not a whole number from 1 to 1,000,000"),
+        (["limits", "set", "mail", "--rate", "0/s"], "'0/s' is out of bounds: from 1 to 1,000,000 starts"),
         (["limits", "set", "mail", "--rate", "fast"], "write for example 100/min"),
         (["limits", "set", "mail", "--rate", "1/1ms"], "from 100 milliseconds"),
         (["limits", "set", "mail", "--ordered", "--per-lane", "2"], "per_lane=2 was given"),

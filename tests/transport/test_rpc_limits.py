@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -160,3 +161,17 @@ async def test_call_that_the_policy_does_not_permit_is_refused_with_the_reason(
         await getattr(server.stub, method)(request_)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert text in (refused.value.details() or "")
+
+
+async def test_callers_share_one_list_of_lanes_until_a_lane_is_set(
+    server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulse_server.service.samples.TOPICS_SAMPLE_AGE", timedelta(minutes=1))
+    await override(server.stub, turns=True)
+    asked = pb.ListLanesRequest(topic="mail")
+    await asyncio.gather(*(server.stub.ListLanes(asked) for _ in range(20)))
+    times = server.app.metrics.statement_time.values
+    assert sum(times["list_lanes",].counts) == 1
+    await server.stub.SetLane(pb.SetLaneRequest(topic="mail", lane="a", weight=3))
+    (lane,) = (await server.stub.ListLanes(asked)).lanes
+    assert (lane.lane, lane.weight) == ("a", 3)

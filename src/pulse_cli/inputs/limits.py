@@ -12,6 +12,8 @@ from pulse_text.rates import parse_rate
 if TYPE_CHECKING:
     import pulse
 
+_SHOWN = 40  # characters of a wrong value
+
 
 def concurrency(text: str) -> pulse.Concurrency | Literal["default"]:
     """Convert the value of an option to a number of jobs at once."""
@@ -22,8 +24,10 @@ def concurrency(text: str) -> pulse.Concurrency | Literal["default"]:
 
     try:
         return pulse.Concurrency(number)
-    except pulse.InvalidArgument as error:
-        raise click.BadParameter(error.message) from None
+    except pulse.InvalidArgument:
+        raise click.BadParameter(
+            f"{text[:_SHOWN]!r} is not a whole number from 1 to 1,000,000, or default."
+        ) from None
 
 
 def rate(text: str) -> pulse.Rate | Literal["default"]:
@@ -37,5 +41,8 @@ def rate(text: str) -> pulse.Rate | Literal["default"]:
         return pulse.Rate(starts, per=period)
     except ValueError as error:
         raise click.BadParameter(f"{str(error).removesuffix('.')}, or default.") from None
-    except pulse.InvalidArgument as error:
-        raise click.BadParameter(error.message) from None
+    except pulse.InvalidArgument:
+        raise click.BadParameter(
+            f"{text[:_SHOWN]!r} is out of bounds: from 1 to 1,000,000 starts, in a period from 100 "
+            "milliseconds to 31 days."
+        ) from None
