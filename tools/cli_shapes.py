@@ -17,6 +17,9 @@ _NINE = datetime(2030, 1, 31, 9, tzinfo=UTC)
 _JOB = "0199c0de-0000-7000-8000-000000000001"
 _SCHEDULE = "0199c0de-0000-7000-8000-0000000000ff"
 
+_progress = pulse.Progress(
+    0.4, "20 of 50 letters", cursor=20, attempt=1, reported_at=_NINE + timedelta(seconds=1), since=_NINE
+)
 _job = pulse.JobInfo(
     id=_JOB,
     status=pulse.JobStatus.RETRYING,
@@ -46,6 +49,7 @@ _job = pulse.JobInfo(
             error="TimeoutError: no answer from the mail server",
         ),
     ),
+    progress=_progress,
 )
 _schedule = pulse.ScheduleInfo(
     id=_SCHEDULE,
@@ -100,7 +104,7 @@ _worker = pulse.WorkerInfo(
     connected_at=_NINE,
     server="pulse-a:50051",
     held_count=1,
-    held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30)),),
+    held=(pulse.HeldJob(_JOB, "send-email", 1, _NINE, _NINE + timedelta(seconds=30), None),),
 )
 _policy = pulse.TopicPolicy("audit", "forever", "default", timedelta(days=90), "ann", _NINE)
 _run_policy = pulse.TopicPolicy(

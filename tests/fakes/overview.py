@@ -109,7 +109,15 @@ class InMemoryOverviewRepo:
         for job in self._store.jobs.values():
             if job.locked_by is not None and job.started_at is not None and job.lease_until is not None:
                 by_worker[job.locked_by].append(
-                    HeldJob(job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until)
+                    HeldJob(
+                        job.id,
+                        job.topic,
+                        job.locked_by,
+                        job.attempts,
+                        job.started_at,
+                        job.lease_until,
+                        job.progress and job.progress._replace(cursor=""),
+                    )
                 )
         return {
             worker: Holding(

@@ -42,7 +42,7 @@ class Progress:
 _LONGEST_ESTIMATE = timedelta(days=3650)
 
 
-def progress_of(view: pb.JobView | pb.JobAssignment | pb.Transition) -> Progress | None:
+def progress_of(view: pb.JobView | pb.JobAssignment | pb.Transition | pb.HeldJob) -> Progress | None:
     """Return the progress in a message, or None."""
     if not view.HasField("progress"):
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pulse.models.progress import Progress, progress_of
 from pulse.models.times import time_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ class HeldJob:
     attempt: int
     since: datetime | None
     lease_until: datetime | None
+    progress: Progress | None = None
+    """As last stored: of this attempt, or of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,14 @@ def worker_info(view: pb.WorkerView) -> WorkerInfo:
         server=view.server or None,
         held_count=view.held_count,
         held=tuple(
-            HeldJob(job.job_id, job.topic, job.attempt, time_of(job, "since"), time_of(job, "lease_until"))
+            HeldJob(
+                job.job_id,
+                job.topic,
+                job.attempt,
+                time_of(job, "since"),
+                time_of(job, "lease_until"),
+                progress_of(job),
+            )
             for job in view.held
         ),
         topic_count=view.topic_count or len(view.topics),

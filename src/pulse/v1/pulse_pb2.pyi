@@ -2261,6 +2261,7 @@ class HeldJob(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     LEASE_UNTIL_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     topic: _builtins.str
     attempt: _builtins.int
@@ -2268,6 +2269,10 @@ class HeldJob(_message.Message):
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def lease_until(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """without its cursor"""
+
     def __init__(
         self,
         *,
@@ -2276,10 +2281,11 @@ class HeldJob(_message.Message):
         attempt: _builtins.int = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         lease_until: _timestamp_pb2.Timestamp | None = ...,
+        progress: Global___Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_until", b"lease_until", "since", b"since"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_until", b"lease_until", "progress", b"progress", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "lease_until", b"lease_until", "since", b"since", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "job_id", b"job_id", "lease_until", b"lease_until", "progress", b"progress", "since", b"since", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,13 +103,20 @@ def list_jobs(
     examples="""
         pulse jobs get 0199c0de-0000-7000-8000-000000000001
         pulse jobs get 0199c0de-0000-70
+        pulse jobs get 0199c0de-0000-70 --watch
         pulse jobs get 0199c0de-0000-7000-8000-000000000001 --output json | jq .payload
     """,
 )
 @click.argument("job", metavar="ID")
-def get(job: str) -> None:
-    """Show a job: its state, attempts and payload."""
+@click.option("--watch", is_flag=True, help="Show its progress and changes until it has finished.")
+def get(job: str, watch: bool) -> None:
+    """Show a job: its state, progress, attempts and payload."""
     with connected() as client:
+        if watch:
+            from pulse_cli.loops.watch import watch_job
+
+            watch_job(client, job_id(client, job), output_here())
+            return
         found = client.get_job(job_id(client, job))
     output_here().show_one(whole_job_shape(found), lambda: describe_job(found))
 

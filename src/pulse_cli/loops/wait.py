@@ -35,8 +35,16 @@ class ChangeSignal:
     A thread watches; it ends with the client.
     """
 
-    def __init__(self, client: SyncPulse, job_ids: Sequence[str], topics: Sequence[str]) -> None:
+    def __init__(
+        self,
+        client: SyncPulse,
+        job_ids: Sequence[str],
+        topics: Sequence[str] = (),
+        *,
+        progress: bool = False,
+    ) -> None:
         self._client = client
+        self._progress = progress
         self._job_ids = job_ids if len(job_ids) <= tuning.LARGEST_WATCH else ()
         self._topics = topics if not self._job_ids else ()
         self._changed = threading.Event()
@@ -52,7 +60,7 @@ class ChangeSignal:
         import pulse
 
         try:
-            for _ in self._client.watch(topics=self._topics, job_ids=self._job_ids):
+            for _ in self._client.watch(topics=self._topics, job_ids=self._job_ids, progress=self._progress):
                 self._changed.set()
         except (pulse.PulseError, CancelledError):
             pass

@@ -1,18 +1,26 @@
-"""Refreshes a list: in place on a terminal, one below the other in a pipe."""
+"""Refreshes a list or a job: in place on a terminal, one below the other in a pipe."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from pulse_cli import tuning
+from pulse_cli.loops.wait import ChangeSignal
+from pulse_cli.views.jobs import describe_job
 from pulse_cli.views.output import Output, View, table
+from pulse_cli.views.shapes import whole_job_shape
 from pulse_cli.views.tables import QUIET, Cell, Line
 from pulse_cli.views.terminal import make_console, styled
+
+if TYPE_CHECKING:
+    from pulse import SyncPulse
 
 T = TypeVar("T")
 
@@ -32,6 +40,50 @@ def watch_list(
         if output.form != "json":
             click.echo()
         time.sleep(interval.total_seconds())
+
+
+def watch_job(client: SyncPulse, job_id: str, output: Output) -> None:
+    """Show a job whenever it has changed, until it has finished. An unavailable server is retried."""
+    signal = ChangeSignal(client, [job_id], progress=True)
+    if output.is_for_people and sys.stdout.isatty():
+        return _watch_job_in_place(client, job_id, signal)
+    shown: object = None
+    while True:
+        job = client.get_job(job_id)
+        # The lease moves with each heartbeat.
+        state = replace(job, lease_until=None)
+        if state != shown:
+            output.show_one(whole_job_shape(job), lambda job=job: describe_job(job))  # type: ignore[misc]
+            if output.form != "json":
+                click.echo()
+            shown = state
+        if job.status.is_finished:
+            return None
+        signal.wait(tuning.WAIT_LONGEST_SECONDS)
+
+
+def _watch_job_in_place(client: SyncPulse, job_id: str, signal: ChangeSignal) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    import pulse
+
+    console = make_console()
+    shown: list[Line] = []
+    is_over = False
+    with Live(console=console, auto_refresh=False) as live:
+        while not is_over:
+            footer = Cell("Ctrl-C ends it; the job continues", QUIET)
+            try:
+                job = client.get_job(job_id)
+                is_over = job.status.is_finished
+                shown = list(describe_job(job))
+            except pulse.Unavailable as error:
+                footer = Cell(error.message, "red")
+            lines = shown if is_over else [*shown[: max(console.height - 2, 1)], [footer]]
+            live.update(Group(*map(styled, lines)), refresh=True)
+            if not is_over:
+                signal.wait(tuning.WAIT_LONGEST_SECONDS)
 
 
 def _watch_in_place(

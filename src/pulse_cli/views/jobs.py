@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING
 from pulse_cli.text.times import ago, local
 from pulse_cli.views.descriptions import blank, facts, heading, indented, payload_text
 from pulse_cli.views.output import View
+from pulse_cli.views.progress import progress_fact
 from pulse_cli.views.shapes import job_shape
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, lay_out
 from pulse_text import printable
 from pulse_text.durations import format_duration
 from pulse_text.moments import now
+from pulse_text.progress import percent
 
 if TYPE_CHECKING:
     import pulse
@@ -78,7 +81,8 @@ def state(job: pulse.JobInfo, present: datetime) -> str:
             return f"{wait}: {error}" if error else wait
         case "RUNNING":
             since = "" if job.started_at is None else f" for {format_duration(present - job.started_at)}"
-            return printable.one_line(f"on {job.worker_id}{since}")
+            done = "" if job.progress is None else percent(job.progress)
+            return printable.one_line(f"on {job.worker_id}{since}{f', {done} done' if done else ''}")
         case "COMPLETED":
             if job.started_at is None or job.finished_at is None:
                 return ""
@@ -95,6 +99,8 @@ def describe_job(job: pulse.JobInfo) -> Iterator[Line]:
     yield from facts(
         ("Topic", job.topic),
         ("State", "" if ended_badly else state(job, present)),
+        ("Progress", progress_fact(job, present)),
+        ("Cursor", _cursor(job)),
         ("Attempts", _attempts(job)),
         ("Priority", str(job.priority)),
         ("Submitted", job.submitted_at),
@@ -136,6 +142,12 @@ def _attempts(job: pulse.JobInfo) -> str:
     if job.crashes:
         parts.append("1 crash" if job.crashes == 1 else f"{job.crashes} crashes")
     return ", ".join(parts)
+
+
+def _cursor(job: pulse.JobInfo) -> str | None:
+    if job.progress is None or job.progress.cursor is None:
+        return None
+    return json.dumps(job.progress.cursor, ensure_ascii=False)
 
 
 def _timeline(job: pulse.JobInfo, present: datetime) -> Iterator[Row]:

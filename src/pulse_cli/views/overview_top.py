@@ -1,4 +1,4 @@
-"""The screen of `pulse top`: totals, then topics, then workers."""
+"""The screen of `pulse top`: totals, then topics, then workers, then jobs that have progress."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pulse_cli.text.numbers import bar, compact, sparkline
 from pulse_cli.text.times import age
 from pulse_cli.views.overview import TOPIC_COLUMNS, WORKER_COLUMNS, gone_first, topic_row, worker_row
 from pulse_cli.views.overview_snapshot import Snapshot
+from pulse_cli.views.progress import progress_lines
 from pulse_cli.views.tables import QUIET, Cell, Column, Line, Row, cut_line, lay_out, without_empty
 from pulse_text import printable
 from pulse_text.moments import now
@@ -117,12 +118,16 @@ def _tables(snapshot: Snapshot, present: datetime, width: int | None, height: in
     )
     if not snapshot.workers:
         workers = [[Cell("No worker is connected.", "bold yellow" if snapshot.ready else QUIET)]]
+    running = progress_lines(snapshot.workers, present, width)
     if height is None:
-        return [*topics, [], *workers]
-    # Workers get up to a third of the screen, topics the rest.
+        return [*topics, [], *workers, *([[], *running] if running else [])]
+    if running:
+        running = [[], *_at_most(running, max(height // 4, _LEAST_ROWS))]
+        height -= len(running)
+    # Workers get up to a third of what is left of the screen, topics the rest.
     for_workers = min(len(workers), max(height // 3, _LEAST_ROWS, height - 1 - len(topics)))
     topics = _at_most(topics, height - 1 - for_workers, unseen)
-    return [*topics, [], *_at_most(workers, for_workers)]
+    return [*topics, [], *_at_most(workers, for_workers), *running]
 
 
 def _topic_lines(topics: Sequence[TopicInfo], present: datetime, width: int | None) -> list[Line]:

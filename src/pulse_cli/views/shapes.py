@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pulse_cli.views.shapes_progress import progress_shape
 from pulse_text.durations import format_exact
 from pulse_text.moments import iso
 
@@ -44,6 +45,7 @@ def job_shape(job: pulse.JobInfo) -> Shape:
         "unique_key": job.unique_key,
         "unique_while": job.unique_while,
         "lane": job.lane,
+        "progress": progress_shape(job.progress),
     }
 
 
@@ -166,6 +168,7 @@ def held_shape(job: pulse.HeldJob) -> Shape:
         "attempt": job.attempt,
         "since": _time(job.since),
         "lease_until": _time(job.lease_until),
+        "progress": progress_shape(job.progress),
     }
 
 

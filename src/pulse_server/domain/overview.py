@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pulse_server.domain.latencies import NOTHING, Buckets, Latency
+from pulse_server.domain.progress import Progress
 
 # Stands among the topics for all of them together; no topic has an empty name.
 ALL_TOPICS = ""
@@ -122,6 +123,7 @@ class HeldJob(NamedTuple):
     attempt: int
     since: datetime
     lease_until: datetime
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)

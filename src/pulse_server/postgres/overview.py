@@ -30,6 +30,7 @@ from pulse_server.domain.overview import (
 )
 from pulse_server.postgres.connected_workers import workers_from_json, workers_to_json
 from pulse_server.postgres.database import Database, Rows
+from pulse_server.postgres.progress import progress_from_json
 from pulse_server.postgres.statements import statements
 from pulse_server.turns import in_turns
 
@@ -98,6 +99,7 @@ class PostgresOverviewRepo:
                     row["attempts"],
                     row["started_at"],
                     row["lease_until"],
+                    progress_from_json(row["progress"]),
                 )
                 found = holdings.get(job.worker_id, Holding())
                 holdings[job.worker_id] = Holding(row["held_count"], (*found.jobs, job))

@@ -85,6 +85,7 @@ def worker_view(report: WorkerReport) -> pb.WorkerView:
                 attempt=job.attempt,
                 since=timestamp(job.since),
                 lease_until=timestamp(job.lease_until),
+                progress=convert_progress.view(job.progress),
             )
             for job in report.holding.jobs
         ],

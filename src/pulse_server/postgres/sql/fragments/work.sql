@@ -248,7 +248,8 @@ checked AS (
 -- is older than a few seconds; the bound skips the dead entries that a transaction keeps by staying open. Only the primary
 -- key can serve the condition.
 running AS MATERIALIZED (
-    SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until
+    SELECT job.id, job.topic, job.locked_by, job.attempts, job.started_at, job.lease_until,
+        job.progress - 'cursor' AS progress
     FROM pulse.jobs AS job
     WHERE job.locked_by IS NOT NULL AND job.id = ANY (ARRAY(
         SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check WHERE lease_check.settled

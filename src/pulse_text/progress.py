@@ -1,0 +1,53 @@
+"""The progress of a job in words: 40%, 20 of 50 files, about 3m left."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Protocol
+
+_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+# An estimate from a report older than this, or longer than this, says nothing.
+_STALE = timedelta(minutes=10)
+_LONGEST = timedelta(days=90)
+
+
+class Reported(Protocol):
+    """Progress as the SDK has it."""
+
+    @property
+    def fraction(self) -> float | None: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def reported_at(self) -> datetime | None: ...
+    @property
+    def remaining(self) -> timedelta | None: ...
+
+
+def percent(progress: Reported) -> str:
+    """Return the share that is done, or "" if it is not known. Cut, not rounded: 99.9% is not done."""
+    return "" if progress.fraction is None else f"{int(progress.fraction * 100 + 1e-9)}%"
+
+
+def rest(progress: Reported, present: datetime) -> str:
+    """Return about how long a running job still takes, or "" if that cannot be said."""
+    remaining, reported_at = progress.remaining, progress.reported_at
+    if remaining is None or reported_at is None or progress.fraction == 1 or present - reported_at > _STALE:
+        return ""
+    left = max(remaining - max(present - reported_at, timedelta(0)), timedelta(0))
+    if left > _LONGEST:
+        return ""
+    return f"about {_about(left)} left" if left >= _MINUTE else "less than a minute left"
+
+
+def summary(progress: Reported, present: datetime, *, runs: bool = True) -> str:
+    """Return all of it in a line. Without an estimate if the job does not run."""
+    parts = percent(progress), progress.text, rest(progress, present) if runs else ""
+    return ", ".join(part for part in parts if part)
+
+
+def _about(span: timedelta) -> str:
+    for unit, name in ((_DAY, "d"), (_HOUR, "h")):
+        if span >= 2 * unit:
+            return f"{round(span / unit)}{name}"
+    return f"{round(span / _MINUTE)}m"
