@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from pulse_server.domain.errors import Unavailable
 from pulse_server.domain.flow import Rate
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.dispatch import PostgresDispatchRepo
 from tests.fakes.store import failure
 from tests.postgres.governed import TOPIC, Governed, in_lane
-from tests.postgres.sessions import Connection
+from tests.postgres.sessions import Connection, blocked, no_session_waits
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 
@@ -31,15 +34,26 @@ async def test_turnstile_that_another_session_has_locked_delays_no_other_topic(
     assert len(await governed.claim(5, "locked", "free")) == 1
 
 
-async def test_limit_is_set_while_an_autovacuum_has_the_table(governed: Governed, rival: Connection) -> None:
-    """A VACUUM by hand is not canceled for it, as an autovacuum is: its lock is released here instead."""
+async def test_limit_waits_for_a_vacuum_to_be_canceled(governed: Governed, rival: Connection) -> None:
+    """Postgres cancels an autovacuum for a lock that has waited for a second. The first wait is shorter."""
     await rival.execute("LOCK TABLE pulse.jobs IN SHARE UPDATE EXCLUSIVE MODE")
-    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
-        await governed.govern(limit=1)
+    change = await blocked(governed.connection, governed.govern(limit=1))
+    await no_session_waits(governed.connection)
+
+    await blocked(governed.connection, change)
     await rival.execute("ROLLBACK")
-    await governed.govern(limit=1)
+
+    await change
     await governed.submit(in_lane(None), in_lane(None))
     assert len(await governed.claim_all()) == 1
+
+
+async def test_limit_is_refused_with_a_sentence_while_another_session_has_the_table(
+    governed: Governed, rival: Connection
+) -> None:
+    await rival.execute("LOCK TABLE pulse.jobs IN ROW EXCLUSIVE MODE")
+    with pytest.raises(Unavailable, match=r"Another session of the database has pulse\.jobs"):
+        await governed.govern(limit=1)
 
 
 async def test_rate_has_room_again_within_a_period_after_the_clock_was_set_back(governed: Governed) -> None:
@@ -103,3 +117,38 @@ async def test_limit_of_lanes_that_changes_writes_no_lane(governed: Governed) ->
 
     assert await governed.connection.fetchval(versions) == before
     assert await governed.agrees()
+
+
+async def test_topic_that_is_resumed_while_it_becomes_plain_is_not_paused(
+    governed: Governed, rival: Connection, shared_dsn: str
+) -> None:
+    await governed.govern(limit=1)
+    database = Database(shared_dsn)
+    switches = PostgresDispatchRepo(database)
+    await switches.pause_topic(TOPIC, "", "")
+    await governed.flow.retire(TOPIC)
+    assert await rival.fetchval("SELECT pulse.ungovern($1)", TOPIC)
+
+    resumed = await blocked(governed.connection, switches.resume_topic(TOPIC))
+    await rival.execute("COMMIT")
+    await resumed
+    await database.close()
+
+    assert not await governed.connection.fetch("SELECT * FROM pulse.paused_topics")
+
+
+async def test_topic_that_is_paused_while_it_becomes_plain_is_paused(
+    governed: Governed, rival: Connection, shared_dsn: str
+) -> None:
+    await governed.govern(limit=1)
+    await governed.flow.retire(TOPIC)
+    await rival.execute("UPDATE pulse.paused_topics SET paused = true WHERE topic = $1", TOPIC)
+
+    connection = await asyncpg.connect(shared_dsn)
+    removed = await blocked(governed.connection, connection.fetchval("SELECT pulse.ungovern($1)", TOPIC))
+    await rival.execute("COMMIT")
+
+    assert await removed
+    connection.terminate()
+    (switch,) = await governed.connection.fetch("SELECT paused, governed FROM pulse.paused_topics")
+    assert tuple(switch) == (True, False)

@@ -965,6 +965,8 @@ BEGIN
         RETURN false;
     END IF;
     DELETE FROM pulse.flow_policies AS known WHERE known.topic = of_topic;
+    -- It may be paused or resumed at this moment.
+    PERFORM FROM pulse.paused_topics AS switch WHERE switch.topic = of_topic FOR UPDATE;
     DELETE FROM pulse.paused_topics AS switch WHERE switch.topic = of_topic AND NOT switch.paused;
     UPDATE pulse.paused_topics AS switch SET governed = false WHERE switch.topic = of_topic;
     UPDATE pulse.jobs AS job

@@ -32,8 +32,13 @@ SET paused = true,
     paused_at = CASE WHEN paused_topics.paused THEN paused_topics.paused_at ELSE EXCLUDED.paused_at END;
 
 -- name: resume_topic
--- The row of a governed topic stays.
-WITH governed AS (
-    UPDATE pulse.paused_topics SET paused = false, reason = '', paused_by = '' WHERE topic = $1 AND governed
+-- The row of a governed topic stays. Whether it is one is read behind the lock on the row: it may become one, or a plain one,
+-- at this moment.
+WITH switch AS MATERIALIZED (
+    SELECT governed FROM pulse.paused_topics WHERE topic = $1 FOR UPDATE
+),
+governed AS (
+    UPDATE pulse.paused_topics SET paused = false, reason = '', paused_by = ''
+    WHERE topic = $1 AND (SELECT switch.governed FROM switch)
 )
-DELETE FROM pulse.paused_topics WHERE topic = $1 AND NOT governed;
+DELETE FROM pulse.paused_topics WHERE topic = $1 AND NOT (SELECT switch.governed FROM switch);
