@@ -14,9 +14,8 @@ from tests.faults import history
 from tests.faults.audit import Connection, read_audit
 from tests.faults.changes import BEAT, CLAIMS, PROMOTE, REAP, TOUCH
 from tests.faults.evidence import Evidence
-from tests.faults.flow_state import START, replay
 from tests.faults.invariants import INVARIANTS
-from tests.faults.rules import attempts, ends, occurrences, submits
+from tests.faults.rules import attempts, ends, limits, occurrences, submits
 from tests.faults.story import describe
 from tests.faults.violations import Violation
 
@@ -104,10 +103,7 @@ def count(evidence: Evidence) -> dict[str, int]:
         "transitions": sum(verbs.values()) - verbs[BEAT] - verbs[PROMOTE] - verbs[TOUCH],
         "beats": verbs[BEAT],
         "reaped": verbs[REAP],
-        "limited": sum(
-            event.what == START and event.name in state.policies
-            for state, event in replay(evidence.audit.flow)
-        ),
+        **limits.count_starts(evidence),
         "limits": sum(event.what in ("policy", "turnstile", "lane") for event in evidence.audit.flow),
         "excused": attempts.count_excused(evidence),
     }

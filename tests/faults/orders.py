@@ -49,7 +49,8 @@ _IMPATIENT_SHARE, _IMPATIENT_SECONDS, _PATIENT_SECONDS = 0.25, (0.2, 1.5), 15.0
 # Jobs of topics with limits take a while, so that there is something to limit.
 _GOVERNED_SHARE, _LANE_SHARE, _LANES = 0.3, 0.95, 30
 _GOVERNED_EXPECTATIONS = {"complete": 78, "fail_once": 6, "retry_once": 6, "snooze_once": 5, "discard": 5}
-_GOVERNED_SECONDS = (0.0, 0.0, 0.01, 0.05, 0.2)
+_GOVERNED_SECONDS = (0.0, 0.01, 0.05, 0.2, 0.4)
+_GOVERNED_BULK_SHARE, _GOVERNED_BULK_SIZES = 0.3, range(5, 40)
 _GOVERNED_BALLAST = (0, 0, 0, 0, 100, 1_000, 100_000)
 _UNIQUE_SHARE, _KEYS, _UNIQUE_DELAY = 0.08, 6, (0.05, 1.0)
 _DEBOUNCE, _THROTTLE = timedelta(seconds=0.2), timedelta(seconds=0.5)
@@ -100,8 +101,8 @@ def _governed_order(random: Random, next_key: Callable[[], str]) -> Order:
     """Of a topic with limits. Most lanes are small, a few are large."""
     topic = random.choice(GOVERNED)
     (expect,) = random.choices(list(_GOVERNED_EXPECTATIONS), weights=list(_GOVERNED_EXPECTATIONS.values()))
-    is_bulk = random.random() < _BULK_SHARE
-    size = random.choice(_BULK_SIZES) if is_bulk else 1
+    is_bulk = random.random() < _GOVERNED_BULK_SHARE
+    size = random.choice(_GOVERNED_BULK_SIZES) if is_bulk else 1
     seconds = random.choice(_GOVERNED_SECONDS)
     number = min(int(random.expovariate(0.15)), _LANES - 1)
     return Order(

@@ -60,7 +60,8 @@ def _head(result: Result) -> Iterator[str]:
     if excused := counts["excused"]:
         struck = "their worker was hit right after the confirmation"
         yield f"                {excused:,} attempts counted without a start: {struck}"
-    yield f"  limits        {counts['limits']:>8,} changes; {counts['limited']:,} attempts started under some"
+    filled = f"{counts['filled']:,} of which took the last place"
+    yield f"  limits        {counts['limits']:>8,} changes; {counts['limited']:,} starts under some, {filled}"
     yield f"  transitions   {counts['transitions']:>8,} audited, and {counts['beats']:,} heartbeats"
 
 

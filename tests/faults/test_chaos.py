@@ -17,5 +17,5 @@ async def test_no_promise_is_broken_by_a_minute_of_faults(tmp_path: Path) -> Non
     assert not result.verdict.violations, report
     # The run did enough work to be able to fail.
     counts = result.verdict.counts
-    assert min(counts["acked"], counts["executions"], counts["reaped"], counts["limited"]) > 0
+    assert min(counts["acked"], counts["executions"], counts["reaped"], counts["filled"]) > 0
     assert {fault.kind for fault in result.plan} <= {recovery.kind for recovery in result.recoveries}

@@ -25,6 +25,19 @@ def check_limits(evidence: Evidence) -> Iterator[Violation]:
             yield from _check_start(state, event)
 
 
+def count_starts(evidence: Evidence) -> dict[str, int]:
+    """How many jobs started under limits, and how many of them took the last place of one."""
+    limited = filled = 0
+    for state, event in replay(evidence.audit.flow):
+        if event.what == START and (policy := state.policies.get(event.name)):
+            limited += 1
+            lane = (event.name, event.lane or "")
+            filled += state.running_at(policy.turnstile) + 1 == state.turnstiles[
+                policy.turnstile
+            ].max_running or state.running_in[lane] + 1 == state.limit_of(lane)
+    return {"limited": limited, "filled": filled}
+
+
 def _check_start(state: FlowState, event: FlowEvent) -> Iterator[Violation]:
     policy = state.policies[event.name]
     counted_at = event.facts and event.facts["turnstile"]
