@@ -29,13 +29,19 @@ def percent(progress: Reported) -> str:
     return "" if progress.fraction is None else f"{int(progress.fraction * 100 + 1e-9)}%"
 
 
-def rest(progress: Reported, present: datetime) -> str:
-    """Return about how long a running job still takes, or "" if that cannot be said."""
+def time_left(progress: Reported, present: datetime) -> timedelta | None:
+    """Return about how long a running job still takes, or None if that cannot be said."""
     remaining, reported_at = progress.remaining, progress.reported_at
     if remaining is None or reported_at is None or progress.fraction == 1 or present - reported_at > _STALE:
-        return ""
+        return None
     left = max(remaining - max(present - reported_at, timedelta(0)), timedelta(0))
-    if left > _LONGEST:
+    return left if left <= _LONGEST else None
+
+
+def rest(progress: Reported, present: datetime) -> str:
+    """Return the same in words, or ""."""
+    left = time_left(progress, present)
+    if left is None:
         return ""
     return f"about {_about(left)} left" if left >= _MINUTE else "less than a minute left"
 

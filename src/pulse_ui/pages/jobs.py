@@ -16,6 +16,7 @@ from pulse_ui.views import words
 from pulse_ui.views.jobs.actions import ACTIONS
 from pulse_ui.views.jobs.filters import jobs_path, read_filter
 from pulse_ui.views.jobs.outlook import outlook
+from pulse_ui.views.jobs.progress import progress_view
 from pulse_ui.views.jobs.rows import job_rows, status_tabs
 from pulse_ui.views.jobs.timeline import timeline
 from pulse_ui.views.metadata import metadata_view
@@ -136,6 +137,7 @@ async def show_one(visit: Visit) -> Response:
         topic_name=printable.one_line(job.topic),
         outlook=outlook(job, topic, dispatch, now, known),
         timeline=timeline(job, now),
+        progress=progress_view(job, now),
         payload=payload_view(job.payload, whole=wants_all),
         payload_at_most=SHOWN_AT_MOST,
         wants_all=wants_all,

@@ -19,13 +19,15 @@ class Listener:
         self.is_over = False
 
     def notify(self, news: pulse.Transitions) -> None:
-        may_concern = (
-            self._job_id is None
-            or news.missed
+        # Progress concerns the page of its job only: a list would be fetched again every second.
+        if (
+            news.missed
             or news.interrupted
-            or any(change.job_id == self._job_id for change in news.transitions)
-        )
-        if may_concern and (news.transitions or news.missed or news.interrupted):
+            or any(
+                change.progress is None if self._job_id is None else change.job_id == self._job_id
+                for change in news.transitions
+            )
+        ):
             self._changed.set()
 
     def end(self) -> None:
@@ -83,7 +85,7 @@ class ChangeFeed:
         # Without permission or server there are no events: pages also refresh by themselves.
         while True:
             with contextlib.suppress(pulse.PulseError):
-                async for news in self._client.watch(timeout=tuning.CALL_TIMEOUT):
+                async for news in self._client.watch(progress=True, timeout=tuning.CALL_TIMEOUT):
                     for listener in self._listeners:
                         listener.notify(news)
             await asyncio.sleep(tuning.WATCH_RETRY.total_seconds())

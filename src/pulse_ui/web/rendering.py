@@ -19,6 +19,7 @@ from pulse_text import statuses
 from pulse_ui import tuning
 from pulse_ui.settings import Settings
 from pulse_ui.views import limits, words
+from pulse_ui.views.jobs.progress import progress_words
 from pulse_ui.views.zones import zone_named
 
 THEMES = ("auto", "light", "dark")
@@ -61,6 +62,7 @@ def _environment(**facts: object) -> Environment:
         span=words.span,
         plural=words.plural,
         percent=words.percent,
+        progress_words=progress_words,
         ago=_ago,
         stamp=_stamp,
         clock=_clock,

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from pulse import JobInfo, JobStatus, TopicInfo
 from pulse_text import printable, statuses
+from pulse_ui.views.jobs.progress import progress_words
 
 _RAN_TO_THE_END = (JobStatus.COMPLETED, JobStatus.DEAD_LETTERED)
 _COUNTED = ("RUNNING", "DEAD_LETTERED", "CANCELED")
@@ -27,6 +28,8 @@ class JobRow:
     error: str
     """The summary of the last error, unless the job completed."""
     worker: str
+    progress: str
+    """Of a running job, in a few words."""
 
 
 def job_rows(jobs: Iterable[JobInfo], now: datetime) -> list[JobRow]:
@@ -47,7 +50,8 @@ def _row(job: JobInfo, now: datetime) -> JobRow:
     error = (
         "" if job.status is JobStatus.COMPLETED else printable.summary(job.last_error or "")[:_LONGEST_LINE]
     )
-    return JobRow(job, what, when, took, error, printable.one_line(job.worker_id or ""))
+    worker = printable.one_line(job.worker_id or "")
+    return JobRow(job, what, when, took, error, worker, progress_words(job))
 
 
 @dataclass(frozen=True, slots=True)
