@@ -33,6 +33,7 @@ CREATE TABLE audit.job_changes (
     old_snoozes      integer,
     old_crashes      integer,
     old_start_by     timestamptz,
+    old_progress     text,        -- its cursor, which names its writer
     -- Null where there is no row any more.
     new_status       text,
     new_attempts     integer,
@@ -44,7 +45,8 @@ CREATE TABLE audit.job_changes (
     new_finished_by  text,
     new_snoozes      integer,
     new_crashes      integer,
-    new_start_by     timestamptz
+    new_start_by     timestamptz,
+    new_progress     text
 );
 
 -- A caller's key: the idempotency key, else the field "key" at the beginning of a JSON payload. Made for any bytes.
@@ -75,25 +77,26 @@ BEGIN
     ELSIF TG_OP = 'UPDATE' THEN
         INSERT INTO audit.job_changes (
             id, topic, outcome, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until,
-            old_ready, old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, new_status,
+            old_ready, old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress, new_status,
             new_attempts, new_max_attempts, new_locked_by, new_lease_until, new_ready, new_delivered, new_finished_by,
-            new_snoozes, new_crashes, new_start_by)
+            new_snoozes, new_crashes, new_start_by, new_progress)
         VALUES (
             NEW.id, NEW.topic,
             CASE WHEN NEW.history IS DISTINCT FROM OLD.history THEN NEW.history -> -1 ->> 'outcome' END,
             OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
             OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
-            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, NEW.status, NEW.attempts, NEW.max_attempts,
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor', NEW.status,
+            NEW.attempts, NEW.max_attempts,
             NEW.locked_by, NEW.lease_until, NEW.queued AND NEW.locked_by IS NULL, NEW.delivered, NEW.finished_by,
-            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by);
+            COALESCE(NEW.snoozes, 0), COALESCE(NEW.crashes, 0), NEW.start_by, NEW.progress ->> 'cursor');
     ELSE
         INSERT INTO audit.job_changes (
             id, topic, old_status, old_attempts, old_max_attempts, old_locked_by, old_lease_until, old_ready,
-            old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by)
+            old_delivered, old_finished_by, old_snoozes, old_crashes, old_start_by, old_progress)
         VALUES (
             OLD.id, OLD.topic, OLD.status, OLD.attempts, OLD.max_attempts, OLD.locked_by, OLD.lease_until,
             OLD.queued AND OLD.locked_by IS NULL, OLD.delivered, OLD.finished_by,
-            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by);
+            COALESCE(OLD.snoozes, 0), COALESCE(OLD.crashes, 0), OLD.start_by, OLD.progress ->> 'cursor');
     END IF;
     RETURN NULL;
 END

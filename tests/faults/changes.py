@@ -22,6 +22,7 @@ class JobState(NamedTuple):
     snoozes: int = 0
     crashes: int = 0
     start_by: int | None = None
+    progress: str | None = None  # its cursor, which names its writer
 
 
 class JobChange(NamedTuple):

@@ -32,6 +32,9 @@ class Execution:
     t: int
     outcome: str | None = None
     ended: int | None = None
+    reads_progress: bool = False
+    """Whether its handler recorded the progress that it started with."""
+    progress: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +81,8 @@ class Evidence:
             claim = (facts["job_id"], facts["worker"], facts["attempt"])
             if event.what == "started":
                 execution = Execution(claim[0], claim[2], claim[1], event.who, event.t)
+                execution.reads_progress = "progress" in facts
+                execution.progress = facts.get("progress")
                 found[claim[0]].append(execution)
                 open_ones[claim] = execution
             elif (ended := open_ones.pop(claim, None)) is not None:

@@ -15,10 +15,11 @@ first one, so that the audit finds it), or the submit records the job_id that th
 
 An operation on many jobs (cancel_all, …) names their topic instead of a job.
 
-Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A process that got no
-time to run writes how long it `stalled`. The nemesis writes `fault` and `healed`. FREEZE is the kind that
-stops a process (SIGSTOP) until it is healed; the target of a fault is the name under which that process
-writes. It also writes when a process `began`, when it is about to be ended (`ending`) and that it is `gone`.
+Workers write `started` and `ended`, from inside the handler. A crash leaves no `ended`. A handler that
+reports progress records with `started` what it found of it. A process that got no time to run writes how long
+it `stalled`. The nemesis writes `fault` and `healed`. FREEZE is the kind that stops a process (SIGSTOP) until
+it is healed; the target of a fault is the name under which that process writes. It also writes when a process
+`began`, when it is about to be ended (`ending`) and that it is `gone`.
 """
 
 from __future__ import annotations

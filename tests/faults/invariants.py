@@ -19,6 +19,7 @@ from tests.faults.rules.lines import check_lines
 from tests.faults.rules.occurrences import check_occurrences
 from tests.faults.rules.overlaps import check_overlaps
 from tests.faults.rules.pauses import check_pauses
+from tests.faults.rules.progress import check_progress
 from tests.faults.rules.rates import check_rates
 from tests.faults.rules.reaping import check_reaps
 from tests.faults.rules.snoozes import check_snoozes
@@ -64,4 +65,5 @@ INVARIANTS = (
     Invariant("I17", "no more jobs start in any period than rates permit, none in a hold", check_rates),
     Invariant("I18", "ordered lanes keep their order, also through retries", check_lane_order),
     Invariant("I19", "a lane with work and room is served; the counts agree with what runs", check_lines),
+    Invariant("I20", "progress is its holder's, does not go back, and reaches the next", check_progress),
 )

@@ -29,11 +29,15 @@ _RETRY_SOON = timedelta(milliseconds=50)
 _FLAKY_ATTEMPTS = 3
 _POLL_SECONDS = 0.01
 _HOLD, _HOLDS_OF = timedelta(milliseconds=300), 40
+# One in so many jobs reports its progress.
+_REPORTS_OF = 3
 # Jobs of a flood take as long as all of them do at the moment: no time, then most of a second.
 AT_THE_PACE = -1.0
 _PACE_SECONDS, _PACES = 6.0, (0.0, 0.7)
 # The leases of a run are a twentieth of the default, and so is the longest backoff of a reconnect.
 _LONGEST_PAUSE_SECONDS = 0.25
+# So is the time between two writes of progress.
+_PROGRESS_SECONDS = 0.05
 
 
 @dataclass
@@ -79,6 +83,16 @@ def _holds(ctx: pulse.Context) -> bool:
     return zlib.crc32(ctx.job_id.encode()) % _HOLDS_OF == 0
 
 
+def _reports(ctx: pulse.Context) -> bool:
+    """Whether the handler of this job reports its progress."""
+    return zlib.crc32(ctx.job_id.encode()) % _REPORTS_OF == 0
+
+
+def _text(cursor: Any) -> str | None:
+    """Return the cursor as the row has it."""
+    return None if cursor is None else json.dumps(cursor, separators=(",", ":"))
+
+
 def _toss(ctx: pulse.Context) -> bool:
     return bool(zlib.crc32(f"{ctx.job_id} {ctx.attempt}".encode()) & 1)
 
@@ -96,6 +110,7 @@ class Handlers:
     async def work(self, errand: Errand, ctx: pulse.Context) -> None:
         self._started(ctx)
         try:
+            self._report(ctx)
             if errand.expect == "block":
                 # Blocks the event loop, as a careless handler does.
                 time.sleep(errand.seconds)  # noqa: ASYNC251
@@ -113,6 +128,7 @@ class Handlers:
         self._started(ctx)
         end = time.monotonic() + seconds_of(errand)
         while (left := end - time.monotonic()) > 0:
+            self._report(ctx)
             if ctx.cancelled:
                 self._ended(ctx, "cancelled")
                 ctx.raise_if_cancelled()
@@ -120,11 +136,23 @@ class Handlers:
         self._end(errand, ctx)
 
     def _started(self, ctx: pulse.Context) -> None:
+        facts = {"progress": _text(ctx.cursor)} if _reports(ctx) else {}
         self._history.write(
-            "started", job_id=ctx.job_id, attempt=ctx.attempt, worker=self._worker_id, topic=ctx.topic
+            "started",
+            job_id=ctx.job_id,
+            attempt=ctx.attempt,
+            worker=self._worker_id,
+            topic=ctx.topic,
+            **facts,
         )
 
+    def _report(self, ctx: pulse.Context) -> None:
+        """Report progress that names its writer, and grows."""
+        if _reports(ctx):
+            ctx.progress(None, cursor=[self._worker_id, ctx.attempt, time.monotonic_ns()])
+
     def _end(self, errand: Errand, ctx: pulse.Context) -> None:
+        self._report(ctx)
         error = failure(errand, ctx)
         self._ended(ctx, COMPLETED if error is None else type(error).__name__)
         if error is not None:
@@ -147,6 +175,7 @@ async def main(
 ) -> None:
     tuning.RECONNECT_LONGEST_SECONDS = tuning.RETRY_LONGEST_SECONDS = _LONGEST_PAUSE_SECONDS
     tuning.REDIAL_LONGEST_MILLISECONDS = int(_LONGEST_PAUSE_SECONDS * 1000)
+    tuning.PROGRESS_SECONDS = _PROGRESS_SECONDS
     p = pulse.Pulse(
         address,
         concurrency=concurrency,
