@@ -123,10 +123,12 @@ async def test_last_progress_is_stored_with_the_end_of_the_attempt(store: Store,
 async def test_retry_of_an_operator_keeps_the_progress(store: Store) -> None:
     claim = await store.start(max_attempts=1)
     await store.repo.fail_jobs([failure(claim, progress=HALF)])
-    await store.repo.retry_jobs([claim.job_id], 1)
+    (job,) = await store.repo.retry_jobs([claim.job_id], 1)
 
-    job = await job_of(store, claim)
-    assert (job.status, job.progress is not None) == (JobStatus.PENDING, True)
+    assert job.status is JobStatus.PENDING
+    assert job.progress is not None
+    assert job.progress[:4] == (*HALF[:3], 1)
+    assert (await job_of(store, claim)).progress == job.progress
 
 
 async def test_completed_job_keeps_no_progress(store: Store) -> None:

@@ -30,9 +30,10 @@ job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_at
     NULL::jsonb AS progress
 
 -- name: rest_of_one
--- One job, named in $1, is returned in full. Hundreds at once are returned without payload and history.
+-- One job, named in $1, is returned in full. Hundreds at once are returned without payload, history and cursor.
 CASE WHEN cardinality($1::uuid[]) = 1 THEN job.payload END AS payload,
-    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.history END AS history,
+    CASE WHEN cardinality($1::uuid[]) = 1 THEN job.progress ->> 'cursor' END AS cursor
 
 -- name: new_job_columns
 -- What an insert of jobs writes: {new_job}, then queued and status.
@@ -193,7 +194,7 @@ job.finished_at + interval '2 seconds'
 -- a statement would step over those that did not, without a bound.
 SELECT * FROM (
         (
-            SELECT {job}, job.payload, job.history, job.result
+            SELECT {job}, job.payload, job.history, job.result, job.progress ->> 'cursor' AS cursor
             FROM pulse.jobs AS job
             WHERE {is_next_to_export} AND job.finished_at IS NOT NULL
             ORDER BY job.submitted_at, job.id
@@ -201,7 +202,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history, job.result
+            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor
             FROM pulse.completed_jobs_by_day AS job
             WHERE {is_next_to_export} AND job.topic >= ''
               AND job.finished_at >= COALESCE(date_trunc('day', $5::timestamptz), '-infinity')
@@ -211,7 +212,7 @@ SELECT * FROM (
         )
         UNION ALL
         (
-            SELECT {completed_job}, job.payload, job.history, job.result
+            SELECT {completed_job}, job.payload, job.history, job.result, NULL AS cursor
             FROM pulse.completed_jobs_kept AS job
             WHERE {is_next_to_export} AND job.topic >= ''
             ORDER BY job.submitted_at, job.id
