@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,12 @@ def test_progress_of_a_running_job_is_shown_until_it_has_finished(pulse: Command
     with (
         pulse.terminal(*get, "--watch", columns=120) as child,
         pulse.process(*get, "--watch", "-o", "json") as piped,
-        copying(pulse, tmp_path),
+        ExitStack() as later,
     ):
         child.expect("PENDING")
+        assert piped.stdout is not None
+        first = piped.stdout.readline()
+        later.enter_context(copying(pulse, tmp_path))
         child.expect("40%, 20 of 50 files")
         shown = pulse(*get).out
         assert "40% done" in shown
@@ -73,7 +76,7 @@ def test_progress_of_a_running_job_is_shown_until_it_has_finished(pulse: Command
         child.expect("COMPLETED")
         assert ended(child) == 0
         out, _ = piped.communicate(timeout=30)
-    jobs = [json.loads(line) for line in out.splitlines()]
+    jobs = [json.loads(line) for line in [first, *out.splitlines()]]
     assert [job["status"] for job in jobs][:: len(jobs) - 1] == ["PENDING", "COMPLETED"]
     assert [job["progress"]["cursor"] for job in jobs if job["progress"]] == [{"file": 20}]
     assert jobs[-1]["progress"] is None

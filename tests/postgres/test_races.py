@@ -143,7 +143,7 @@ async def test_cancel_that_waited_for_a_failure_keeps_its_history(
 ) -> None:
     claim = await postgres.start()
     columns = claim_columns([claim])
-    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""], [False], [False], None)
+    await run(rival, "fail_jobs", *columns, ["boom"], [None], [False], [""], [False], [False], None, [None])
 
     canceling = await blocked(connection, postgres.repo.cancel_jobs([claim.job_id], "stop"))
     await rival.execute("COMMIT")
