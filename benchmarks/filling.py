@@ -24,10 +24,10 @@ FROM generate_series(1, $1) AS i
 """
 # As bulk submits leave them: the lanes of each thousand jobs.
 _NOTICES = """
-INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-SELECT $2::text, $2::text, 'customer-' || i % $3::int, 0
+INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+SELECT $2::text, $2::text, array_agg(DISTINCT 'customer-' || i % $3::int), 0
 FROM generate_series(1, $1) AS i
-GROUP BY i / 1000, i % $3::int
+GROUP BY i / 1000, i % 1000 / 64
 """
 
 

@@ -29,10 +29,11 @@ FROM work
 JOIN pulse.flow_policies AS policy ON policy.topic = work.topic AND policy.laned
 LEFT JOIN pulse.lanes AS lane ON lane.topic = work.topic AND lane.lane = work.lane
 WHERE NOT EXISTS (
-      SELECT FROM pulse.lane_line AS place WHERE place.topic = work.topic AND place.lane = work.lane)
+      SELECT FROM pulse.lane_line AS place WHERE place.topic = work.topic AND work.lane = ANY(place.lanes))
   AND NOT EXISTS (
       SELECT FROM pulse.flow_notices AS notice
-      WHERE notice.turnstile = policy.turnstile AND notice.topic = work.topic AND notice.lane = work.lane)
+      WHERE notice.turnstile = policy.turnstile AND notice.topic = work.topic
+        AND work.lane = ANY(notice.lanes))
   AND COALESCE(lane.waiting, 0) = 0
   AND (policy.per_lane IS NULL OR work.lane = '' OR (
       SELECT count(*) FROM pulse.jobs AS job

@@ -100,3 +100,38 @@ async def test_job_of_a_governed_topic_has_the_progress_of_its_last_attempt(gove
     assert progress is not None
     assert progress[:4] == (0.5, "half", "50", 1)
     assert jobs[second.job_id] is None
+
+
+async def test_claim_that_leaves_notices_behind_calls_for_another_one(governed: Governed) -> None:
+    """The end of the only run is among them: no other event would lead to a claim."""
+    await governed.govern(limit=1)
+    await governed.submit(a_job(TOPIC), a_job(TOPIC))
+    await governed.complete(*(await governed.claim(1)))
+    await governed.connection.execute(
+        "WITH last AS (DELETE FROM pulse.flow_notices RETURNING turnstile, topic, ended) "
+        "INSERT INTO pulse.flow_notices (turnstile, topic, ended) "
+        "SELECT $1, $1, 0 FROM generate_series(1, 10500) UNION ALL SELECT * FROM last",
+        TOPIC,
+    )
+
+    first = await governed.claims(1)
+
+    assert first.jobs == []
+    assert first.next_starts[TOPIC] < 1
+    for _ in range(10):
+        if claimed := await governed.claim(1):
+            break
+    assert claimed
+
+
+async def test_lanes_of_a_row_that_was_not_used_up_keep_their_place_in_the_line(governed: Governed) -> None:
+    """Many lanes stand in the line in one row. A claim with fewer slots takes the first of them."""
+    await governed.govern(per_lane=1)
+    names = [f"k{number:03}" for number in range(150)]
+    await governed.submit(*(in_lane(name) for name in names))
+
+    claims = [claim for _ in range(50) for claim in await governed.claim(3)]
+    lanes = [(await governed.store.job(claim.job_id)).lane for claim in claims]
+
+    assert lanes == names
+    assert await governed.agrees()

@@ -56,8 +56,8 @@ class PostgresFlowRepo:
         if leased:
             self._governed.claimed()
         next_starts = {row["topic"]: row["next_start_seconds"] for row in rows if row["id"] is None}
-        # Between what a plain claim returns too: the lane, and when the next job may start.
-        jobs = claimed_jobs([(*row[:-3], row[-1]) for row in leased], slots)
+        # Behind what a plain claim returns too: the lane, and when the next job may start.
+        jobs = claimed_jobs([row[:-2] for row in leased], slots)
         if lanes := {str(row["id"]): row["lane"] for row in leased if row["lane"]}:
             jobs = [job._replace(lane=lanes.get(job.id)) for job in jobs]
         return GovernedClaims(jobs, next_starts)

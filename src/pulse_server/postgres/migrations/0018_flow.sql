@@ -93,14 +93,14 @@ CREATE TABLE pulse.lanes (
         autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX lanes_waiting ON pulse.lanes (topic, next_at) WHERE next_at IS NOT NULL;
 
--- The line of turns: free places of lanes, in the order in which they are used. The statement that ends a job appends the
--- place that it had.
+-- The line of turns: free places of lanes, in the order in which they are used. The statement that ends jobs appends the
+-- places that they had, up to 64 lanes in a row: a row for each costs as much as a third of the lease.
 CREATE TABLE pulse.lane_line (
     id     bigint  GENERATED ALWAYS AS IDENTITY,
     topic  text    NOT NULL,
-    lane   text    NOT NULL,
-    places integer NOT NULL,
-    job_id uuid                                       -- the job that had the place, if it will be tried again
+    lanes  text[]  NOT NULL,
+    places integer NOT NULL,                          -- of each of them
+    job_id uuid                                       -- the job of the only lane, if it will be tried again
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
 CREATE INDEX lane_line_next ON pulse.lane_line (topic, id);
@@ -109,7 +109,7 @@ CREATE INDEX lane_line_next ON pulse.lane_line (topic, id);
 CREATE TABLE pulse.flow_notices (
     turnstile text    NOT NULL,
     topic     text    NOT NULL,
-    lane      text,                                   -- has new work; NULL: runs have ended
+    lanes     text[],                                 -- have new work; NULL: runs have ended
     ended     integer NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_scale_factor = 10);
@@ -155,6 +155,23 @@ CREATE FUNCTION pulse.places_of(policy pulse.flow_policies, own_limit integer) R
     SELECT CASE WHEN policy.ordered THEN policy.per_lane ELSE COALESCE(own_limit, policy.per_lane) END
 $$;
 
+-- Puts places of lanes at the end of the line, in this order.
+CREATE FUNCTION pulse.line_up(of_topic text, names text[], free integer[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO pulse.lane_line (topic, lanes, places)
+    SELECT of_topic, array_agg(lane.name ORDER BY lane.number), lane.places
+    FROM unnest(names, free) WITH ORDINALITY AS lane (name, places, number)
+    GROUP BY lane.places, (lane.number - 1) / 64
+    ORDER BY min(lane.number)
+$$;
+
+-- Has the next claim open lanes that may have work and room.
+CREATE FUNCTION pulse.notice_lanes(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+    SELECT policy.turnstile, policy.topic, array_agg(lane.name), 0
+    FROM unnest(names) WITH ORDINALITY AS lane (name, number)
+    GROUP BY lane.number / 64
+$$;
+
 -- Puts the free places of lanes that have work into the line. A lane that is new has all of its places free.
 CREATE FUNCTION pulse.open_lanes(policy pulse.flow_policies, names text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -168,9 +185,11 @@ BEGIN
     FROM (
         SELECT
             asked.name, COALESCE(known.held, 0) AS held, known.held IS NULL AS is_new,
-            CASE WHEN asked.name <> '' AND policy.per_lane IS NOT NULL
-                THEN pulse.places_of(policy, known.max_running)
-                ELSE 1
+            -- As places_of, which takes as long as the look-up.
+            CASE
+                WHEN asked.name = '' OR policy.per_lane IS NULL THEN 1
+                WHEN policy.ordered THEN policy.per_lane
+                ELSE COALESCE(known.max_running, policy.per_lane)
             END AS places
         FROM unnest(names) AS asked (name)
         LEFT JOIN LATERAL (
@@ -193,8 +212,7 @@ BEGIN
         FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
         WHERE NOT lane.is_new
         ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
-        INSERT INTO pulse.lane_line (topic, lane, places)
-        SELECT policy.topic, lane.name, lane.places FROM unnest(opened, places) AS lane (name, places);
+        PERFORM pulse.line_up(policy.topic, opened, places);
     END IF;
     IF policy.ordered THEN
         -- The job that a lane waited for was canceled.
@@ -206,26 +224,41 @@ BEGIN
 END
 $$;
 
--- Takes the notices of a turnstile, which is locked, and returns how many runs have ended. Notices of transactions that have
--- not ended stay for the next claim.
-CREATE FUNCTION pulse.take_notices(of_turnstile text) RETURNS integer LANGUAGE plpgsql AS $$
+-- Takes notices of a turnstile, which is locked, and returns how many runs have ended. Those of transactions that have not
+-- ended stay for the next claim; so do those behind the first with 2,000 lanes (has_more), which take a claim 20 ms.
+CREATE FUNCTION pulse.take_notices(of_turnstile text, OUT ended integer, OUT has_more boolean) LANGUAGE plpgsql AS $$
 DECLARE
-    ended  integer := 0;
+    tids   tid[];
     news   record;
     policy pulse.flow_policies;
 BEGIN
+    ended := 0;
+    SELECT array_agg(counted.tid) FILTER (WHERE counted.before < 2000), COALESCE(bool_or(counted.before >= 2000), false)
+    INTO tids, has_more
+    FROM (
+        SELECT notice.tid, sum(notice.size) OVER (ROWS UNBOUNDED PRECEDING) - notice.size AS before
+        FROM (
+            SELECT next.ctid AS tid, COALESCE(cardinality(next.lanes), 1) AS size
+            FROM pulse.flow_notices AS next
+            WHERE next.turnstile = of_turnstile
+            LIMIT 2001
+        ) AS notice
+    ) AS counted;
+    IF tids IS NULL THEN
+        RETURN;
+    END IF;
     FOR news IN
         WITH taken AS (
             DELETE FROM pulse.flow_notices AS notice
-            WHERE notice.ctid = ANY(ARRAY(
-                SELECT next.ctid FROM pulse.flow_notices AS next WHERE next.turnstile = of_turnstile LIMIT 10000
-            ))
-            RETURNING notice.topic, notice.lane, notice.ended
+            WHERE notice.ctid = ANY(tids)
+            RETURNING notice.topic, notice.lanes, notice.ended
         )
-        SELECT taken.topic, sum(taken.ended) AS ended, array_agg(DISTINCT taken.lane) FILTER (WHERE taken.lane IS NOT NULL)
-            AS lanes
-        FROM taken
-        GROUP BY taken.topic
+        SELECT
+            runs.topic, runs.ended,
+            (SELECT array_agg(DISTINCT lane.name)
+             FROM taken CROSS JOIN LATERAL unnest(taken.lanes) AS lane (name)
+             WHERE taken.topic = runs.topic) AS lanes
+        FROM (SELECT taken.topic, sum(taken.ended) AS ended FROM taken GROUP BY taken.topic) AS runs
     LOOP
         ended := ended + news.ended;
         IF news.lanes IS NOT NULL THEN
@@ -235,7 +268,6 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
-    RETURN ended;
 END
 $$;
 
@@ -286,11 +318,11 @@ CREATE FUNCTION pulse.leave_lanes(of_topic text) RETURNS void LANGUAGE sql AS $$
 $$;
 
 -- What claim_governed returns: a job that was leased, or, without an id, a topic and when its next job may start. Infinity: all
--- places are taken, and nothing starts before a run has ended.
+-- places are taken, and nothing starts before a run has ended. The column jobs.progress is of migration 0021.
 CREATE TYPE pulse.governed_claim AS (
     slot integer, worker integer, id uuid, topic text, payload bytea, attempts integer, priority integer,
     max_attempts integer, metadata jsonb, idempotency_key text, confirm boolean, waited_seconds double precision,
-    age_seconds double precision, snoozes integer, lane text, next_start_seconds double precision
+    age_seconds double precision, snoozes integer, progress jsonb, lane text, next_start_seconds double precision
 );
 
 -- Picks and locks the next jobs of a topic without lanes, in their order: `room` of them at the most.
@@ -378,6 +410,8 @@ DECLARE
     owners integer[];   -- of each job: the number of its lane in hand
     owner  integer;
     jobs   integer;     -- how many of them the bytes permit
+    -- A turn is worth a few jobs: it costs as much as one.
+    turns  integer := CASE WHEN policy.per_lane IS NULL THEN (room + 3) / 4 ELSE room END;
 BEGIN
     -- The places of lanes whose time has come.
     SELECT array_agg(due.lane), array_agg(due.waiting) INTO hand, places
@@ -390,33 +424,54 @@ BEGIN
     ) AS due;
     IF hand IS NOT NULL THEN
         UPDATE pulse.lanes AS lane SET waiting = 0, next_at = NULL WHERE lane.topic = policy.topic AND lane.lane = ANY(hand);
-        INSERT INTO pulse.lane_line (topic, lane, places)
-        SELECT policy.topic, due.lane, due.places FROM unnest(hand, places) AS due (lane, places);
+        PERFORM pulse.line_up(policy.topic, hand, places);
     END IF;
 
-    WITH taken AS (
+    -- The lanes behind the last turn of a row stay where they are.
+    WITH next AS MATERIALIZED (
+        SELECT place.ctid AS tid, cardinality(place.lanes) AS size
+        FROM pulse.lane_line AS place
+        WHERE place.topic = policy.topic
+        ORDER BY place.id
+        LIMIT turns
+    ),
+    taken AS (
         DELETE FROM pulse.lane_line AS place
         WHERE place.ctid = ANY(ARRAY(
-            SELECT next.ctid
-            FROM pulse.lane_line AS next
-            WHERE next.topic = policy.topic
-            ORDER BY next.id
-            -- A turn is worth a few jobs: it costs as much as one.
-            LIMIT CASE WHEN policy.per_lane IS NULL THEN (room + 3) / 4 ELSE room END
+            SELECT counted.tid
+            FROM (
+                SELECT next.tid, sum(next.size) OVER (ROWS UNBOUNDED PRECEDING) - next.size AS before FROM next
+            ) AS counted
+            WHERE counted.before < turns
         ))
-        RETURNING place.id, place.lane, place.places, place.job_id
+        RETURNING place.id, place.lanes, place.places, place.job_id
+    ),
+    turn AS MATERIALIZED (
+        SELECT
+            taken.id, lane.name, taken.places, taken.job_id, row_number() OVER (ORDER BY taken.id, lane.place) AS number
+        FROM taken
+        CROSS JOIN LATERAL unnest(taken.lanes) WITH ORDINALITY AS lane (name, place)
+    ),
+    stayed AS (
+        INSERT INTO pulse.lane_line (id, topic, lanes, places) OVERRIDING SYSTEM VALUE
+        SELECT turn.id, policy.topic, array_agg(turn.name ORDER BY turn.number), turn.places
+        FROM turn
+        WHERE turn.number > turns
+        GROUP BY turn.id, turn.places
     )
     SELECT
-        array_agg(turn.lane ORDER BY turn.id), array_agg(turn.places ORDER BY turn.id), array_agg(turn.job_id ORDER BY turn.id),
-        array_agg(LEAST(turn.places, room) ORDER BY turn.id), array_fill(NULL::uuid, ARRAY[count(*)::int]),
-        array_fill(false, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]),
-        array_fill(0, ARRAY[count(*)::int])
+        array_agg(lane.name ORDER BY lane.number), array_agg(lane.places ORDER BY lane.number),
+        array_agg(lane.job_id ORDER BY lane.number), array_agg(LEAST(lane.places, room) ORDER BY lane.number),
+        array_fill(NULL::uuid, ARRAY[count(*)::int]), array_fill(false, ARRAY[count(*)::int]),
+        array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int])
     INTO hand, places, tried, shares, waits, holds, found, given
     FROM (
-        SELECT min(taken.id) AS id, taken.lane, sum(taken.places)::int AS places, min(taken.job_id::text)::uuid AS job_id
-        FROM taken
-        GROUP BY taken.lane
-    ) AS turn;
+        SELECT
+            min(turn.number) AS number, turn.name, sum(turn.places)::int AS places, min(turn.job_id::text)::uuid AS job_id
+        FROM turn
+        WHERE turn.number <= turns
+        GROUP BY turn.name
+    ) AS lane;
     IF hand IS NULL THEN
         RETURN;
     END IF;
@@ -511,8 +566,8 @@ BEGIN
             CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
                 pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
             ) END AS slices
-        FROM unnest(hand, places, shares, waits, holds, found, given)
-            AS turn (lane, places, share, waits_for, holds, found, given)
+        FROM unnest(hand, places, waits, holds, found, given) WITH ORDINALITY
+            AS turn (lane, places, waits_for, holds, found, given, number)
         LEFT JOIN LATERAL (
             SELECT *
             FROM pulse.lanes AS lane
@@ -549,12 +604,6 @@ BEGIN
             ) > lane.given ELSE false END AS has_work
         FROM lane
     ),
-    lined AS (
-        INSERT INTO pulse.lane_line (topic, lane, places)
-        SELECT policy.topic, unused.lane, unused.rest - unused.surplus
-        FROM unused
-        WHERE unused.has_work AND unused.waits_until IS NULL
-    ),
     written AS (
         INSERT INTO pulse.lanes AS known (topic, lane, held, waiting, next_at, waits_for, slice, slices)
         SELECT
@@ -580,9 +629,17 @@ BEGIN
             used_at = EXCLUDED.used_at
     )
     -- Unless nothing came of it: what is left may be jobs that another session has locked.
-    SELECT owners IS NOT NULL OR EXISTS (SELECT FROM unused WHERE NOT unused.has_work AND unused.waits_until IS NULL)
-    INTO has_more;
-    has_more := has_more AND EXISTS (SELECT FROM pulse.lane_line AS next WHERE next.topic = policy.topic);
+    SELECT
+        owners IS NOT NULL OR bool_or(NOT unused.has_work AND unused.waits_until IS NULL),
+        array_agg(unused.lane ORDER BY unused.number) FILTER (WHERE unused.has_work AND unused.waits_until IS NULL),
+        array_agg(unused.rest - unused.surplus ORDER BY unused.number)
+            FILTER (WHERE unused.has_work AND unused.waits_until IS NULL)
+    INTO has_more, hand, places
+    FROM unused;
+    IF hand IS NOT NULL THEN
+        PERFORM pulse.line_up(policy.topic, hand, places);
+    END IF;
+    has_more := COALESCE(has_more, false) AND EXISTS (SELECT FROM pulse.lane_line AS next WHERE next.topic = policy.topic);
 END
 $$;
 
@@ -605,7 +662,8 @@ DECLARE
     room       integer;
     next_start timestamptz;
     stamp      timestamptz;
-    more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet
+    noticed    record;
+    more_enter boolean;                 -- jobs of the topic may have to be put into lanes yet, or notices to be taken
     picked     record;
     got        integer;
 BEGIN
@@ -629,7 +687,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT NULL::int, NULL::int, NULL::uuid, known.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
-            NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::text, 0::float8
+            NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::jsonb, NULL::text, 0::float8
         FROM pulse.flow_policies AS known
         WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked);
     -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
@@ -637,7 +695,8 @@ BEGIN
         SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
     LOOP
         before := turnstile;
-        turnstile.held := turnstile.held - pulse.take_notices(turnstile.name);
+        SELECT * INTO noticed FROM pulse.take_notices(turnstile.name);
+        turnstile.held := turnstile.held - noticed.ended;
         FOR policy IN
             SELECT known.*
             FROM unnest(asked) WITH ORDINALITY AS wanted (topic, place)
@@ -659,9 +718,9 @@ BEGIN
             IF turnstile.closed_until > stamp THEN
                 room := 0;
             END IF;
-            more_enter := false;
+            more_enter := noticed.has_more;
             IF policy.laned THEN
-                more_enter := pulse.enter_lanes(policy);
+                more_enter := pulse.enter_lanes(policy) OR more_enter;
             ELSE
                 PERFORM pulse.leave_lanes(policy.topic);
             END IF;
@@ -692,7 +751,8 @@ BEGIN
                             job.payload, job.attempts, job.priority, job.max_attempts, job.metadata, job.idempotency_key,
                             pick.must_confirm AND NOT job.delivered AS confirm,
                             GREATEST(0, date_part('epoch', job.started_at - job.next_run_at)) AS waited_seconds,
-                            NULL::float8 AS age_seconds, job.snoozes, job.lane, NULL::float8 AS next_start_seconds
+                            NULL::float8 AS age_seconds, job.snoozes, job.progress, job.lane,
+                            NULL::float8 AS next_start_seconds
                     ),
                     checked AS (
                         INSERT INTO pulse.lease_checks (check_at, settled, ids)
@@ -734,7 +794,7 @@ BEGIN
             IF next_start IS NOT NULL OR turnstile.held >= turnstile.max_running THEN
                 RETURN QUERY SELECT
                     NULL::int, NULL::int, NULL::uuid, policy.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
-                    NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::text,
+                    NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::jsonb, NULL::text,
                     CASE
                         WHEN turnstile.held >= turnstile.max_running AND NOT more_enter THEN 'infinity'::float8
                         ELSE GREATEST(0, date_part('epoch', next_start - clock_timestamp()))
@@ -762,7 +822,7 @@ WHERE job.locked_by IS NOT NULL AND job.turnstile IS NOT NULL
 CREATE FUNCTION pulse.count_lanes(policy pulse.flow_policies) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     WITH emptied AS (
-        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic RETURNING place.lane, place.job_id
+        DELETE FROM pulse.lane_line AS place WHERE place.topic = policy.topic RETURNING place.lanes, place.job_id
     )
     INSERT INTO pulse.lanes AS known (topic, lane, held, waits_for)
     SELECT policy.topic, counted.lane, sum(counted.held), min(counted.job_id::text)::uuid
@@ -774,13 +834,12 @@ BEGIN
         SELECT lane.lane, 0, NULL FROM pulse.lanes AS lane WHERE lane.topic = policy.topic
         UNION ALL
         -- It is tried again, and no other job of its lane may pass it.
-        SELECT emptied.lane, 0, emptied.job_id FROM emptied WHERE policy.ordered AND emptied.job_id IS NOT NULL
+        SELECT emptied.lanes[1], 0, emptied.job_id FROM emptied WHERE policy.ordered AND emptied.job_id IS NOT NULL
     ) AS counted
     GROUP BY counted.lane
     ON CONFLICT (topic, lane) DO UPDATE
     SET held = EXCLUDED.held, waiting = 0, next_at = NULL, waits_for = COALESCE(EXCLUDED.waits_for, known.waits_for);
-    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-    SELECT policy.turnstile, policy.topic, lane.lane, 0 FROM pulse.lanes AS lane WHERE lane.topic = policy.topic;
+    PERFORM pulse.notice_lanes(policy, ARRAY(SELECT lane.lane FROM pulse.lanes AS lane WHERE lane.topic = policy.topic));
     UPDATE pulse.flow_policies AS known
     SET shrinks = known.per_lane IS NOT NULL AND EXISTS (
         SELECT FROM pulse.lanes AS lane
@@ -793,11 +852,12 @@ $$;
 -- that have too many places give them back. NULL: all of them.
 CREATE FUNCTION pulse.limits_of_lanes_changed(policy pulse.flow_policies, of_lane text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-    SELECT policy.turnstile, policy.topic, lane.lane, 0
-    FROM pulse.lanes AS lane
-    WHERE lane.topic = policy.topic AND (of_lane IS NULL OR lane.lane = of_lane) AND lane.lane <> ''
-      AND lane.held > 0 AND lane.held < pulse.places_of(policy, lane.max_running);
+    PERFORM pulse.notice_lanes(policy, ARRAY(
+        SELECT lane.lane
+        FROM pulse.lanes AS lane
+        WHERE lane.topic = policy.topic AND (of_lane IS NULL OR lane.lane = of_lane) AND lane.lane <> ''
+          AND lane.held > 0 AND lane.held < pulse.places_of(policy, lane.max_running)
+    ));
     UPDATE pulse.flow_policies AS known
     SET shrinks = true
     WHERE known.topic = policy.topic AND NOT known.shrinks AND known.per_lane IS NOT NULL AND EXISTS (
@@ -885,8 +945,8 @@ BEGIN
                 SELECT policy.topic, running.lane, -running.jobs FROM running
                 ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held
             )
-            INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-            SELECT policy.turnstile, policy.topic, running.lane, 0 FROM running;
+            INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+            SELECT policy.turnstile, policy.topic, ARRAY[running.lane], 0 FROM running;
         END IF;
         UPDATE pulse.jobs AS job
         SET turnstile = policy.turnstile,
@@ -896,7 +956,7 @@ BEGIN
           AND job.id = ANY(ARRAY(SELECT unnest(lease_check.ids) FROM pulse.lease_checks AS lease_check));
         UPDATE pulse.flow_notices AS notice
         SET turnstile = policy.turnstile
-        WHERE notice.topic = policy.topic AND notice.lane IS NOT NULL;
+        WHERE notice.topic = policy.topic AND notice.lanes IS NOT NULL;
         PERFORM pulse.count_runs(known.name)
         FROM pulse.turnstiles AS known
         WHERE known.name IN (policy.turnstile, before.turnstile);
@@ -1014,7 +1074,9 @@ BEGIN
                 UNION ALL
                 SELECT run.topic, run.lane_held, -1 FROM pulse.governed_runs AS run WHERE run.lane_held IS NOT NULL
                 UNION ALL
-                SELECT place.topic, place.lane, -place.places FROM pulse.lane_line AS place
+                SELECT place.topic, lane.name, -place.places
+                FROM pulse.lane_line AS place
+                CROSS JOIN LATERAL unnest(place.lanes) AS lane (name)
             ) AS counted
             GROUP BY counted.topic, counted.lane
             HAVING sum(counted.held) <> 0

@@ -30,11 +30,6 @@ RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     END
 $$;
 
--- For claim_governed, whose functions lock first: a join would show the job as it was before.
-CREATE FUNCTION pulse.progress_of(job_id uuid) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
-    SELECT job.progress FROM pulse.jobs AS job WHERE job.id = job_id
-$$;
-
 CREATE OR REPLACE VIEW pulse.all_jobs AS
 SELECT job.id, job.submitted_at, job.next_run_at, job.lease_until, job.started_at, job.finished_at, job.priority,
        job.attempts, job.max_attempts, job.queued, job.queued AND job.locked_by IS NULL AS ready, job.delivered,

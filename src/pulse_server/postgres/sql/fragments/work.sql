@@ -321,9 +321,15 @@ noticed AS (
     GROUP BY ended.turnstile, ended.topic
 ),
 lined AS (
-    INSERT INTO pulse.lane_line (topic, lane, places, job_id)
-    SELECT ended.topic, ended.lane_held, count(*), (min(ended.id::text) FILTER (WHERE ended.status = 'RETRYING'))::uuid
-    FROM ended
-    WHERE ended.lane_held IS NOT NULL
-    GROUP BY ended.topic, ended.lane_held
+    INSERT INTO pulse.lane_line (topic, lanes, places, job_id)
+    SELECT freed.topic, array_agg(freed.lane), freed.places, freed.job_id
+    FROM (
+        SELECT
+            ended.topic, ended.lane_held AS lane, count(*) AS places, row_number() OVER () AS number,
+            (min(ended.id::text) FILTER (WHERE ended.status = 'RETRYING'))::uuid AS job_id
+        FROM ended
+        WHERE ended.lane_held IS NOT NULL
+        GROUP BY ended.topic, ended.lane_held
+    ) AS freed
+    GROUP BY freed.topic, freed.places, freed.job_id, freed.number / 64
 )

@@ -94,11 +94,17 @@ inserted AS (
     RETURNING id, idempotency_key, topic, lane, tier
 ),
 noticed AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
+    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
     SELECT
         (SELECT known.turnstile FROM pulse.flow_policies AS known WHERE known.topic = entered.topic),
-        entered.topic, entered.lane, 0
-    FROM (SELECT DISTINCT inserted.topic, inserted.lane FROM inserted WHERE inserted.tier IS NOT NULL) AS entered
+        entered.topic, array_agg(entered.lane), 0
+    FROM (
+        SELECT inserted.topic, inserted.lane, row_number() OVER () AS number
+        FROM inserted
+        WHERE inserted.tier IS NOT NULL
+        GROUP BY inserted.topic, inserted.lane
+    ) AS entered
+    GROUP BY entered.topic, entered.number / 64
 )
 SELECT {inserted_at_last}
 FROM inserted;
@@ -187,11 +193,12 @@ ended AS (
 {notices_of_ended},
 -- One that was to be tried again may have held its lane.
 released AS (
-    INSERT INTO pulse.flow_notices (turnstile, topic, lane, ended)
-    SELECT DISTINCT policy.turnstile, canceled.topic, canceled.lane_held, 0
+    INSERT INTO pulse.flow_notices (turnstile, topic, lanes, ended)
+    SELECT policy.turnstile, canceled.topic, array_agg(DISTINCT canceled.lane_held), 0
     FROM canceled
     JOIN pulse.flow_policies AS policy ON policy.topic = canceled.topic AND policy.ordered
     WHERE canceled.ended_worker_id IS NULL AND canceled.lane_held IS NOT NULL
+    GROUP BY policy.turnstile, canceled.topic
 )
 SELECT * FROM canceled;
 
