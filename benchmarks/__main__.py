@@ -37,6 +37,7 @@ from benchmarks.scenarios import (
     running,
     soak,
     submit,
+    tenants,
     tls,
     topics,
 )
@@ -64,6 +65,7 @@ TABLE: dict[str, Callable[[Stand], Coroutine[Any, Any, list[Figure]]]] = {
     "history": history.measure,
     "backlog": backlog.measure,
     "limits": limits.measure,
+    "tenants": tenants.measure,
 }
 SHORT = TABLE | {
     "claim": claim.measure,

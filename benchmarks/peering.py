@@ -9,7 +9,7 @@ from benchmarks.figures import Figure
 from benchmarks.stand import Stand
 
 # What they are measured in; in all else pulse is compared with itself or with the database.
-SCENARIOS = ("submit", "bulk", "drain", "e2e", "idle")
+SCENARIOS = ("submit", "bulk", "drain", "e2e", "idle", "limits")
 
 
 class UnknownPeer(Exception):

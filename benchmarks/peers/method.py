@@ -5,22 +5,27 @@
 - drain: a preloaded queue; from the first handler until the store holds nothing unfinished.
 - e2e: producers and workers at the same time; from the first submit until the store holds nothing unfinished.
 - idle: one job now and then; from its submit to its handler.
+- limits: the drain, with the limits that the peer has.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 from benchmarks.figures import Figure, percentiles
 from benchmarks.peers.crew import Runner
 from benchmarks.peers.peer import Shift
+from benchmarks.peers.postgres_store import PostgresStore
 from benchmarks.peers.stores import Store, fresh_store
 from benchmarks.peers.warm_up import START_SECONDS, warm_up
 from benchmarks.repeating import in_turn, repeated
 from benchmarks.scenarios.e2e import shapes
+from benchmarks.scenarios.limits import KEYS, LIMIT, NO_LIMITS
 from benchmarks.stand import Stand
 
 SUBMITTED = 5_000
@@ -165,6 +170,36 @@ async def _run_idle(stand: Stand, runner: Runner, shift: Shift) -> list[float]:
             return _milliseconds(watch.pairs(since=begin))
 
 
+async def limits(stand: Stand, runner: Runner) -> list[Figure]:
+    """The same jobs without limits, and with those that the peer has."""
+    shifts = {NO_LIMITS: Shift("drain", processes=1, slots=100)}
+    if runner.peer.has_limit:
+        shifts[LIMIT] = Shift("limit", processes=1, slots=100)
+    if runner.peer.keyed:
+        shifts[KEYS] = Shift("keys", processes=1, slots=100)
+    if len(shifts) == 1:
+        return []
+    async with AsyncExitStack() as stack:
+        runs = {}
+        for name, shift in shifts.items():
+            template = await stack.enter_async_context(fresh_store(stand, runner.peer.store))
+            await _install(runner, template)
+            jobs = await _fill(runner, template, stand.sized(DRAINED))
+            if shift.scenario == "keys":
+                assert isinstance(template, PostgresStore)
+                await template.change(runner.peer.keyed)
+            runs[name] = partial(_drain_copy, stand, runner, template, jobs, shift)
+        rates = await in_turn(stand, runs)
+    figures = []
+    for name, shift in shifts.items():
+        share = statistics.median(rates[name]) / statistics.median(rates[NO_LIMITS])
+        about = (
+            runner.about(shift) if name == NO_LIMITS else f"{share:.2f} × no limits; {runner.about(shift)}"
+        )
+        figures.append(Figure("limits", f"drain, {name}", "jobs/s", rates[name], about, runner.peer.name))
+    return figures
+
+
 async def _install(runner: Runner, store: Store) -> None:
     await runner.run(store, "install")
     await store.settle()
@@ -180,4 +215,5 @@ SCENARIOS: dict[str, Callable[[Stand, Runner], Coroutine[Any, Any, list[Figure]]
     "drain": drain,
     "e2e": e2e,
     "idle": idle,
+    "limits": limits,
 }

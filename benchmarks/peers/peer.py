@@ -57,6 +57,10 @@ class Peer:
     unfinished: str
     crew: Callable[[Shift], Crew]
     has_bulk: bool = True
+    keyed: str = ""
+    """Gives each stored job one of 10,000 keys, of which the shift `keys` runs one job at a time."""
+    has_limit: bool = False
+    """The shift `limit` runs 500 jobs at once, over all processes."""
 
 
 def python_program(module: str) -> Sequence[str]:

@@ -12,7 +12,10 @@ _CONNECTIONS = 6
 def _crew(shift: Shift) -> Crew:
     batch = 10 if shift.scenario == "idle" else shift.slots
     command = [*_PROGRAM, "work", str(batch), str(_CONNECTIONS)]
-    return Crew([command] * shift.processes, f"batches of {batch}, {_CONNECTIONS} connections")
+    settings = f"batches of {batch}, {_CONNECTIONS} connections"
+    if shift.scenario == "limit":
+        command, settings = [*command, "500"], f"{settings}, concurrency_limit 500"
+    return Crew([command] * shift.processes, settings)
 
 
 PEER = Peer(
@@ -23,4 +26,5 @@ PEER = Peer(
     # A finished job moves to the log table.
     unfinished="SELECT count(*) FROM pgqueuer",
     crew=_crew,
+    has_limit=True,
 )

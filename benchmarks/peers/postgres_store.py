@@ -27,6 +27,11 @@ class PostgresStore:
             self._connection = await asyncpg.connect(self.url)
         return int(await self._connection.fetchval(question))
 
+    async def change(self, statement: str) -> None:
+        """Change what is stored, and settle."""
+        await _execute(self.url, statement)
+        await self.settle()
+
     async def settle(self) -> None:
         await _execute(self.url, "VACUUM ANALYZE")
         await _execute(self.url, "CHECKPOINT")

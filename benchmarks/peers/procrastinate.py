@@ -10,9 +10,12 @@ _PROGRAM = python_program("procrastinate")
 
 def _crew(shift: Shift) -> Crew:
     # A slot needs a connection to fetch and to finish: more slots than connections only wait for one.
-    slots = 20 if shift.scenario == "drain" else shift.slots
+    slots = 20 if shift.scenario in ("drain", "keys") else shift.slots
     command = [*_PROGRAM, "work", str(slots), str(shift.connections)]
-    return Crew([command] * shift.processes, f"{slots} slots, {shift.connections} connections")
+    settings = f"{slots} slots, {shift.connections} connections"
+    if shift.scenario == "keys":
+        settings += ", a lock for each job"
+    return Crew([command] * shift.processes, settings)
 
 
 PEER = Peer(
@@ -22,4 +25,5 @@ PEER = Peer(
     program=_PROGRAM,
     unfinished="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
     crew=_crew,
+    keyed="UPDATE procrastinate_jobs SET lock = 'customer-' || id % 10000",
 )

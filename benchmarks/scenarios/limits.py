@@ -1,4 +1,4 @@
-"""Limits, lanes and turns, each beside the same work in a topic without any.
+"""Drains under limits, and in turns, each beside the same work in a topic without any.
 
 The drains by SQL claim and complete 500 jobs at a time, one statement after the other. The others have a
 pulsed and a worker process with a no-op handler.
@@ -6,65 +6,54 @@ pulsed and a worker process with a no-op handler.
 
 from __future__ import annotations
 
-import asyncio
 import statistics
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-import pulse
-from benchmarks.draining import CONCURRENCY, Drained, drain
-from benchmarks.figures import Figure, percentiles
+from benchmarks import ranked
+from benchmarks.draining import Drained, drain
+from benchmarks.figures import Figure
 from benchmarks.filling import TOPIC, fill
-from benchmarks.governing import JOBS, Governed, drain_by_sql, filled, set_limits
-from benchmarks.repeating import Runs, in_turn, repeated
-from benchmarks.scenarios import idle
-from benchmarks.scenarios.load import payload
+from benchmarks.governing import JOBS, Governed, drain_by_sql, set_limits
+from benchmarks.repeating import Runs, in_turn
 from benchmarks.stand import Stand
 from pulse_server.domain.flow import FlowPolicy
 
-PLAIN = "no limits"
+NO_LIMITS = "no limits"
+LIMIT = "500 at once"
+KEYS = "10,000 keys, 1 at once of each"
 POLICIES: Mapping[str, Governed | None] = {
-    PLAIN: None,
-    "500 at once": Governed(FlowPolicy(limit=500)),
-    "10,000 keys, 1 at once of each": Governed(FlowPolicy(per_lane=1), 10_000),
+    NO_LIMITS: None,
+    LIMIT: Governed(FlowPolicy(limit=500)),
+    KEYS: Governed(FlowPolicy(per_lane=1), 10_000),
     "100,000 keys, 1 at once of each": Governed(FlowPolicy(per_lane=1), 100_000, 100_000),
     "turns of 1,000 keys": Governed(FlowPolicy(turns=True), 1_000),
 }
-BLOCKED = 1_000_000
-_BLOCKED_KEYS = 1_000
-_EMPTY_CLAIMS = 100
-LIGHT_JOBS = 200
-_LIGHT_GAP_SECONDS = 0.04
-IDLE_POLICIES: Mapping[str, FlowPolicy | None] = {
-    PLAIN: None,
-    "20 at once": FlowPolicy(limit=20),
-    "1 at once of each key": FlowPolicy(per_lane=1),
-}
+_RANKED = f"SQL, {KEYS}, ranked by each claim"
 
 
 async def measure(stand: Stand) -> list[Figure]:
-    return [
-        *await _drains_by_sql(stand),
-        *await _drains(stand),
-        *await _empty_claims(stand),
-        *await _light_tenant(stand),
-        *await _idle(stand),
-    ]
+    return [*await _drains_by_sql(stand), *await _drains(stand)]
 
 
 async def _drains_by_sql(stand: Stand) -> list[Figure]:
-    runs: Runs[Drained] = {
+    runs: dict[str, Callable[[], Awaitable[Drained]]] = {
         f"SQL, {name}": partial(drain_by_sql, stand, governed) for name, governed in POLICIES.items()
     }
-    return _rates(await in_turn(stand, runs), f"SQL, {PLAIN}")
+    runs[_RANKED] = partial(ranked.drain, stand)
+    outcomes = await in_turn(stand, runs)
+    rates = [run.rate for run in outcomes.pop(_RANKED)]
+    return [
+        *_rates(outcomes, f"SQL, {NO_LIMITS}"),
+        Figure("limits", _RANKED, "jobs/s", rates, "the way of Hatchet, as SQL", system="raw"),
+    ]
 
 
 async def _drains(stand: Stand) -> list[Figure]:
     runs: Runs[Drained] = {
         f"drain, {name}": partial(_drain, stand, governed) for name, governed in POLICIES.items()
     }
-    return _rates(await in_turn(stand, runs), f"drain, {PLAIN}")
+    return _rates(await in_turn(stand, runs), f"drain, {NO_LIMITS}")
 
 
 async def _drain(stand: Stand, governed: Governed | None) -> Drained:
@@ -84,92 +73,10 @@ def _rates(outcomes: Mapping[str, Sequence[Drained]], plain: str) -> list[Figure
     costs = {name: [run.cpu["Postgres"] for run in runs if run.cpu] for name, runs in outcomes.items()}
     for name in outcomes:
         share = statistics.median(rates[name]) / statistics.median(rates[plain])
-        note = "" if name == plain else f"{share:.2f} × {PLAIN}"
+        note = "" if name == plain else f"{share:.2f} × {NO_LIMITS}"
         figures.append(Figure("limits", name, "jobs/s", rates[name], note))
         if costs[name]:
             times = statistics.median(costs[name]) / statistics.median(costs[plain])
-            note = "" if name == plain else f"{times:.2f} × {PLAIN}"
+            note = "" if name == plain else f"{times:.2f} × {NO_LIMITS}"
             figures.append(Figure("limits", f"{name}, CPU in Postgres", "µs/job", costs[name], note))
     return figures
-
-
-async def _empty_claims(stand: Stand) -> list[Figure]:
-    """A claim that finds nothing to start, though a million jobs wait."""
-    keys = Governed(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
-    jobs = stand.sized(BLOCKED)
-    async with filled(stand, keys, jobs) as sessions:
-        for _ in range(jobs // 10_000 + 5):  # until all keys run, and what the submits left is read
-            await sessions.claim(keys)
-
-        async def claims() -> float:
-            times = []
-            with stand.background.watched():
-                for _ in range(_EMPTY_CLAIMS):
-                    began = time.perf_counter()
-                    assert not await sessions.claim(keys)
-                    times.append((time.perf_counter() - began) * 1000)
-            return statistics.median(times)
-
-        by_keys = await repeated(stand, "empty claims, keys", claims)
-        await sessions.flow.govern(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
-        by_limit = await repeated(stand, "empty claims, limit", claims)
-    about = f"an empty claim, {BLOCKED:,} jobs wait"
-    note = f"median of {_EMPTY_CLAIMS}"
-    return [
-        Figure("limits", f"{about} for {_BLOCKED_KEYS:,} keys that run 1 each", "ms", by_keys, note),
-        Figure("limits", f"{about} for the limit of the topic", "ms", by_limit, note),
-    ]
-
-
-async def _light_tenant(stand: Stand) -> list[Figure]:
-    """A key with a million jobs that run all the time, and a job of another key now and then."""
-    async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        await set_limits(server.address, FlowPolicy(turns=True))
-        await fill(dsn, stand.sized(BLOCKED), lanes=1)
-        await stand.settle(dsn)
-        runs = await repeated(stand, "a light key", partial(_light_jobs, stand, server.address))
-    about = f"a key's only job beside {BLOCKED:,} of another"
-    return percentiles("limits", about, runs, "call of enqueue to start, while that one is drained")
-
-
-async def _light_jobs(stand: Stand, address: str) -> list[float]:
-    jobs = stand.sized(LIGHT_JOBS)
-    async with stand.crew([address], CONCURRENCY) as crew, pulse.Pulse(address) as p:
-        crew.let_loose()
-        await crew.is_connected()
-        await crew.has_started(CONCURRENCY)
-        with stand.background.watched():
-            begin = time.time()
-            for number in range(jobs):
-                await asyncio.sleep(max(0.0, begin + number * _LIGHT_GAP_SECONDS - time.time()))
-                await p.enqueue(TOPIC, payload(number), lane=f"light-{number}")
-            await asyncio.sleep(1)
-            end = time.time()
-        # The moment of submission in the jobs of the heavy key is a constant.
-        found = [pair for pair in crew.pairs() if begin <= pair[0] <= end]
-    assert len(found) == jobs, f"{jobs - len(found)} of {jobs} jobs have not started"
-    return [(started - submitted) * 1000 for submitted, started in found]
-
-
-async def _idle(stand: Stand) -> list[Figure]:
-    name = "idle queue, {}, submit → start"
-    runs = {name.format(policy): partial(_idle_run, stand, of) for policy, of in IDLE_POLICIES.items()}
-    outcomes = await in_turn(stand, runs)
-    plain: list[Figure] = []
-    figures = []
-    for policy, results in outcomes.items():
-        found = percentiles("limits", policy, results)
-        plain = plain or found
-        for figure, other in zip(found, plain, strict=True):
-            note = "" if found is plain else f"{figure.median / other.median:.2f} × {PLAIN}"
-            figures.append(Figure("limits", figure.name, figure.unit, figure.repeats, note))
-    return figures
-
-
-async def _idle_run(stand: Stand, policy: FlowPolicy | None) -> list[float]:
-    async with stand.database() as dsn, stand.pulsed(dsn) as server:
-        if policy is not None:
-            await set_limits(server.address, policy)
-        return await idle.latencies(
-            stand, server.address, stand.sized(idle.JOBS), lanes=1_000 if policy and policy.per_lane else 0
-        )

@@ -104,7 +104,7 @@ def obey(
     install: Callable[[], Coroutine[Any, Any, float]],
     produce: Callable[[int, int, float], Coroutine[Any, Any, float]],
     bulk: Callable[[int, int], Coroutine[Any, Any, float]] | None = None,
-    work: Callable[[int, int], Coroutine[Any, Any, float]] | None = None,
+    work: Callable[..., Coroutine[Any, Any, float]] | None = None,
 ) -> None:
     """Do what the command line asks for, on the event loop that was given, and print the seconds it took."""
     match sys.argv[1:]:
@@ -114,7 +114,7 @@ def obey(
             print(run(produce(int(count), int(producers), float(gap))))
         case ["bulk", count, size] if bulk:
             print(run(bulk(int(count), int(size))))
-        case ["work", slots, connections] if work:
-            run(work(int(slots), int(connections)))
+        case ["work", slots, connections, *limits] if work:
+            run(work(int(slots), int(connections), *map(int, limits)))
         case unknown:
             sys.exit(f"this program does not understand {unknown}")

@@ -1,5 +1,5 @@
 // pg-boss's side of the benchmark:
-//   install | produce COUNT PRODUCERS GAP | bulk COUNT SIZE | work FETCHERS BATCH CONNECTIONS
+//   install | produce COUNT PRODUCERS GAP | bulk COUNT SIZE | work FETCHERS BATCH CONNECTIONS [OF_EACH_GROUP]
 import { bulk, produce, require, storeUrl } from "./load.mjs";
 import { record, untilLetLoose } from "./recording.mjs";
 
@@ -34,7 +34,7 @@ async function obey(boss) {
   }
 }
 
-async function work(fetchers, batch, connections) {
+async function work(fetchers, batch, connections, ofEachGroup) {
   const boss = await start({ max: connections, useListenNotify: true });
   const options = {
     localConcurrency: fetchers,
@@ -42,6 +42,7 @@ async function work(fetchers, batch, connections) {
     pollingIntervalSeconds: POLLING_SECONDS,
     notifyPollingIntervalSeconds: POLLING_SECONDS,
     burstWhenBatchFull: batch > 1,
+    ...(ofEachGroup ? { groupConcurrency: ofEachGroup } : {}),
   };
   await untilLetLoose();
   await boss.work(QUEUE, options, async (jobs) => {

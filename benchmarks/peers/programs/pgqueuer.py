@@ -56,14 +56,14 @@ async def bulk(count: int, size: int) -> float:
         return await load.bulk(count, size, submit)
 
 
-async def work(batch: int, connections: int) -> float:
+async def work(batch: int, connections: int, limit: int = 0) -> float:
     async with _driver(connections) as driver:
         queue = PgQueuer(driver)
 
         async def handle(job: Any) -> None:
             record(json.loads(job.payload)["t"])
 
-        queue.entrypoint("record")(handle)
+        queue.entrypoint("record", concurrency_limit=limit)(handle)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, queue.shutdown.set)
         await until_let_loose()
         await queue.run(batch_size=batch)

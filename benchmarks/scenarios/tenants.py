@@ -1,0 +1,118 @@
+"""Tenants that share a topic: claims that find nothing, a light key beside a heavy one, and an idle queue."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Mapping
+from functools import partial
+
+import pulse
+from benchmarks.draining import CONCURRENCY
+from benchmarks.figures import Figure, percentiles
+from benchmarks.filling import TOPIC, fill
+from benchmarks.governing import Governed, filled, set_limits
+from benchmarks.repeating import in_turn, repeated
+from benchmarks.scenarios import idle
+from benchmarks.scenarios.limits import NO_LIMITS
+from benchmarks.scenarios.load import payload
+from benchmarks.stand import Stand
+from pulse_server.domain.flow import FlowPolicy
+
+BLOCKED = 1_000_000
+_BLOCKED_KEYS = 1_000
+_EMPTY_CLAIMS = 100
+LIGHT_JOBS = 200
+_LIGHT_GAP_SECONDS = 0.04
+IDLE_POLICIES: Mapping[str, FlowPolicy | None] = {
+    NO_LIMITS: None,
+    "20 at once": FlowPolicy(limit=20),
+    "1 at once of each key": FlowPolicy(per_lane=1),
+}
+
+
+async def measure(stand: Stand) -> list[Figure]:
+    return [*await _empty_claims(stand), *await _light_tenant(stand), *await _idle(stand)]
+
+
+async def _empty_claims(stand: Stand) -> list[Figure]:
+    """A claim that finds nothing to start, though a million jobs wait."""
+    keys = Governed(FlowPolicy(per_lane=1), _BLOCKED_KEYS)
+    jobs = stand.sized(BLOCKED)
+    async with filled(stand, keys, jobs) as sessions:
+        for _ in range(jobs // 10_000 + 5):  # until all keys run, and what the submits left is read
+            await sessions.claim(keys)
+
+        async def claims() -> float:
+            times = []
+            with stand.background.watched():
+                for _ in range(_EMPTY_CLAIMS):
+                    began = time.perf_counter()
+                    assert not await sessions.claim(keys)
+                    times.append((time.perf_counter() - began) * 1000)
+            return statistics.median(times)
+
+        by_keys = await repeated(stand, "empty claims, keys", claims)
+        await sessions.flow.govern(TOPIC, FlowPolicy(limit=_BLOCKED_KEYS // 2, per_lane=1))
+        by_limit = await repeated(stand, "empty claims, limit", claims)
+    about = f"an empty claim, {BLOCKED:,} jobs wait"
+    note = f"median of {_EMPTY_CLAIMS}"
+    return [
+        Figure("tenants", f"{about} for {_BLOCKED_KEYS:,} keys that run 1 each", "ms", by_keys, note),
+        Figure("tenants", f"{about} for the limit of the topic", "ms", by_limit, note),
+    ]
+
+
+async def _light_tenant(stand: Stand) -> list[Figure]:
+    """A key with a million jobs that run all the time, and a job of another key now and then."""
+    async with stand.database() as dsn, stand.pulsed(dsn) as server:
+        await set_limits(server.address, FlowPolicy(turns=True))
+        await fill(dsn, stand.sized(BLOCKED), lanes=1)
+        await stand.settle(dsn)
+        runs = await repeated(stand, "a light key", partial(_light_jobs, stand, server.address))
+    about = f"a key's only job beside {BLOCKED:,} of another"
+    return percentiles("tenants", about, runs, "call of enqueue to start, while that one is drained")
+
+
+async def _light_jobs(stand: Stand, address: str) -> list[float]:
+    jobs = stand.sized(LIGHT_JOBS)
+    async with stand.crew([address], CONCURRENCY) as crew, pulse.Pulse(address) as p:
+        crew.let_loose()
+        await crew.is_connected()
+        await crew.has_started(CONCURRENCY)
+        with stand.background.watched():
+            begin = time.time()
+            for number in range(jobs):
+                await asyncio.sleep(max(0.0, begin + number * _LIGHT_GAP_SECONDS - time.time()))
+                await p.enqueue(TOPIC, payload(number), lane=f"light-{number}")
+            await asyncio.sleep(1)
+            end = time.time()
+        # The moment of submission in the jobs of the heavy key is a constant.
+        found = [pair for pair in crew.pairs() if begin <= pair[0] <= end]
+    assert len(found) == jobs, f"{jobs - len(found)} of {jobs} jobs have not started"
+    return [(started - submitted) * 1000 for submitted, started in found]
+
+
+async def _idle(stand: Stand) -> list[Figure]:
+    name = "idle queue, {}, submit → start"
+    runs = {name.format(policy): partial(_idle_run, stand, of) for policy, of in IDLE_POLICIES.items()}
+    outcomes = await in_turn(stand, runs)
+    plain: list[Figure] = []
+    figures = []
+    for policy, results in outcomes.items():
+        found = percentiles("tenants", policy, results)
+        plain = plain or found
+        for figure, other in zip(found, plain, strict=True):
+            note = "" if found is plain else f"{figure.median / other.median:.2f} × {NO_LIMITS}"
+            figures.append(Figure("tenants", figure.name, figure.unit, figure.repeats, note))
+    return figures
+
+
+async def _idle_run(stand: Stand, policy: FlowPolicy | None) -> list[float]:
+    async with stand.database() as dsn, stand.pulsed(dsn) as server:
+        if policy is not None:
+            await set_limits(server.address, policy)
+        return await idle.latencies(
+            stand, server.address, stand.sized(idle.JOBS), lanes=1_000 if policy and policy.per_lane else 0
+        )
