@@ -93,7 +93,7 @@ async def test_change_of_one_lane_writes_no_other(governed: Governed) -> None:
     await governed.govern(per_lane=1)
     await governed.submit(*(in_lane(f"lane-{number}") for number in range(20)))
     await governed.claim(10)
-    versions = "SELECT sum(xmin::text::bigint) FROM pulse.lanes WHERE lanes <> '{lane-3}'"
+    versions = "SELECT sum(xmin::text::bigint) FROM pulse.lanes WHERE lane <> 'lane-3'"
     before = await governed.connection.fetchval(versions)
 
     assert await governed.flow.set_lane(TOPIC, "lane-3", 1, 2)

@@ -203,15 +203,19 @@ BEGIN
     IF opened IS NOT NULL THEN
         -- No other session makes lanes of this topic meanwhile, but one may forget them. The look for conflicts costs as much
         -- as the row.
-        INSERT INTO pulse.lanes (topic, lane, held)
-        SELECT policy.topic, lane.name, lane.places
-        FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
-        WHERE lane.is_new;
-        INSERT INTO pulse.lanes AS known (topic, lane, held)
-        SELECT policy.topic, lane.name, lane.places
-        FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
-        WHERE NOT lane.is_new
-        ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
+        IF true = ANY(is_new) THEN
+            INSERT INTO pulse.lanes (topic, lane, held)
+            SELECT policy.topic, lane.name, lane.places
+            FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
+            WHERE lane.is_new;
+        END IF;
+        IF false = ANY(is_new) THEN
+            INSERT INTO pulse.lanes AS known (topic, lane, held)
+            SELECT policy.topic, lane.name, lane.places
+            FROM unnest(opened, places, is_new) AS lane (name, places, is_new)
+            WHERE NOT lane.is_new
+            ON CONFLICT (topic, lane) DO UPDATE SET held = known.held + EXCLUDED.held, used_at = EXCLUDED.used_at;
+        END IF;
         PERFORM pulse.line_up(policy.topic, opened, places);
     END IF;
     IF policy.ordered THEN
@@ -410,6 +414,7 @@ DECLARE
     owners integer[];   -- of each job: the number of its lane in hand
     owner  integer;
     jobs   integer;     -- how many of them the bytes permit
+    free   integer;     -- places of all lanes in hand
     -- A turn is worth a few jobs: it costs as much as one.
     turns  integer := CASE WHEN policy.per_lane IS NULL THEN (room + 3) / 4 ELSE room END;
 BEGIN
@@ -463,8 +468,8 @@ BEGIN
         array_agg(lane.name ORDER BY lane.number), array_agg(lane.places ORDER BY lane.number),
         array_agg(lane.job_id ORDER BY lane.number), array_agg(LEAST(lane.places, room) ORDER BY lane.number),
         array_fill(NULL::uuid, ARRAY[count(*)::int]), array_fill(false, ARRAY[count(*)::int]),
-        array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int])
-    INTO hand, places, tried, shares, waits, holds, found, given
+        array_fill(0, ARRAY[count(*)::int]), array_fill(0, ARRAY[count(*)::int]), sum(lane.places)
+    INTO hand, places, tried, shares, waits, holds, found, given, free
     FROM (
         SELECT
             min(turn.number) AS number, turn.name, sum(turn.places)::int AS places, min(turn.job_id::text)::uuid AS job_id
@@ -548,96 +553,102 @@ BEGIN
         confirmed := confirmed[1:jobs];
     END IF;
 
-    -- What becomes of the places that were not used: they wait, go to the end of the line, or are no longer in use.
-    WITH lane AS MATERIALIZED (
+    IF owners IS NOT NULL AND jobs = free AND '' <> ALL(hand) AND policy.per_lane IS NOT NULL
+        AND policy.lane_starts IS NULL AND NOT policy.ordered AND NOT policy.shrinks
+    THEN
+        has_more := true;   -- all places were used
+    ELSE
+        -- What becomes of the places that were not used: they wait, go to the end of the line, or are no longer in use.
+        WITH lane AS MATERIALIZED (
+            SELECT
+                turn.*,
+                CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places ELSE turn.places - turn.given END AS rest,
+                CASE
+                    -- One stands for a turn. The others are from when the lane had a limit.
+                    WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places - 1
+                    WHEN policy.shrinks AND turn.lane <> ''
+                    THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
+                    ELSE 0
+                END AS surplus,
+                CASE WHEN policy.lane_starts IS NOT NULL
+                    THEN pulse.slice_of(stamp, policy.lane_period, known.slice)
+                END AS slice,
+                CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
+                    pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
+                ) END AS slices
+            FROM unnest(hand, places, waits, holds, found, given) WITH ORDINALITY
+                AS turn (lane, places, waits_for, holds, found, given, number)
+            LEFT JOIN LATERAL (
+                SELECT *
+                FROM pulse.lanes AS lane
+                WHERE lane.topic = policy.topic AND lane.lane = turn.lane
+                  AND (policy.shrinks OR policy.lane_starts IS NOT NULL)
+                LIMIT 1
+            ) AS known ON true
+            WHERE policy.per_lane IS NULL OR turn.lane = '' OR turn.given < turn.places
+               OR policy.lane_starts IS NOT NULL OR policy.ordered
+        ),
+        unused AS MATERIALIZED (
+            SELECT
+                lane.*,
+                CASE
+                    WHEN lane.rest <= lane.surplus THEN NULL
+                    WHEN lane.waits_for IS NOT NULL AND lane.found = 0 THEN (
+                        SELECT GREATEST(job.next_run_at, stamp + interval '100 milliseconds')
+                        FROM pulse.jobs AS job
+                        WHERE job.id = lane.waits_for
+                    )
+                    WHEN policy.lane_starts IS NOT NULL AND lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum(lane.slices)
+                    THEN pulse.slices_free_at(lane.slices, lane.slice, policy.lane_period)
+                END AS waits_until,
+                -- A lane from which everything was taken that could be locked may have a job that another session has locked.
+                CASE WHEN lane.rest > lane.surplus THEN lane.found > lane.given OR (
+                    SELECT count(*)
+                    FROM (
+                        SELECT FROM pulse.jobs AS job
+                        WHERE job.topic = policy.topic AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL
+                          AND job.locked_by IS NULL
+                        ORDER BY job.tier DESC, job.rank_at, job.id
+                        LIMIT lane.given + 1
+                    ) AS job
+                ) > lane.given ELSE false END AS has_work
+            FROM lane
+        ),
+        written AS (
+            INSERT INTO pulse.lanes AS known (topic, lane, held, waiting, next_at, waits_for, slice, slices)
+            SELECT
+                policy.topic, unused.lane,
+                CASE
+                    WHEN unused.has_work OR unused.waits_until IS NOT NULL THEN -LEAST(unused.rest, unused.surplus)
+                    ELSE -unused.rest
+                END,
+                CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
+                unused.waits_until,
+                CASE WHEN unused.given = 0 AND unused.holds THEN unused.waits_for END,
+                COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
+            FROM unused
+            WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
+               OR policy.lane_starts IS NOT NULL OR policy.ordered
+            ON CONFLICT (topic, lane) DO UPDATE
+            SET held = known.held + EXCLUDED.held,
+                waiting = known.waiting + EXCLUDED.waiting,
+                next_at = COALESCE(EXCLUDED.next_at, known.next_at),
+                waits_for = EXCLUDED.waits_for,
+                slice = CASE WHEN policy.lane_starts IS NULL THEN known.slice ELSE EXCLUDED.slice END,
+                slices = CASE WHEN policy.lane_starts IS NULL THEN known.slices ELSE EXCLUDED.slices END,
+                used_at = EXCLUDED.used_at
+        )
+        -- Unless nothing came of it: what is left may be jobs that another session has locked.
         SELECT
-            turn.*,
-            CASE WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places ELSE turn.places - turn.given END AS rest,
-            CASE
-                -- One stands for a turn. The others are from when the lane had a limit.
-                WHEN policy.per_lane IS NULL OR turn.lane = '' THEN turn.places - 1
-                WHEN policy.shrinks AND turn.lane <> ''
-                THEN LEAST(turn.places, GREATEST(0, known.held - pulse.places_of(policy, known.max_running)))
-                ELSE 0
-            END AS surplus,
-            CASE WHEN policy.lane_starts IS NOT NULL
-                THEN pulse.slice_of(stamp, policy.lane_period, known.slice)
-            END AS slice,
-            CASE WHEN policy.lane_starts IS NOT NULL THEN pulse.slices_with(
-                pulse.slices_at(known.slices, known.slice, pulse.slice_of(stamp, policy.lane_period, known.slice)), turn.given
-            ) END AS slices
-        FROM unnest(hand, places, waits, holds, found, given) WITH ORDINALITY
-            AS turn (lane, places, waits_for, holds, found, given, number)
-        LEFT JOIN LATERAL (
-            SELECT *
-            FROM pulse.lanes AS lane
-            WHERE lane.topic = policy.topic AND lane.lane = turn.lane
-              AND (policy.shrinks OR policy.lane_starts IS NOT NULL)
-            LIMIT 1
-        ) AS known ON true
-        WHERE policy.per_lane IS NULL OR turn.lane = '' OR turn.given < turn.places
-           OR policy.lane_starts IS NOT NULL OR policy.ordered
-    ),
-    unused AS MATERIALIZED (
-        SELECT
-            lane.*,
-            CASE
-                WHEN lane.rest <= lane.surplus THEN NULL
-                WHEN lane.waits_for IS NOT NULL AND lane.found = 0 THEN (
-                    SELECT GREATEST(job.next_run_at, stamp + interval '100 milliseconds')
-                    FROM pulse.jobs AS job
-                    WHERE job.id = lane.waits_for
-                )
-                WHEN policy.lane_starts IS NOT NULL AND lane.lane <> '' AND policy.lane_starts <= pulse.slices_sum(lane.slices)
-                THEN pulse.slices_free_at(lane.slices, lane.slice, policy.lane_period)
-            END AS waits_until,
-            -- A lane from which everything was taken that could be locked may have a job that another session has locked.
-            CASE WHEN lane.rest > lane.surplus THEN lane.found > lane.given OR (
-                SELECT count(*)
-                FROM (
-                    SELECT FROM pulse.jobs AS job
-                    WHERE job.topic = policy.topic AND job.lane = lane.lane AND job.queued AND job.tier IS NOT NULL
-                      AND job.locked_by IS NULL
-                    ORDER BY job.tier DESC, job.rank_at, job.id
-                    LIMIT lane.given + 1
-                ) AS job
-            ) > lane.given ELSE false END AS has_work
-        FROM lane
-    ),
-    written AS (
-        INSERT INTO pulse.lanes AS known (topic, lane, held, waiting, next_at, waits_for, slice, slices)
-        SELECT
-            policy.topic, unused.lane,
-            CASE
-                WHEN unused.has_work OR unused.waits_until IS NOT NULL THEN -LEAST(unused.rest, unused.surplus)
-                ELSE -unused.rest
-            END,
-            CASE WHEN unused.waits_until IS NOT NULL THEN unused.rest - unused.surplus ELSE 0 END,
-            unused.waits_until,
-            CASE WHEN unused.given = 0 AND unused.holds THEN unused.waits_for END,
-            COALESCE(unused.slice, 0), COALESCE(unused.slices, '{}')
-        FROM unused
-        WHERE NOT unused.has_work OR unused.waits_until IS NOT NULL OR unused.surplus > 0
-           OR policy.lane_starts IS NOT NULL OR policy.ordered
-        ON CONFLICT (topic, lane) DO UPDATE
-        SET held = known.held + EXCLUDED.held,
-            waiting = known.waiting + EXCLUDED.waiting,
-            next_at = COALESCE(EXCLUDED.next_at, known.next_at),
-            waits_for = EXCLUDED.waits_for,
-            slice = CASE WHEN policy.lane_starts IS NULL THEN known.slice ELSE EXCLUDED.slice END,
-            slices = CASE WHEN policy.lane_starts IS NULL THEN known.slices ELSE EXCLUDED.slices END,
-            used_at = EXCLUDED.used_at
-    )
-    -- Unless nothing came of it: what is left may be jobs that another session has locked.
-    SELECT
-        owners IS NOT NULL OR bool_or(NOT unused.has_work AND unused.waits_until IS NULL),
-        array_agg(unused.lane ORDER BY unused.number) FILTER (WHERE unused.has_work AND unused.waits_until IS NULL),
-        array_agg(unused.rest - unused.surplus ORDER BY unused.number)
-            FILTER (WHERE unused.has_work AND unused.waits_until IS NULL)
-    INTO has_more, hand, places
-    FROM unused;
-    IF hand IS NOT NULL THEN
-        PERFORM pulse.line_up(policy.topic, hand, places);
+            owners IS NOT NULL OR bool_or(NOT unused.has_work AND unused.waits_until IS NULL),
+            array_agg(unused.lane ORDER BY unused.number) FILTER (WHERE unused.has_work AND unused.waits_until IS NULL),
+            array_agg(unused.rest - unused.surplus ORDER BY unused.number)
+                FILTER (WHERE unused.has_work AND unused.waits_until IS NULL)
+        INTO has_more, hand, places
+        FROM unused;
+        IF hand IS NOT NULL THEN
+            PERFORM pulse.line_up(policy.topic, hand, places);
+        END IF;
     END IF;
     has_more := COALESCE(has_more, false) AND EXISTS (SELECT FROM pulse.lane_line AS next WHERE next.topic = policy.topic);
 END
@@ -685,11 +696,13 @@ BEGIN
         PERFORM FROM pulse.turnstiles AS known WHERE known.name = names[1] FOR NO KEY UPDATE;
         locked := names[1:1];
     END IF;
-    RETURN QUERY
-        SELECT NULL::int, NULL::int, NULL::uuid, known.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
-            NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::jsonb, NULL::text, 0::float8
-        FROM pulse.flow_policies AS known
-        WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked);
+    IF cardinality(locked) < cardinality(names) THEN
+        RETURN QUERY
+            SELECT NULL::int, NULL::int, NULL::uuid, known.topic, NULL::bytea, NULL::int, NULL::int, NULL::int, NULL::jsonb,
+                NULL::text, NULL::boolean, NULL::float8, NULL::float8, NULL::int, NULL::jsonb, NULL::text, 0::float8
+            FROM pulse.flow_policies AS known
+            WHERE known.topic = ANY(asked) AND known.turnstile = ANY(names) AND known.turnstile <> ALL(locked);
+    END IF;
     -- Not in the order of the locks: the topics of the first name would take the slots of all others, each time.
     FOR turnstile IN
         SELECT * FROM pulse.turnstiles AS known WHERE known.name = ANY(locked) ORDER BY array_position(names, known.name)
