@@ -67,6 +67,8 @@ TOPICS_ASKED = 1_000
 DISPATCH_TOPICS_SHOWN = 200
 POLICIES_SHOWN = 500
 """Of the busiest topics, besides all paused ones. An unlisted topic can be paused by name."""
+LIMITS_ASKED = 100
+"""Of topics that are behind, to show which limit they wait for."""
 LANES_SHOWN = 50
 """Of a topic: those that have waited the longest, or have the most running jobs."""
 TOPICS_PAGE = 200

@@ -1,11 +1,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
-from pulse import DispatchStatus, Rates, SchedulerStatus, TopicInfo, TopicPause, WorkerInfo
+from pulse import (
+    Concurrency,
+    DispatchStatus,
+    FlowPolicy,
+    Rates,
+    SchedulerStatus,
+    TopicInfo,
+    TopicLimits,
+    TopicPause,
+    WorkerInfo,
+)
 from pulse_ui.views.overview.attention import (
     ENOUGH_ATTEMPTS,
     OLD_READY,
@@ -13,6 +23,7 @@ from pulse_ui.views.overview.attention import (
     SCHEDULER_VERY_LATE,
     VERY_OLD_READY,
     WORKERS_AWAY,
+    behind,
     findings,
 )
 from pulse_ui.views.overview.findings import MOST_OF_A_KIND, Finding, Severity, summarized
@@ -50,6 +61,31 @@ def test_a_topic_that_falls_behind_is_found(age: timedelta, severity: Severity) 
     assert (finding.severity, finding.subject) == (severity, "email")
     assert "7 jobs are ready" in finding.sentence
     assert finding.path == "/jobs?topic=email&status=PENDING"
+
+
+@pytest.mark.parametrize(
+    ("running", "held_until", "next_start_at", "reason"),
+    [
+        (5, None, None, "is at its limit"),
+        (1, None, NOW + SECOND, "has spent its rate"),
+        (1, NOW + SECOND, None, "is held"),
+        (1, None, None, "is falling behind"),
+    ],
+)
+def test_a_limit_explains_what_waits(
+    running: int, held_until: datetime | None, next_start_at: datetime | None, reason: str
+) -> None:
+    late = topic(ready=7, age=VERY_OLD_READY)
+    policy = FlowPolicy(limit=Concurrency(5))
+    limits = {"email": TopicLimits("email", policy, running, held_until, next_start_at)}
+    assert behind([late, topic(ready=7, age=SECOND)], NOW) == ["email"]
+    (finding,) = findings([late], (), OPEN, ON_TIME, NOW, limits)
+
+    assert reason in finding.sentence
+    assert "7 jobs are ready" in finding.sentence
+    is_limited = reason != "is falling behind"
+    assert finding.severity is (Severity.WARNING if is_limited else Severity.PROBLEM)
+    assert (finding.path == "/limits?topic=email") is is_limited
 
 
 def test_a_young_backlog_is_not_a_finding() -> None:
@@ -187,6 +223,15 @@ def test_too_many_of_a_kind_become_one_and_hide_no_other_kind() -> None:
     assert len(shown) == MOST_OF_A_KIND + 1
     assert shown[MOST_OF_A_KIND - 1].sentence == "47 more topics have ready jobs and no worker."
     assert shown[-1].subject == "dying"
+
+
+def test_many_topics_that_wait_for_their_limits_become_one() -> None:
+    late = [topic(f"t{number}", ready=1, age=OLD_READY) for number in range(MOST_OF_A_KIND + 3)]
+    full = FlowPolicy(limit=Concurrency(1))
+    limits = {one.topic: TopicLimits(one.topic, full, 1, None, None) for one in late}
+    shown = summarized(findings(late, (), OPEN, ON_TIME, NOW, limits))
+
+    assert "4 more topics wait for their limits." in [one.sentence for one in shown]
 
 
 def test_a_few_of_a_kind_are_listed_one_by_one() -> None:

@@ -119,12 +119,13 @@ async def _found(
 
 async def show_one(visit: Visit) -> Response:
     job = await visit.client.get_job(_id_of(visit))
-    topic, dispatch, known = None, None, None
+    topic, dispatch = None, None
+    limits: dict[str, pulse.TopicLimits] = {}
     if job.status in statuses.WAITING:
-        topic, dispatch, known = await asyncio.gather(
+        topic, dispatch, limits = await asyncio.gather(
             _topic_of(visit, job),
             visit.ask("GetDispatchStatus", visit.client.dispatch_status, None),
-            visit.limits_of(job.topic),
+            visit.limits_of([job.topic]),
         )
     now = datetime.now(UTC)
     wants_all = visit.query.text("payload") == "all"
@@ -135,7 +136,7 @@ async def show_one(visit: Visit) -> Response:
         live=None if wants_all else f"job:{job.id}",
         job=job,
         topic_name=printable.one_line(job.topic),
-        outlook=outlook(job, topic, dispatch, now, known),
+        outlook=outlook(job, topic, dispatch, now, limits.get(job.topic)),
         timeline=timeline(job, now),
         progress=progress_view(job, now),
         payload=payload_view(job.payload, whole=wants_all),

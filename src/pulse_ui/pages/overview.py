@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.responses import Response
 
-from pulse import ServerInfo, Statistics, TopicPage, WorkerInfo
+from pulse import ServerInfo, Statistics, TopicInfo, TopicLimits, TopicPage, WorkerInfo
 from pulse_ui import tuning
-from pulse_ui.views.overview.attention import findings
+from pulse_ui.views.overview.attention import behind, findings
 from pulse_ui.views.overview.buckets import MINUTES_TOGETHER, NO_LATENCY, buckets_of
 from pulse_ui.views.overview.charts import charts_of, latency_words
 from pulse_ui.views.overview.drawing import HEIGHT, LINE_WIDTH, moment
@@ -48,13 +49,13 @@ async def show(visit: Visit) -> Response:
         visit.ask("GetDispatchStatus", client.dispatch_status, None),
     )
     topics = page.topics
-    found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC))
+    limits = await _limits(visit, choice, topics)
+    found = findings(topics, workers, dispatch, scheduler, datetime.now(UTC), limits)
     buckets = buckets_of(statistics.minutes, MINUTES_TOGETHER[choice.minutes])
     # The same minutes as the charts, so that their numbers agree.
     shown = [minute for minute in statistics.minutes if minute.at and minute.at >= buckets[0].at]
     by_name = await _by_name(visit, choice, page)
     chosen = (page.sum,) if choice.topic is None else (await visit.topics(names=[choice.topic])).topics
-    known = None if choice.topic is None else await visit.limits_of(choice.topic)
     return await visit.page(
         "overview.html",
         title="Overview",
@@ -68,7 +69,7 @@ async def show(visit: Visit) -> Response:
         wait=statistics.wait,
         run=statistics.run,
         workers=worker_totals(workers, choice.topic),
-        topic_limits=None if known is None else limits_view(known),
+        topic_limits=limits_view(limits[choice.topic]) if choice.topic in limits else None,
         servers=servers,
         scheduler=scheduler,
         is_empty=not page.total and not choice.search,
@@ -96,6 +97,13 @@ async def _by_name(visit: Visit, choice: OverviewQuery, busiest: TopicPage) -> T
     return await visit.topics(
         search=choice.search, busiest=False, limit=tuning.TOPICS_PAGE, cursor=choice.cursor
     )
+
+
+async def _limits(visit: Visit, choice: OverviewQuery, topics: Sequence[TopicInfo]) -> dict[str, TopicLimits]:
+    """Return the limits of the chosen topic, and of those that are behind, which they may explain."""
+    names = [choice.topic] if choice.topic is not None else []
+    names += behind(topics, datetime.now(UTC))[: tuning.LIMITS_ASKED]
+    return await visit.limits_of(names) if names else {}
 
 
 async def show_workers(visit: Visit) -> Response:

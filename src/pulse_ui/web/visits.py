@@ -135,13 +135,13 @@ class Visit:
         except pulse.InvalidArgument:
             return NO_TOPICS
 
-    async def limits_of(self, topic: str) -> pulse.TopicLimits | None:
-        """Return what limits a topic; None if nothing does, or this visitor may not see it."""
+    async def limits_of(self, topics: Sequence[str]) -> dict[str, pulse.TopicLimits]:
+        """Return what limits these topics, by topic. Empty if this visitor may not see it."""
         try:
-            found = await self.ask("ListLimits", lambda: self.client.limits(names=[topic]), None)
+            found = await self.ask("ListLimits", lambda: self.client.limits(names=topics), ())
         except pulse.InvalidArgument:  # the URL has an invalid topic
-            return None
-        return found[0] if found else None
+            return {}
+        return {known.topic: known for known in found}
 
     async def page(self, template: str, *, title: str, status: int = 200, **context: Any) -> HTMLResponse:
         """Return a page within the shared frame."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from urllib.parse import quote
 
-from pulse import DispatchStatus, SchedulerStatus, TopicInfo, WorkerInfo
+from pulse import DispatchStatus, SchedulerStatus, TopicInfo, TopicLimits, WorkerInfo
 from pulse_ui.views import words
 from pulse_ui.views.overview.findings import WORKERS, Finding, Severity, about_all, about_topic, about_worker
 
@@ -26,6 +26,7 @@ SCHEDULER_LATE = timedelta(seconds=10)
 """Every server looks for due schedules each second: ten rounds were missed."""
 SCHEDULER_VERY_LATE = timedelta(minutes=1)
 
+NO_LIMITS: Mapping[str, TopicLimits] = {}
 _DISPATCH = ("/dispatch", "Details", "GetDispatchStatus")
 _SCHEDULES = ("/schedules", "Show schedules", "ListSchedules")
 
@@ -36,6 +37,7 @@ def findings(
     dispatch: DispatchStatus | None,
     scheduler: SchedulerStatus | None,
     now: datetime,
+    limits: Mapping[str, TopicLimits] = NO_LIMITS,
 ) -> list[Finding]:
     """Return the findings. Arguments that the visitor may not see are empty or None."""
     # A pause explains waiting jobs, and is a finding of its own.
@@ -43,7 +45,7 @@ def findings(
     kinds = (
         _pauses(topics, dispatch, now),
         _lateness(scheduler),
-        (finding for topic in handed_out for finding in _waiting(topic, now)),
+        (finding for topic in handed_out for finding in _waiting(topic, limits.get(topic.topic), now)),
         (finding for topic in topics for finding in _dead_letters(topic)),
         (finding for topic in topics for finding in _failures(topic)),
         _gone_workers(workers, now),
@@ -51,6 +53,16 @@ def findings(
     )
     ordered = [finding for kind in kinds for finding in sorted(kind, key=lambda one: -one.weight)]
     return sorted(ordered, key=lambda finding: -finding.severity)
+
+
+def behind(topics: Sequence[TopicInfo], now: datetime) -> list[str]:
+    """Return the topics whose oldest ready job has waited for long, the oldest first."""
+    waiting = [(topic.oldest_ready_at, topic.topic) for topic in topics if topic.ready and topic.workers]
+    return [
+        name
+        for since, name in sorted((since, name) for since, name in waiting if since)
+        if now - since >= OLD_READY
+    ]
 
 
 # ------------------------------------------------------------ the queue
@@ -98,7 +110,7 @@ def _lateness(scheduler: SchedulerStatus | None) -> Iterator[Finding]:
 # ------------------------------------------------------------ topics
 
 
-def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
+def _waiting(topic: TopicInfo, known: TopicLimits | None, now: datetime) -> Iterator[Finding]:
     if not topic.ready or topic.oldest_ready_at is None:
         return
     age = now - topic.oldest_ready_at
@@ -108,6 +120,16 @@ def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
             ready = words.plural(topic.ready, "ready job")
             sentence = f"has {ready} and no worker, for {words.span(seconds)}."
             yield about_topic("starving", topic.topic, Severity.PROBLEM, sentence, WORKERS, seconds)
+    elif age >= OLD_READY and known is not None and (reason := _limited(known)):
+        yield about_topic(
+            "limited",
+            topic.topic,
+            Severity.WARNING,
+            f"{reason}: its oldest ready job has waited {words.span(seconds)}, "
+            f"and {words.plural(topic.ready, 'job is', 'jobs are')} ready.",
+            (f"/limits?topic={quote(topic.topic, safe='')}", "Show limits", "ListLimits"),
+            seconds,
+        )
     elif age >= OLD_READY:
         yield about_topic(
             "old",
@@ -118,6 +140,16 @@ def _waiting(topic: TopicInfo, now: datetime) -> Iterator[Finding]:
             (f"/jobs?topic={quote(topic.topic, safe='')}&status=PENDING", "Show waiting jobs", "ListJobs"),
             seconds,
         )
+
+
+def _limited(known: TopicLimits) -> str:
+    """Return which limit keeps jobs of the topic from starting now, if one does."""
+    if known.held_until is not None:
+        return "is held"
+    if known.next_start_at is not None:
+        return "has spent its rate"
+    limit = known.policy.limit
+    return "is at its limit" if limit is not None and known.running >= limit.limit else ""
 
 
 def _dead_letters(topic: TopicInfo) -> Iterator[Finding]:

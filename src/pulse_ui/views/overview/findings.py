@@ -17,6 +17,7 @@ _MANY = {
     "paused": "more topics are paused.",
     "starving": "more topics have ready jobs and no worker.",
     "old": "more topics are falling behind.",
+    "limited": "more topics wait for their limits.",
     "dead": "more topics dead-lettered jobs in the last hour.",
     "failing": "more topics have many failures.",
     "worker": "more workers hold jobs but are not connected.",
