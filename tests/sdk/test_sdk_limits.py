@@ -195,13 +195,17 @@ async def test_lanes_are_listed_with_their_own_limits(server: ServerUnderTest) -
             await p.lanes("mail", by="age")  # type: ignore[arg-type]
 
 
-async def test_wrong_weight_and_no_limit_are_refused_before_a_call() -> None:
+async def test_absurd_weights_and_holds_and_no_limit_are_refused_before_a_call() -> None:
     async with pulse.Pulse("127.0.0.1:1") as p:
         for weight in (0, 1001, True, "3", 1.5):
             with pytest.raises(
                 pulse.InvalidArgument, match="weight has to be a whole number from 1 to 1,000"
             ):
                 await p.set_lane("mail", "a", weight=weight)  # type: ignore[arg-type]
+        with pytest.raises(pulse.InvalidArgument, match="A hold may last 365 days at the most"):
+            await p.hold("mail", timedelta.max)
+        with pytest.raises(pulse.InvalidArgument, match="A hold cannot last -1 day"):
+            await p.hold("mail", timedelta(days=-1))
         with pytest.raises(pulse.InvalidArgument, match="Give a limit to set"):
             await p.set_limits("mail")
 

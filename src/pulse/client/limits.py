@@ -28,6 +28,7 @@ from pulse.wire.messages import message
 
 Default: TypeAlias = Literal["default"]
 _MOST_WEIGHT = 1000
+_LONGEST_HOLD = timedelta(days=365)
 
 
 class LimitVerbs:
@@ -148,6 +149,13 @@ class LimitVerbs:
                 )
             request = message(pb.HoldTopicRequest, topic=topic, until=until)
         else:
+            if isinstance(until, timedelta) and not timedelta(0) <= until <= _LONGEST_HOLD:
+                raise InvalidArgument(
+                    f"A hold may last {_LONGEST_HOLD.days} days at the most, but {until} was given: pause "
+                    "the topic instead."
+                    if until > _LONGEST_HOLD
+                    else f"A hold cannot last {until}: give how long to hold the topic."
+                )
             check_timedelta("until", until)
             request = message(pb.HoldTopicRequest, topic=topic, duration=until)
         await self._caller.call(lambda stub: stub.HoldTopic, request, timeout)
