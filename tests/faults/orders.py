@@ -103,6 +103,8 @@ def _governed_order(random: Random, next_key: Callable[[], str]) -> Order:
     (expect,) = random.choices(list(_GOVERNED_EXPECTATIONS), weights=list(_GOVERNED_EXPECTATIONS.values()))
     is_bulk = random.random() < _GOVERNED_BULK_SHARE
     size = random.choice(_GOVERNED_BULK_SIZES) if is_bulk else 1
+    if topic == ORDERLY and expect != "complete":
+        size = 1  # each would hold the lane for the backoff of a retry
     seconds = random.choice(_GOVERNED_SECONDS)
     number = min(int(random.expovariate(0.15)), _LANES - 1)
     return Order(
