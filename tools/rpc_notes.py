@@ -174,4 +174,21 @@ NOTES = {
         "Sets the weight and the limit of one lane. INVALID_ARGUMENT if the topic has no lanes, or for a "
         "limit if it has no `per_lane`."
     ),
+    # --- steps and signals
+    "StoreStep": Note(
+        "Stores what a step of a running job has returned, before its handler goes on. Fenced by the claim: "
+        "FAILED_PRECONDITION if it does not hold. A step of that name that is stored stays, and is returned: "
+        "a repeat is safe. RESOURCE_EXHAUSTED if the steps of the job are too many or too large."
+    ),
+    "TakeSignal": Note(
+        "Stores the oldest signal of a name that no step has taken as a step, or that it did not come in "
+        "time. Without one, the worker reports a suspension, and the job waits. Fenced and repeatable as "
+        "StoreStep."
+    ),
+    "ListSteps": Note("Lists the steps of a job. A completed job keeps them without their values."),
+    "SignalJob": Note(
+        "Sends a signal to a job that is not finished. It is kept until a step takes it; a job that waits "
+        "for it becomes ready at once. The same `signal_id` again changes nothing. FAILED_PRECONDITION if "
+        "the job is finished."
+    ),
 }

@@ -11,6 +11,7 @@ from pulse.client import access, around, dispatch, exports, jobs, options, overv
 from pulse.client import limits as limit_verbs
 from pulse.client import policies as policy_verbs
 from pulse.client import schedules as schedule_verbs
+from pulse.client import steps as step_verbs
 from pulse.client.job_decorator import Registered
 from pulse.client.registering import Registering
 from pulse.handlers import resources
@@ -52,7 +53,7 @@ SECTIONS = (
         (
             *("Job", "SyncJob", "Router", "SyncRouter", "JobOptions", "Backoff", "Context", "current"),
             *("Unique", "UniqueWhile", "OnConflict"),
-            *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut"),
+            *("Retry", "Snooze", "Discard", "Cancelled", "TimedOut", "Suspension"),
         ),
     ),
     Section(
@@ -61,7 +62,21 @@ SECTIONS = (
         "[How to use both](../how-to/middleware-and-resources.md).",
         ("JobCall", "CallNext", "Enqueue", "INJECTED", "State"),
     ),
-    Section("Jobs", "", ("JobHandle", "JobItem", "JobInfo", "Progress", "JobStatus", "Attempt", "Page")),
+    Section(
+        "Jobs",
+        "",
+        (
+            "JobHandle",
+            "JobItem",
+            "JobInfo",
+            "Progress",
+            "JobStatus",
+            "Attempt",
+            "Page",
+            "StepInfo",
+            "StepKind",
+        ),
+    ),
     Section(
         "Many jobs",
         "",
@@ -130,6 +145,7 @@ PARTS = {
     dispatch.DispatchVerbs: "Verbs for dispatch",
     policy_verbs.PolicyVerbs: "Verbs for policies of topics",
     limit_verbs.LimitVerbs: "Verbs for limits",
+    step_verbs.StepVerbs: "Verbs for steps and signals",
     overview.OverviewVerbs: "Verbs for the overview",
     access.AccessVerbs: "Verbs for access",
     pulse.Pulse: "Closing",

@@ -27,6 +27,7 @@ from pulse.errors import (
     PulseError,
     ResourceExhausted,
     ResourceFailed,
+    SignalTimeout,
     SlotsLost,
     Unauthenticated,
     Unavailable,
@@ -57,11 +58,12 @@ from pulse.models.schedules import (
 from pulse.models.selections import Batch, JobCount
 from pulse.models.specs import After, At, Cron, Every
 from pulse.models.statistics import Latency, Minute, Statistics
+from pulse.models.steps import StepInfo, StepKind
 from pulse.models.topics import Rates, TopicInfo, TopicPage
 from pulse.models.transitions import Transition, Transitions
 from pulse.models.unique import OnConflict, Unique, UniqueWhile
 from pulse.models.workers import HeldJob, ServerInfo, WorkerInfo
-from pulse.outcomes import Cancelled, Discard, Retry, Snooze, TimedOut
+from pulse.outcomes import Cancelled, Discard, Retry, Snooze, Suspension, TimedOut
 
 __all__ = [
     "INJECTED",
@@ -131,10 +133,14 @@ __all__ = [
     "SchedulerStatus",
     "Schedules",
     "ServerInfo",
+    "SignalTimeout",
     "SlotsLost",
     "Snooze",
     "State",
     "Statistics",
+    "StepInfo",
+    "StepKind",
+    "Suspension",
     "SyncJob",
     "SyncPulse",
     "SyncRouter",

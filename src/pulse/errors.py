@@ -15,6 +15,7 @@ PulseError
 ├── InternalError          the server failed; see its log
 ├── PartialFailure         some jobs of an enqueue_many were refused
 ├── ResourceFailed         a resource of a worker could not be opened or closed
+├── SignalTimeout          a signal that a job waited for did not come in time
 ├── SlotsLost              a worker stopped: too many handlers did not end
 └── ClientClosed           the client was closed, or is used where it cannot work
 
@@ -107,6 +108,10 @@ class InternalError(PulseError):
     """The server failed unexpectedly. See its log."""
 
     code = "INTERNAL"
+
+
+class SignalTimeout(PulseError):
+    """A signal did not come in the time that `ctx.wait_for` gave it. Later attempts raise it at once."""
 
 
 class SlotsLost(PulseError):

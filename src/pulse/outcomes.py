@@ -63,6 +63,22 @@ class TimedOut(Cancelled):
         super().__init__(message)
 
 
+class Suspension(BaseException):
+    """Raised by `ctx.sleep` and `ctx.wait_for` to end the attempt. It is no failure and costs no attempt.
+
+    Like Cancelled it is not an Exception. A handler that catches it must raise it again.
+    """
+
+    def __init__(self, step: str, signal: str, delay: timedelta | None) -> None:
+        self.what = f"ctx.wait_for({signal!r})" if signal else "ctx.sleep()"
+        super().__init__(
+            f"The job waits for the signal {signal!r}." if signal else f"The job sleeps for {delay}."
+        )
+        self.step = step
+        self.signal = signal
+        self.delay = delay
+
+
 @dataclass(frozen=True, slots=True)
 class Succeeded:
     """The handler returned."""
@@ -92,8 +108,30 @@ class Snoozed:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The handler sleeps or waits for a signal. The server runs the job again then. It costs no attempt."""
+
+    step: str
+    signal: str
+    """Empty: it sleeps."""
+    delay: timedelta | None
+    """The longest that it waits. None: until the signal comes."""
+
+
 SUCCEEDED = Succeeded()
-Outcome = Succeeded | Failed | Snoozed
+Outcome = Succeeded | Failed | Snoozed | Suspended
+
+
+def suspension_in(error: BaseException) -> Suspension | None:
+    """Return the suspension, also of a task group that it has ended."""
+    if isinstance(error, Suspension):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        suspensions, rest = error.split(Suspension)
+        if suspensions is not None and rest is None:
+            return suspension_in(suspensions.exceptions[0])
+    return None
 
 
 def failure(error: BaseException) -> Failed:

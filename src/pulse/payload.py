@@ -147,7 +147,7 @@ def _from_plain(wanted: type[Any], value: Any) -> Any:
 
 
 # The attributes of JobInfo with the bytes.
-_BYTES_OF = {"payload": "payload", "result": "result_bytes"}
+_BYTES_OF = {"payload": "payload", "result": "result_bytes", "value": "value_bytes"}
 _encoder = msgspec.json.Encoder(enc_hook=_to_plain)
 _OBJECTS = (
     msgspec.inspect.DictType,

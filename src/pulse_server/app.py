@@ -35,6 +35,7 @@ from pulse_server.postgres.lease_checks import PostgresLeaseCheckRepo
 from pulse_server.postgres.overview import PostgresOverviewRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.wakeups import wakeup_line
 from pulse_server.service.dead_letters import DeadLetters
 from pulse_server.service.dispatch import Dispatch
@@ -52,6 +53,8 @@ from pulse_server.service.selections import Selections
 from pulse_server.service.servers import Servers
 from pulse_server.service.start_limits import StartLimits
 from pulse_server.service.statistics import Statistics
+from pulse_server.service.step_sweep import StepSweep
+from pulse_server.service.steps import Steps
 from pulse_server.service.submissions import Submissions
 from pulse_server.service.topics import Topics
 from pulse_server.service.watchdog import Watchdog
@@ -71,6 +74,7 @@ from pulse_server.transport.grpc.responses import Responses
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
 from pulse_server.transport.grpc.server import grpc_server, listen
+from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 from pulse_server.watchers import Watchers
@@ -157,7 +161,10 @@ class App:
         )
         jobs = Jobs(repo, publisher)
         submissions = with_failpoints(Submissions(repo, self.hub, publisher), port_failpoints.SUBMISSIONS)
-        reports = with_failpoints(Reports(repo, publisher), port_failpoints.REPORTS)
+        step_repo = with_failpoints(PostgresStepRepo(self._database), port_failpoints.STEPS)
+        steps = Steps(step_repo, repo, publisher, settings.steps)
+        self.step_sweep = StepSweep(step_repo)
+        reports = with_failpoints(Reports(repo, publisher, steps.suspend), port_failpoints.REPORTS)
         self.access = access_of(settings, metrics)
         self.observation = Observation(settings, self._database, self.gate, self.roster, metrics)
         self._lines = Lines(metrics)
@@ -177,11 +184,13 @@ class App:
                 lease_ttl=settings.lease_ttl,
                 heartbeat=settings.heartbeat_interval,
                 max_result_bytes=settings.max_result_bytes,
+                steps=settings.steps,
             ),
             ScheduleRpcs(Schedules(schedules, publisher), jobs, self.policies.run, callers),
             DispatchRpcs(Dispatch(switches, self.gate, publisher), callers),
             self.policies.rpcs(self.retention.kept, callers),
             self.policies.limit_rpcs(),
+            StepRpcs(steps),
             OverviewRpcs(
                 Topics(overview),
                 Minutes(overview),
@@ -265,6 +274,7 @@ class App:
             self.gate.loop,
             *self.policies.loops,
             *self.retention.loops,
+            self.step_sweep.loop,
             self.reconciler.loop,
             self.statistics.loop,
             self.servers.loop,

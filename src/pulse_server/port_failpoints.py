@@ -14,6 +14,7 @@ from pulse_server.repos.flow_owners import FlowOwnerRepo
 from pulse_server.repos.jobs import JobRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.repos.steps import StepRepo
 from pulse_server.service.reports import Reports
 from pulse_server.service.submissions import Submissions
 
@@ -107,6 +108,25 @@ _SETTING = (
 FLOW_OWNERS: Points = {
     FlowOwnerRepo.override_flow: _SETTING,
     FlowOwnerRepo.declare_flow: _SETTING,
+}
+STEPS: Points = {
+    StepRepo.store_steps: (
+        failpoints.before("steps.storing", Unavailable),
+        failpoints.after("steps.stored", Unavailable),
+    ),
+    StepRepo.suspend_jobs: (
+        failpoints.before("jobs.suspending", Unavailable),
+        failpoints.after("jobs.suspended", Unavailable),
+    ),
+    StepRepo.take_signal: (
+        failpoints.before("signals.taking", Unavailable),
+        failpoints.after("signals.taken", Unavailable),
+    ),
+    StepRepo.signal_job: (
+        failpoints.before("signals.sending", Unavailable),
+        failpoints.after("signals.sent", Unavailable),
+    ),
+    StepRepo.list_steps: (failpoints.before("steps.listing", Unavailable),),
 }
 SCHEDULES: Points = {
     ScheduleRepo.fire_schedules: (

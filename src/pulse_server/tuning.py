@@ -46,6 +46,9 @@ RETENTION_DEAD_LETTERED = timedelta(days=30)
 MAX_ATTEMPTS = 25
 # A job that ends five workers is not the victim.
 MAX_CRASHES = 5
+# Of one job. More steps than a history of an attempt can show, and about as many bytes as a payload may have.
+MAX_STEPS = 1000
+MAX_STEP_BYTES = 1024 * 1024
 
 # What a handler may return: an answer, not the data. Results are kept as long as their jobs.
 MAX_RESULT_BYTES = 64 * 1024

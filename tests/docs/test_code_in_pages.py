@@ -32,6 +32,7 @@ RUN = {
     "docs/how-to/cpu-bound-jobs-and-time-limits.md",
     "docs/how-to/idempotent-handlers.md",
     "docs/how-to/limits-tenants-and-fairness.md",
+    "docs/how-to/long-jobs.md",
     "docs/how-to/middleware-and-resources.md",
     "docs/how-to/one-job-at-a-time.md",
     "docs/how-to/results.md",

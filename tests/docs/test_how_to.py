@@ -46,6 +46,10 @@ def test_results_of_the_page_about_results_are_read(tmp_path: Path, address: str
     follow("results.md", tmp_path, PULSE_ADDR=address)
 
 
+def test_steps_of_the_page_about_long_jobs_run_once(tmp_path: Path, address: str) -> None:
+    follow("long-jobs.md", tmp_path, PULSE_ADDR=address)
+
+
 def test_job_that_hangs_in_a_process_is_ended(tmp_path: Path, address: str) -> None:
     follow("cpu-bound-jobs-and-time-limits.md", tmp_path, PULSE_ADDR=address)
 

@@ -34,7 +34,12 @@ class InMemoryJobRepo(InMemoryUniqueJobs, InMemoryQueries):
         return canceled
 
     async def retry_jobs(
-        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+        self,
+        job_ids: Collection[str],
+        attempts: int,
+        statuses: Collection[JobStatus] = REDRIVABLE,
+        *,
+        fresh: bool = False,
     ) -> list[Job]:
         self._answer("retry_jobs")
         retried = [

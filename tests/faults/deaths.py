@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import grpc
 
@@ -17,7 +18,7 @@ from tests.eventually import eventually
 from tests.system.stage import Pulsed, Stage, free_port
 from tests.system.worker_program import Errand
 from tests.transport.jobs_table import JobsTable
-from tests.transport.streaming_worker import StreamingWorker
+from tests.transport.streaming_worker import StreamingWorker, claim_of, wire_duration
 
 # Leases so short that the jobs of a dead server are claimed again within seconds.
 HASTY = {
@@ -135,6 +136,35 @@ async def fail(life: Life) -> None:
     await report(life, error="no luck")
 
 
+async def store_step(life: Life) -> None:
+    async with life.job_taken() as (worker, job):
+        request = pb.StoreStepRequest(worker_id=worker.worker_id, claim=claim_of(job), name="a", value=b"1")
+        await life.stub.StoreStep(request)
+
+
+async def sleep(life: Life) -> None:
+    await report(life, suspension=pb.Suspension(step="sleep", delay=wire_duration(SOON)))
+
+
+async def send_signal(life: Life) -> None:
+    job = await life.p.enqueue(life.topic, Errand(life.topic), delay=SOON)
+    life.succession.enqueues.append(asyncio.create_task(_that(job)))
+    await life.stub.SignalJob(pb.SignalJobRequest(job_id=job.id, name="go", signal_id=str(uuid4())))
+
+
+async def take_signal(life: Life) -> None:
+    async with life.job_taken() as (worker, job):
+        await life.stub.SignalJob(pb.SignalJobRequest(job_id=job.job_id, name="go", signal_id=str(uuid4())))
+        claim = claim_of(job)
+        await life.stub.TakeSignal(
+            pb.TakeSignalRequest(worker_id=worker.worker_id, claim=claim, step="go", signal="go")
+        )
+
+
+async def _that(job: pulse.JobHandle) -> pulse.JobHandle:
+    return job
+
+
 async def beat(life: Life) -> None:
     async with life.job_taken() as (worker, job):
         await worker.beat(job)
@@ -207,6 +237,12 @@ OF_A_JOB = {
     "report.answered": Death(succeed),
     "leases.extended": Death(beat),
     "jobs.released": Death(release),
+}
+OF_STEPS = {
+    "steps.stored": Death(store_step),
+    "jobs.suspended": Death(sleep),
+    "signals.sent": Death(send_signal),
+    "signals.taken": Death(take_signal),
 }
 OF_LOOPS_AND_OPERATORS = {
     "jobs.reaped": Death(keep_silent),

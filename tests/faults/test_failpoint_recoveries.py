@@ -22,6 +22,7 @@ from tests.faults.deaths import (
     LATER,
     OF_A_JOB,
     OF_LOOPS_AND_OPERATORS,
+    OF_STEPS,
     PATIENCE,
     SOON,
     Death,
@@ -43,10 +44,15 @@ BEFORE_A_STATEMENT = {name for name in failpoints.names() if name.endswith("ing"
 def test_every_point_of_the_server_is_met_here() -> None:
     others = ("worker.", "client.", "migration.")
     servers = {name for name in failpoints.names() if not name.startswith(others)}
-    assert servers - BEFORE_A_STATEMENT == OF_A_JOB.keys() | OF_LOOPS_AND_OPERATORS.keys()
+    met = OF_A_JOB.keys() | OF_STEPS.keys() | OF_LOOPS_AND_OPERATORS.keys()
+    assert servers - BEFORE_A_STATEMENT == met
 
 
-@pytest.mark.parametrize("deaths", [OF_A_JOB, OF_LOOPS_AND_OPERATORS], ids=["job", "loops-and-operators"])
+@pytest.mark.parametrize(
+    "deaths",
+    [OF_A_JOB, OF_STEPS, OF_LOOPS_AND_OPERATORS],
+    ids=["job", "steps", "loops-and-operators"],
+)
 async def test_servers_that_die_behind_a_statement_lose_nothing(
     stage: Stage, table: JobsTable, deaths: dict[str, Death]
 ) -> None:
@@ -91,6 +97,8 @@ async def test_server_lives_with_an_error_at_each_point(stage: Stage, table: Job
         for name in failpoints.names()
         # At the start, an error of these ends the server; retention runs every five minutes.
         if not name.startswith(("worker.", "client.", "migration.", "gate.", "jobs.forgotten"))
+        # Those of steps: test_step_failpoints.py
+        and not name.startswith(("steps.", "signals.", "jobs.suspend"))
     }
     armed = ";".join(["gate.reading=error@2", *(f"{name}=error@1" for name in sorted(points))])
     points.add("gate.reading")

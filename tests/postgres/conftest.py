@@ -14,6 +14,7 @@ from pulse_server.postgres.database import Database
 from pulse_server.postgres.flow import PostgresFlowRepo
 from pulse_server.postgres.jobs import PostgresJobRepo
 from pulse_server.postgres.policies import PostgresPolicyRepo
+from pulse_server.postgres.steps import PostgresStepRepo
 from tests.fakes.jobs import InMemoryJobRepo
 from tests.fakes.store import LEASE, Store
 from tests.fakes.time_machines import InMemoryTimeMachine, PostgresTimeMachine
@@ -22,6 +23,7 @@ from tests.postgres.lifecycle_world import World
 from tests.postgres.planning import Planning, RecordingScheduleRepo
 from tests.postgres.runs import Runs, runs_in_memory
 from tests.postgres.sessions import Connection
+from tests.postgres.stepped import Stepped
 from tests.postgres_cluster import Databases
 
 
@@ -53,7 +55,7 @@ async def connection(shared_dsn: str) -> AsyncIterator[Connection]:
         ),
         *("pulse.spared_workers", "pulse.topic_policies", "pulse.run_policies", "pulse.unique_periods"),
         *("pulse.flow_policies", "pulse.turnstiles", "pulse.lanes", "pulse.lane_line", "pulse.flow_notices"),
-        *("pulse.flow_overrides", "pulse.flow_declarations"),
+        *("pulse.flow_overrides", "pulse.flow_declarations", "pulse.job_steps", "pulse.job_signals"),
     )
     has_grown = await connection.fetchval(
         "SELECT max(pg_relation_size(part.relid)) > 256 * 1024 "
@@ -99,6 +101,15 @@ async def governed(shared_dsn: str, connection: Connection) -> AsyncIterator[Gov
     database = Database(shared_dsn)
     store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
     yield Governed(store, PostgresFlowRepo(database), connection)
+    await database.close()
+
+
+@pytest.fixture
+async def stepped(shared_dsn: str, connection: Connection) -> AsyncIterator[Stepped]:
+    """The real store with steps and signals."""
+    database = Database(shared_dsn)
+    store = Store(PostgresJobRepo(database), PostgresTimeMachine(connection))
+    yield Stepped(store, PostgresStepRepo(database), database, connection)
     await database.close()
 
 

@@ -20,6 +20,7 @@ from pulse_server.postgres.policies import PostgresPolicyRepo
 from pulse_server.postgres.retention import PostgresRetentionRepo
 from pulse_server.postgres.schedules import PostgresScheduleRepo
 from pulse_server.postgres.statements import statements
+from pulse_server.postgres.steps import PostgresStepRepo
 from pulse_server.postgres.vitals import PostgresVitalsRepo
 from pulse_server.repos.completed_days import CompletedDayRepo
 from pulse_server.repos.dead_letters import DeadLetterRepo
@@ -31,6 +32,7 @@ from pulse_server.repos.overview import OverviewRepo
 from pulse_server.repos.policies import PolicyRepo
 from pulse_server.repos.retention import RetentionRepo
 from pulse_server.repos.schedules import ScheduleRepo
+from pulse_server.repos.steps import StepRepo
 from pulse_server.repos.vitals import VitalsRepo
 from pulse_server.repos.wakeups import WakeupLine
 from tests.fakes.dead_letters import InMemoryDeadLetterRepo
@@ -44,12 +46,13 @@ from tests.postgres import sql_files
 
 # The second half of insert_jobs, insert_unique_jobs and set_policy, insert_jobs for new ids, insert_jobs and
 # hand_over_jobs for one job or for jobs in lanes, claim_batch for several topics or for levels, complete_jobs
-# for jobs that stay where they are or are counted at a turnstile, the arms of lists that read completed jobs,
+# for jobs that stay where they are, are counted at a turnstile or have steps, what completed jobs keep of
+# their steps, the arms of lists that read completed jobs,
 # what goes before a change that met a lock.
 WITHOUT_METHOD = {
     *("find_existing", "find_rivals", "meet_rivals", "insert_fresh_jobs", "insert_one", "insert_in_lanes"),
     *("hand_over_one", "delete_empty_policy", "override_policy", "delete_empty_run_policies"),
-    *("complete_in_place", "complete_governed"),
+    *("complete_in_place", "complete_governed", "complete_with_steps", "timeline_of_completed"),
     *("claim_across_topics", "claim_levels", "claim_levels_across_topics"),
     *("list_jobs_completed", "matching_jobs_completed", "count_matching_jobs_completed"),
     *("lock_free_jobs", "lock_deletable_jobs", "lock_free_schedule", "lock_free_switch"),
@@ -81,6 +84,7 @@ PORTS = [
     Port(VitalsRepo, PostgresVitalsRepo, ("vitals.sql",), None),
     Port(RetentionRepo, PostgresRetentionRepo, RETENTION, InMemoryRetentionRepo),
     Port(DeadLetterRepo, PostgresDeadLetterRepo, ("dead_letters.sql",), InMemoryDeadLetterRepo),
+    Port(StepRepo, PostgresStepRepo, ("transitions/steps.sql", "steps.sql"), None),
     Port(OverviewRepo, PostgresOverviewRepo, ("overview.sql",), InMemoryOverviewRepo),
 ]
 FILES = [file for port in PORTS for file in port.files]

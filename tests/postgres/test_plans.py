@@ -173,7 +173,7 @@ CASES = {
         ["jobs_pkey", "jobs_pkey"],
         2 * BATCH,
     ),
-    "retry": Case("retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'"], ["jobs_pkey"], BATCH),
+    "retry": Case("retry_jobs", [DEAD, "5", "'{DEAD_LETTERED,CANCELED}'", "false"], ["jobs_pkey"], BATCH),
     "prioritize": Case(
         "prioritize_jobs",
         [CLAIMS[0], "7", "'{PENDING,RUNNING,RETRYING}'"],

@@ -179,7 +179,7 @@ async def test_delete_that_waited_for_a_retry_leaves_the_job(
     postgres: Store, connection: Connection, rival: Connection
 ) -> None:
     job_id = await postgres.reach(JobStatus.DEAD_LETTERED)
-    await run(rival, "retry_jobs", [job_id], 1, list(REDRIVABLE))
+    await run(rival, "retry_jobs", [job_id], 1, list(REDRIVABLE), False)
 
     deleting = await blocked(connection, postgres.repo.delete_jobs([job_id]))
     await rival.execute("COMMIT")

@@ -49,7 +49,7 @@ async def test_redrive_that_is_under_way_is_not_waited_for_and_wins(
 ) -> None:
     job_id = await an_old_dead_letter(postgres)
     await second_connection.execute("BEGIN")
-    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE))
+    assert await second_connection.fetch(_SQL["retry_jobs"], [job_id], 1, list(REDRIVABLE), False)
 
     swept = await retention.delete_expired(KEPT, after=None, limit=10)
     await second_connection.execute("COMMIT")

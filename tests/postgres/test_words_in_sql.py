@@ -16,6 +16,7 @@ from pulse_server.domain.overview import TopicDepth
 from pulse_server.domain.run_policies import Backoff
 from pulse_server.domain.schedules import CatchUp, Cron, Every, Once, Schedule, Timetable, Work
 from pulse_server.domain.status import TERMINAL, JobStatus
+from pulse_server.domain.steps import StepKind
 from pulse_server.postgres.policies import backoff_to_json
 from pulse_server.postgres.retention import _STATUSES as KEPT
 from pulse_server.postgres.statements import statements
@@ -53,6 +54,10 @@ async def test_table_knows_the_kinds_of_schedules_and_the_ways_to_catch_up(conne
 
     assert await words_of(connection, "schedules_kind_has_its_one_spec") == kinds
     assert await words_of(connection, "schedules_catch_up_is_known") == set(CatchUp)
+
+
+async def test_table_knows_the_kinds_of_steps(connection: Connection) -> None:
+    assert await words_of(connection, "job_steps_kind_is_known") == set(StepKind)
 
 
 def test_attempts_end_in_the_outcomes_of_the_domain() -> None:

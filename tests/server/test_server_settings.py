@@ -7,6 +7,7 @@ import pytest
 
 from pulse_server.access.users import Role, User
 from pulse_server.domain.run_policies import Backoff, RunPolicy
+from pulse_server.domain.steps import StepLimits
 from pulse_server.main import main
 from pulse_server.settings import (
     OPTIONS,
@@ -70,6 +71,8 @@ def test_each_setting_is_read_from_its_variable() -> None:
         "PULSE_ATTEMPT_TIMEOUT": "2m",
         "PULSE_MAX_CRASHES": "3",
         "PULSE_MAX_RESULT": "256K",
+        "PULSE_MAX_STEPS": "50",
+        "PULSE_MAX_STEP_BYTES": "2M",
         "PULSE_RETENTION_COMPLETED": "1d",
         "PULSE_RETENTION_CANCELED": "2d",
         "PULSE_RETENTION_DEAD_LETTERED": "forever",
@@ -98,6 +101,7 @@ def test_each_setting_is_read_from_its_variable() -> None:
             Backoff(timedelta(seconds=2), 3, timedelta(hours=6), 0), 8, timedelta(minutes=2), max_crashes=3
         ),
         max_result_bytes=256 * 1024,
+        steps=StepLimits(50, 2 * 1024 * 1024),
     )
 
 

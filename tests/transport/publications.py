@@ -31,12 +31,13 @@ class Publications:
     def counted(self) -> Counter[str]:
         """How many transitions to each status the metrics count."""
         metrics = self._metrics
-        given_back = _sum(metrics.reaped) - _sum(metrics.failed, "lease_expired") + _sum(metrics.snoozed)
+        given_back = _sum(metrics.reaped) - _sum(metrics.failed, "lease_expired")
+        waiting = _sum(metrics.snoozed) + _sum(metrics.suspended)
         return +Counter(
             PENDING=_sum(metrics.submitted) + _sum(metrics.redriven),
             RUNNING=_sum(metrics.claimed),
             COMPLETED=_sum(metrics.completed),
-            RETRYING=_sum(metrics.retried) + _sum(metrics.released) + given_back,
+            RETRYING=_sum(metrics.retried) + _sum(metrics.released) + given_back + waiting,
             DEAD_LETTERED=_sum(metrics.dead_lettered),
             CANCELED=_sum(metrics.canceled),
         )

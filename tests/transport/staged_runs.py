@@ -1,4 +1,4 @@
-"""What leads along the arrows of snoozes, start limits and unique jobs."""
+"""What leads along the arrows of snoozes, steps, start limits and unique jobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from google.protobuf.duration_pb2 import Duration
 
 from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain.run_policies import MAX_SNOOZES
+from pulse_server.tuning import MAX_STEPS
 from tests.transport.arrows import arrow
 from tests.transport.pulse_server_under_test import ServerUnderTest
-from tests.transport.streaming_worker import StreamingWorker
+from tests.transport.streaming_worker import StreamingWorker, claim_of
 
 HOUR = Duration(seconds=3600)
 
@@ -25,6 +26,29 @@ async def snoozed_too_often(server: ServerUnderTest, worker: StreamingWorker) ->
     job = await worker.take_one()
     await server.table.connection.execute("UPDATE pulse.jobs SET snoozes = $1", MAX_SNOOZES)
     await worker.fail(job, snooze=HOUR)
+
+
+@arrow("RUNNING", "RETRYING", "suspend_jobs")
+async def suspended(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    await worker.suspend(await worker.take_one(), HOUR)
+
+
+@arrow("RUNNING", "DEAD_LETTERED", "suspend_jobs")
+async def suspended_with_too_many_steps(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    job = await worker.take_one()
+    await server.table.connection.execute("UPDATE pulse.jobs SET steps = $1", MAX_STEPS)
+    await worker.suspend(job, HOUR)
+
+
+@arrow("RUNNING", "COMPLETED", "complete_with_steps")
+async def completed_with_steps(server: ServerUnderTest, worker: StreamingWorker) -> None:
+    await server.submit()
+    job = await worker.take_one()
+    request = pb.StoreStepRequest(worker_id=worker.worker_id, claim=claim_of(job), name="fetch", value=b"1")
+    await server.stub.StoreStep(request)
+    await worker.complete(job)
 
 
 @arrow("PENDING", "CANCELED", "cancel_unstarted")

@@ -108,6 +108,13 @@ class StreamingWorker:
             )
         )
 
+    async def suspend(self, job: pb.JobAssignment, delay: Duration, step: str = "sleep") -> None:
+        """Report that the handler sleeps."""
+        suspension = pb.Suspension(step=step, delay=delay)
+        result = pb.Result(job_id=job.job_id, attempt=job.attempt, suspension=suspension)
+        request = pb.ReportResultsRequest(worker_id=self.worker_id, results=[result])
+        assert not (await self._stub.ReportResults(request)).refused
+
     async def beat(self, *jobs: pb.JobAssignment) -> list[pb.Claim]:
         """Send heartbeats for the jobs. Returns the lost claims."""
         request = pb.HeartbeatsRequest(worker_id=self.worker_id, claims=[claim_of(job) for job in jobs])

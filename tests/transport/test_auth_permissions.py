@@ -57,6 +57,7 @@ def test_viewer_may_only_read() -> None:
         "ListTopicPolicies",
         "ListLimits",
         "ListLanes",
+        "ListSteps",
         "GetSchedule",
         "GetSchedulerStatus",
         "ListSchedules",
@@ -76,6 +77,7 @@ def test_producer_submits_and_declares_schedules() -> None:
         "WhoAmI",
         "FindJobs",
         "CancelJob",
+        "SignalJob",
         "CreateSchedule",
         "DeclareSchedules",
         "GetSchedule",
@@ -95,6 +97,10 @@ def test_worker_works_and_may_submit_more_work() -> None:
         "Release",
         "DeclareTopicPolicies",
         "HoldTopic",
+        "StoreStep",
+        "TakeSignal",
+        "ListSteps",
+        "SignalJob",
         "SubmitJob",
         "SubmitJobs",
         "StreamSubmits",
@@ -116,6 +122,8 @@ def test_operator_may_do_everything_but_a_workers_calls() -> None:
         "Heartbeats",
         "Release",
         "DeclareTopicPolicies",
+        "StoreStep",
+        "TakeSignal",
     }
 
 

@@ -64,6 +64,8 @@ class SyncVerbs:
     find_jobs = blocking(Pulse.find_jobs)
     cancel = blocking(Pulse.cancel)
     retry = blocking(Pulse.retry)
+    signal = blocking(Pulse.signal)
+    steps = blocking(Pulse.steps)
     prioritize = blocking(Pulse.prioritize)
     delete = blocking(Pulse.delete)
 

@@ -20,8 +20,10 @@ from pulse.client.policies import PolicyVerbs
 from pulse.client.schedule_declarations import Declarations
 from pulse.client.schedules import ScheduleVerbs
 from pulse.client.selections import SelectionVerbs
+from pulse.client.steps import ClientStepCalls, StepVerbs
 from pulse.client.work import WorkVerbs
 from pulse.handlers.registry import Registry
+from pulse.handlers.steps import StepLine
 from pulse.wire.endpoint import make_endpoint
 from pulse.wire.tls import ClientCertificate, File
 from pulse.worker.settings import WorkerSettings
@@ -37,6 +39,7 @@ class Pulse(
     DispatchVerbs,
     PolicyVerbs,
     LimitVerbs,
+    StepVerbs,
     OverviewVerbs,
     AccessVerbs,
 ):
@@ -92,7 +95,7 @@ class Pulse(
         self._worker_settings = WorkerSettings(
             concurrency, seconds_of("drain_timeout", drain_timeout), worker_id, lost_slots_exit
         )
-        self._registry = Registry(retry_undecodable, self.hold)
+        self._registry = Registry(retry_undecodable, self.hold, StepLine(ClientStepCalls(self._caller)))
         self._declarations = Declarations(application_name(application))
         self._enqueue_middleware = []
 

@@ -222,10 +222,18 @@ class JobVerbs:
         return job_info(response.job)
 
     async def retry(
-        self, job_id: str, attempts: int | None = None, *, timeout: timedelta | None = None
+        self,
+        job_id: str,
+        attempts: int | None = None,
+        *,
+        fresh: bool = False,
+        timeout: timedelta | None = None,
     ) -> JobInfo:
-        """Retry a job that was dead-lettered or canceled, with this many more attempts."""
-        request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts)
+        """Retry a job that was dead-lettered or canceled, with this many more attempts.
+
+        It continues after the steps that it has stored. `fresh` forgets them, and the signals that they took.
+        """
+        request = message(pb.RetryJobRequest, job_id=job_id, attempts=attempts, fresh=fresh)
         response = await self._caller.call(lambda stub: stub.RetryJob, request, timeout, repeatable=False)
         return job_info(response.job)
 

@@ -56,6 +56,7 @@ class SelectionVerbs:
         self,
         *,
         attempts: int | None = None,
+        fresh: bool = False,
         cursor: str | None = None,
         limit: int | None = None,
         timeout: timedelta | None = None,
@@ -65,7 +66,7 @@ class SelectionVerbs:
 
         A job whose unique key another one holds is left as it is.
         """
-        request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts)
+        request = _step(pb.RetryJobsRequest, which, cursor, limit, attempts=attempts, fresh=fresh)
         response = await self._caller.call(lambda stub: stub.RetryJobs, request, timeout, repeatable=False)
         return Batch(response.retried, response.next_page_token or None, response.locked, response.held)
 
@@ -111,11 +112,18 @@ class SelectionVerbs:
         )
 
     def retry_matching(
-        self, *, attempts: int | None = None, timeout: timedelta | None = None, **which: Unpack[JobFilter]
+        self,
+        *,
+        attempts: int | None = None,
+        fresh: bool = False,
+        timeout: timedelta | None = None,
+        **which: Unpack[JobFilter],
     ) -> AsyncGenerator[int, None]:
-        """Retry all matching jobs, batch by batch. Yields the running total."""
+        """Retry all matching jobs, batch by batch. Yields the running total. `fresh` forgets their steps."""
         return _all_of(
-            lambda cursor: self.retry_batch(attempts=attempts, cursor=cursor, timeout=timeout, **which)
+            lambda cursor: self.retry_batch(
+                attempts=attempts, fresh=fresh, cursor=cursor, timeout=timeout, **which
+            )
         )
 
     def prioritize_matching(

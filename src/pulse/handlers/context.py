@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 from pulse.errors import ClientClosed
 from pulse.handlers.progress import KEPT, AnyCursor, Reported, check_report
 from pulse.handlers.resources import State
+from pulse.handlers.step_verbs import StepVerbs
+from pulse.handlers.steps import StepLine, Steps
 from pulse.models.progress import Progress, progress_message, progress_of
 from pulse.outcomes import Cancelled
 from pulse.tracing.carrier import without_context
@@ -22,7 +24,7 @@ Hold: TypeAlias = Callable[[str, timedelta | datetime], Coroutine[Any, Any, None
 _current: ContextVar[Context] = ContextVar("pulse.current")
 
 
-class Context:
+class Context(StepVerbs):
     """The job that a handler runs: its id, the attempt, and whether the handler should stop.
 
     A handler receives it in a parameter annotated `pulse.Context` (or named `ctx`). In a unit test,
@@ -35,10 +37,13 @@ class Context:
         "_cancelled",
         "_event",
         "_hold",
+        "_line",
         "_logger",
         "_on_progress",
         "_reported",
+        "_signals",
         "_state",
+        "_steps",
     )
 
     def __init__(
@@ -54,7 +59,9 @@ class Context:
         lane: str | None = None,
         state: Mapping[Any, Any] | None = None,
         last_progress: Progress | None = None,
+        signals: Mapping[str, Any] | None = None,
     ) -> None:
+        """`signals` has the values that `wait_for` returns in a unit test. Others do not come in time."""
         self._assignment = pb.JobAssignment(
             job_id=job_id,
             topic=topic,
@@ -69,6 +76,9 @@ class Context:
         self._reported: Reported | None = None
         self._on_progress: Callable[[Reported], None] | None = None
         self._hold: Hold | None = None
+        self._line: StepLine | None = None
+        self._steps: Steps | None = None
+        self._signals = signals
         self._cancelled = False
         self._event: asyncio.Event | None = None
         self._logger: logging.LoggerAdapter[logging.Logger] | None = None
@@ -147,6 +157,11 @@ class Context:
         last = self.last_progress
         return None if last is None else last.cursor
 
+    def _begin_steps(self) -> Steps | None:
+        if self._steps is None and self._line is not None:
+            self._steps = Steps(self._line, self._assignment, lambda: self._cancelled)
+        return self._steps
+
     @property
     def state(self) -> State:
         """The resources of the worker: `ctx.state[Database]`, or by name, `ctx.state["database"]`."""
@@ -204,11 +219,16 @@ async def _nothing() -> None:
     pass
 
 
-def context_for(assignment: pb.JobAssignment, state: State, hold: Hold | None = None) -> Context:
+def context_for(
+    assignment: pb.JobAssignment, state: State, hold: Hold | None = None, line: StepLine | None = None
+) -> Context:
     """Return the context for an assignment, with the resources of the worker."""
     context = Context.__new__(Context)
     context._state = state
     context._hold = hold
+    context._line = line
+    context._steps = None
+    context._signals = None
     context._assignment = assignment
     context._cancelled = False
     context._event = None
@@ -216,6 +236,16 @@ def context_for(assignment: pb.JobAssignment, state: State, hold: Hold | None = 
     context._reported = None
     context._on_progress = None
     return context
+
+
+def is_lost(context: Context) -> bool:
+    """True if a call about a step was refused: the claim of the job no longer holds."""
+    return context._steps is not None and context._steps.is_lost
+
+
+def steps_of(context: Context) -> Steps | None:
+    """Return the steps of the attempt, if its handler has used a verb."""
+    return context._steps
 
 
 make_current = _current.set

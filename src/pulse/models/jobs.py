@@ -51,7 +51,7 @@ class Attempt:
     started_at: datetime | None
     ended_at: datetime | None
     outcome: str
-    """failed, discarded, timed_out, snoozed, lease_expired or canceled."""
+    """failed, discarded, timed_out, snoozed, suspended, lease_expired or canceled."""
     error: str
 
 
@@ -102,6 +102,12 @@ class JobInfo:
     """As last stored, while it is not completed. Of the last attempt that reported any."""
     result_bytes: bytes | None = None
     """What the handler returned, as it is stored. None if it returned None, and in lists."""
+    steps: int = 0
+    """How many steps are stored. `Pulse.steps` returns them."""
+    suspensions: int = 0
+    """Attempts that ended with a sleep, or with the wait for a signal. They cost none, as snoozes."""
+    waits_for: str | None = None
+    """The signal that its handler waits for; "": it sleeps until `next_run_at`. None: neither."""
 
     @property
     def result(self) -> Any:
@@ -169,4 +175,7 @@ def job_info(view: pb.JobView) -> JobInfo:
         lane=view.lane or None,
         result_bytes=view.result if view.HasField("result") else None,
         progress=progress_of(view),
+        steps=view.steps,
+        suspensions=view.suspensions,
+        waits_for=view.waiting.signal if view.HasField("waiting") else None,
     )

@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from pulse.job_handle import JobHandle
-from pulse.outcomes import Discard, Failed, Outcome, Retry, Snoozed
+from pulse.outcomes import Discard, Failed, Outcome, Retry, Snoozed, Suspended
 from pulse.tracing.carrier import add_context
 from pulse.v1 import pulse_pb2 as pb
 
@@ -109,6 +109,9 @@ class RunSpan:
         elif isinstance(outcome, Snoozed):
             self._span.set_attribute("pulse.job.outcome", "snoozed")
             self._span.add_event("snoozed", {"reason": outcome.reason})
+        elif isinstance(outcome, Suspended):
+            self._span.set_attribute("pulse.job.outcome", "suspended")
+            self._span.add_event("suspended", {"step": outcome.step})
         elif not isinstance(outcome, Failed):
             self._span.set_attribute("pulse.job.outcome", "succeeded")
         self._span.end(now)

@@ -533,6 +533,9 @@ class JobView(_message.Message):
     UNIQUE_SCOPE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    SUSPENSIONS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """original"""
     status: _builtins.str
@@ -562,6 +565,10 @@ class JobView(_message.Message):
     """waiting or live: until then no other job has the key. Empty: the key no longer holds, or held for a period alone."""
     result: _builtins.bytes
     """GetJob only; what the handler returned. Unset: nothing"""
+    steps: _builtins.int
+    """how many are stored"""
+    suspensions: _builtins.int
+    """attempts that ended with a sleep or a wait; they cost none"""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -594,6 +601,10 @@ class JobView(_message.Message):
     def progress(self) -> Global___Progress:
         """as last stored; of a job that is not COMPLETED. The cursor: GetJob only"""
 
+    @_builtins.property
+    def waiting(self) -> Global___Waiting:
+        """Set while a handler sleeps or waits for a signal: the job runs again once it has come, or at next_run_at."""
+
     def __init__(
         self,
         *,
@@ -624,16 +635,39 @@ class JobView(_message.Message):
         unique_scope: _builtins.str = ...,
         result: _builtins.bytes | None = ...,
         progress: Global___Progress | None = ...,
+        steps: _builtins.int = ...,
+        suspensions: _builtins.int = ...,
+        waiting: Global___Waiting | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "progress", b"progress", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "finished_at", b"finished_at", "lease_until", b"lease_until", "next_run_at", b"next_run_at", "progress", b"progress", "result", b"result", "start_by", b"start_by", "started_at", b"started_at", "submitted_at", b"submitted_at", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempts", b"attempts", "crashes", b"crashes", "error_group", b"error_group", "finished_at", b"finished_at", "history", b"history", "idempotency_key", b"idempotency_key", "job_id", b"job_id", "lane", b"lane", "last_error", b"last_error", "lease_until", b"lease_until", "max_attempts", b"max_attempts", "metadata", b"metadata", "next_run_at", b"next_run_at", "payload", b"payload", "priority", b"priority", "progress", b"progress", "result", b"result", "schedule_id", b"schedule_id", "snoozes", b"snoozes", "start_by", b"start_by", "started_at", b"started_at", "status", b"status", "steps", b"steps", "submitted_at", b"submitted_at", "suspensions", b"suspensions", "topic", b"topic", "unique_key", b"unique_key", "unique_scope", b"unique_scope", "waiting", b"waiting", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___JobView: _TypeAlias = JobView  # noqa: Y015
+
+@_typing.final
+class Waiting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    signal: _builtins.str
+    """empty: it sleeps"""
+    def __init__(
+        self,
+        *,
+        signal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["signal", b"signal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Waiting: _TypeAlias = Waiting  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
@@ -740,7 +774,7 @@ class Attempt(_message.Message):
     attempt: _builtins.int
     worker_id: _builtins.str
     outcome: _builtins.str
-    """failed, discarded, timed_out, snoozed, lease_expired, canceled"""
+    """failed, discarded, timed_out, snoozed, suspended, lease_expired, canceled"""
     error: _builtins.str
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -918,18 +952,22 @@ class RetryJobRequest(_message.Message):
 
     JOB_ID_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempts: _builtins.int
     """How many further attempts the job is granted; unset: the server's default."""
+    fresh: _builtins.bool
+    """without the steps of earlier attempts, and the signals that they took"""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         attempts: _builtins.int | None = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "fresh", b"fresh", "job_id", b"job_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
     _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
@@ -1324,9 +1362,12 @@ class RetryJobsRequest(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FRESH_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     limit: _builtins.int
     page_token: _builtins.str
+    fresh: _builtins.bool
+    """as in RetryJobRequest"""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """status: DEAD_LETTERED or CANCELED"""
@@ -1338,10 +1379,11 @@ class RetryJobsRequest(_message.Message):
         attempts: _builtins.int | None = ...,
         limit: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        fresh: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempts", b"_attempts", "attempts", b"attempts", "filter", b"filter", "fresh", b"fresh", "limit", b"limit", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attempts: _TypeAlias = _typing.Literal["attempts"]  # noqa: Y015
     _WhichOneofArgType__attempts: _TypeAlias = _typing.Literal["_attempts", b"_attempts"]  # noqa: Y015
@@ -2429,6 +2471,7 @@ class StreamWelcome(_message.Message):
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     CLOCK_ID_FIELD_NUMBER: _builtins.int
     MAX_RESULT_BYTES_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     clock_id: _builtins.str
     """names the clock of clock_seconds: one for each server process"""
     max_result_bytes: _builtins.int
@@ -2437,6 +2480,10 @@ class StreamWelcome(_message.Message):
     def lease_ttl(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def steps(self) -> Global___StepLimits:
+        """unset: a server that does not know steps"""
+
     def __init__(
         self,
         *,
@@ -2444,10 +2491,11 @@ class StreamWelcome(_message.Message):
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         clock_id: _builtins.str = ...,
         max_result_bytes: _builtins.int = ...,
+        steps: Global___StepLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl", "steps", b"steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl", "max_result_bytes", b"max_result_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_id", b"clock_id", "heartbeat_interval", b"heartbeat_interval", "lease_ttl", b"lease_ttl", "max_result_bytes", b"max_result_bytes", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2507,7 +2555,7 @@ class JobAssignment(_message.Message):
     expires before, the attempt is not counted.
     """
     snoozes: _builtins.int
-    """attempts before this one that were snoozed"""
+    """attempts before this one that were snoozed or suspended"""
     lane: _builtins.str
     """of governed topics"""
     @_builtins.property
@@ -2695,6 +2743,7 @@ class Result(_message.Message):
     RETRY_AFTER_IS_POLICY_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
+    SUSPENSION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     success: _builtins.bool
@@ -2714,6 +2763,12 @@ class Result(_message.Message):
     def progress(self) -> Global___ProgressReport:
         """not on success: what was not stored yet; without an index"""
 
+    @_builtins.property
+    def suspension(self) -> Global___Suspension:
+        """Not a success, not a failure: the handler sleeps, or waits for a signal. Costs no attempt. `error` and `retry_after`
+        are for a server that does not know it.
+        """
+
     def __init__(
         self,
         *,
@@ -2728,16 +2783,47 @@ class Result(_message.Message):
         retry_after_is_policy: _builtins.bool = ...,
         result: _builtins.bytes | None = ...,
         progress: Global___ProgressReport | None = ...,
+        suspension: Global___Suspension | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "snooze", b"snooze", "suspension", b"suspension"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_result", b"_result", "attempt", b"attempt", "discard", b"discard", "error", b"error", "job_id", b"job_id", "progress", b"progress", "result", b"result", "retry_after", b"retry_after", "retry_after_is_policy", b"retry_after_is_policy", "snooze", b"snooze", "success", b"success", "suspension", b"suspension", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class Suspension(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    """stored with the end of the wait; a job that runs before it waits for the same moment"""
+    signal: _builtins.str
+    """empty: it sleeps"""
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """how long it waits at the most; unset: until the signal comes"""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.str = ...,
+        signal: _builtins.str = ...,
+        delay: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "signal", b"signal", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Suspension: _TypeAlias = Suspension  # noqa: Y015
 
 @_typing.final
 class ReportResultsResponse(_message.Message):
@@ -3037,6 +3123,297 @@ class ReleaseResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseResponse: _TypeAlias = ReleaseResponse  # noqa: Y015
+
+@_typing.final
+class StepLimits(_message.Message):
+    """---------------------------------------------------------------- steps and signals"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    steps: _builtins.int
+    """of a job"""
+    bytes: _builtins.int
+    """of the names and values of its steps and signals"""
+    def __init__(
+        self,
+        *,
+        steps: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepLimits: _TypeAlias = StepLimits  # noqa: Y015
+
+@_typing.final
+class StoreStepRequest(_message.Message):
+    """Stores what a step has returned, if the claim holds. FAILED_PRECONDITION: it does not, and the handler must stop.
+    RESOURCE_EXHAUSTED: the job has too many steps, or too large ones.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    RAN_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    name: _builtins.str
+    """unique in the job"""
+    value: _builtins.bytes
+    @_builtins.property
+    def claim(self) -> Global___Claim: ...
+    @_builtins.property
+    def ran(self) -> _duration_pb2.Duration:
+        """how long it took"""
+
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        claim: Global___Claim | None = ...,
+        name: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+        ran: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "ran", b"ran"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "name", b"name", "ran", b"ran", "value", b"value", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreStepRequest: _TypeAlias = StoreStepRequest  # noqa: Y015
+
+@_typing.final
+class StoreStepResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def step(self) -> Global___StepView:
+        """set: it was stored under this name before, and stays so"""
+
+    def __init__(
+        self,
+        *,
+        step: Global___StepView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreStepResponse: _TypeAlias = StoreStepResponse  # noqa: Y015
+
+@_typing.final
+class TakeSignalRequest(_message.Message):
+    """Stores the oldest signal of the name that no step has taken as a step, if the claim holds. Errors as StoreStep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    step: _builtins.str
+    signal: _builtins.str
+    @_builtins.property
+    def claim(self) -> Global___Claim: ...
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        claim: Global___Claim | None = ...,
+        step: _builtins.str = ...,
+        signal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "signal", b"signal", "step", b"step", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeSignalRequest: _TypeAlias = TakeSignalRequest  # noqa: Y015
+
+@_typing.final
+class TakeSignalResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def step(self) -> Global___StepView:
+        """unset: none has come. Without a value: none came in time, and none is taken for this step any more"""
+
+    def __init__(
+        self,
+        *,
+        step: Global___StepView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeSignalResponse: _TypeAlias = TakeSignalResponse  # noqa: Y015
+
+@_typing.final
+class ListStepsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    values: _builtins.bool
+    """with the values; those of completed jobs are not kept"""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        values: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStepsRequest: _TypeAlias = ListStepsRequest  # noqa: Y015
+
+@_typing.final
+class ListStepsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepView]:
+        """in the order in which they were stored"""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___StepView] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStepsResponse: _TypeAlias = ListStepsResponse  # noqa: Y015
+
+@_typing.final
+class StepView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    STORED_AT_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    DUE_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: _builtins.str
+    """step, sleep, signal"""
+    attempt: _builtins.int
+    value: _builtins.bytes
+    size: _builtins.int
+    """of the value"""
+    due: _builtins.bool
+    """`until` has passed"""
+    timed_out: _builtins.bool
+    """a signal that did not come in time"""
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def stored_at(self) -> _timestamp_pb2.Timestamp:
+        """unset: a signal that has not come"""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """the end of a sleep, or of the wait for a signal; unset: it has none"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        stored_at: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        value: _builtins.bytes | None = ...,
+        size: _builtins.int = ...,
+        due: _builtins.bool = ...,
+        timed_out: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "started_at", b"started_at", "stored_at", b"stored_at", "until", b"until", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "attempt", b"attempt", "due", b"due", "kind", b"kind", "name", b"name", "size", b"size", "started_at", b"started_at", "stored_at", b"stored_at", "timed_out", b"timed_out", "until", b"until", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___StepView: _TypeAlias = StepView  # noqa: Y015
+
+@_typing.final
+class SignalJobRequest(_message.Message):
+    """To a job that is not finished. A signal waits for the step that takes it. The same id again changes nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SIGNAL_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    name: _builtins.str
+    value: _builtins.bytes
+    signal_id: _builtins.str
+    """a UUID, made by the caller"""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+        signal_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "name", b"name", "signal_id", b"signal_id", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignalJobRequest: _TypeAlias = SignalJobRequest  # noqa: Y015
+
+@_typing.final
+class SignalJobResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignalJobResponse: _TypeAlias = SignalJobResponse  # noqa: Y015
 
 @_typing.final
 class CreateScheduleRequest(_message.Message):

@@ -299,6 +299,26 @@ class PulseServiceStub(object):
                 request_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.SerializeToString,
                 response_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.FromString,
                 _registered_method=True)
+        self.StoreStep = channel.unary_unary(
+                '/pulse.v1.PulseService/StoreStep',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.FromString,
+                _registered_method=True)
+        self.TakeSignal = channel.unary_unary(
+                '/pulse.v1.PulseService/TakeSignal',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.TakeSignalRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.TakeSignalResponse.FromString,
+                _registered_method=True)
+        self.ListSteps = channel.unary_unary(
+                '/pulse.v1.PulseService/ListSteps',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.ListStepsRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.ListStepsResponse.FromString,
+                _registered_method=True)
+        self.SignalJob = channel.unary_unary(
+                '/pulse.v1.PulseService/SignalJob',
+                request_serializer=pulse_dot_v1_dot_pulse__pb2.SignalJobRequest.SerializeToString,
+                response_deserializer=pulse_dot_v1_dot_pulse__pb2.SignalJobResponse.FromString,
+                _registered_method=True)
 
 
 class PulseServiceServicer(object):
@@ -638,6 +658,31 @@ class PulseServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StoreStep(self, request, context):
+        """Steps of jobs, and signals to them. ADR-0069
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeSignal(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSteps(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignalJob(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PulseServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -905,6 +950,26 @@ def add_PulseServiceServicer_to_server(servicer, server):
                     servicer.SetLane,
                     request_deserializer=pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.FromString,
                     response_serializer=pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.SerializeToString,
+            ),
+            'StoreStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.StoreStep,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.SerializeToString,
+            ),
+            'TakeSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeSignal,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.TakeSignalRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.TakeSignalResponse.SerializeToString,
+            ),
+            'ListSteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSteps,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.ListStepsRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.ListStepsResponse.SerializeToString,
+            ),
+            'SignalJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignalJob,
+                    request_deserializer=pulse_dot_v1_dot_pulse__pb2.SignalJobRequest.FromString,
+                    response_serializer=pulse_dot_v1_dot_pulse__pb2.SignalJobResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2338,6 +2403,114 @@ class PulseService(object):
             '/pulse.v1.PulseService/SetLane',
             pulse_dot_v1_dot_pulse__pb2.SetLaneRequest.SerializeToString,
             pulse_dot_v1_dot_pulse__pb2.SetLaneResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StoreStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/StoreStep',
+            pulse_dot_v1_dot_pulse__pb2.StoreStepRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.StoreStepResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/TakeSignal',
+            pulse_dot_v1_dot_pulse__pb2.TakeSignalRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.TakeSignalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/ListSteps',
+            pulse_dot_v1_dot_pulse__pb2.ListStepsRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.ListStepsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignalJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pulse.v1.PulseService/SignalJob',
+            pulse_dot_v1_dot_pulse__pb2.SignalJobRequest.SerializeToString,
+            pulse_dot_v1_dot_pulse__pb2.SignalJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -107,6 +107,11 @@ class PulseServiceStub:
     ListLanes: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]
     HoldTopic: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]
     SetLane: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]
+    StoreStep: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepRequest, _pulse_pb2.StoreStepResponse]
+    """Steps of jobs, and signals to them. ADR-0069"""
+    TakeSignal: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]
+    ListSteps: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]
+    SignalJob: _grpc.UnaryUnaryMultiCallable[_pulse_pb2.SignalJobRequest, _pulse_pb2.SignalJobResponse]
 
 @_typing.type_check_only
 class PulseServiceAsyncStub(PulseServiceStub):
@@ -183,6 +188,11 @@ class PulseServiceAsyncStub(PulseServiceStub):
     ListLanes: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListLanesRequest, _pulse_pb2.ListLanesResponse]  # type: ignore[assignment]
     HoldTopic: _aio.UnaryUnaryMultiCallable[_pulse_pb2.HoldTopicRequest, _pulse_pb2.HoldTopicResponse]  # type: ignore[assignment]
     SetLane: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SetLaneRequest, _pulse_pb2.SetLaneResponse]  # type: ignore[assignment]
+    StoreStep: _aio.UnaryUnaryMultiCallable[_pulse_pb2.StoreStepRequest, _pulse_pb2.StoreStepResponse]  # type: ignore[assignment]
+    """Steps of jobs, and signals to them. ADR-0069"""
+    TakeSignal: _aio.UnaryUnaryMultiCallable[_pulse_pb2.TakeSignalRequest, _pulse_pb2.TakeSignalResponse]  # type: ignore[assignment]
+    ListSteps: _aio.UnaryUnaryMultiCallable[_pulse_pb2.ListStepsRequest, _pulse_pb2.ListStepsResponse]  # type: ignore[assignment]
+    SignalJob: _aio.UnaryUnaryMultiCallable[_pulse_pb2.SignalJobRequest, _pulse_pb2.SignalJobResponse]  # type: ignore[assignment]
 
 class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -574,5 +584,34 @@ class PulseServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _pulse_pb2.SetLaneRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pulse_pb2.SetLaneResponse, _abc.Awaitable[_pulse_pb2.SetLaneResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def StoreStep(
+        self,
+        request: _pulse_pb2.StoreStepRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.StoreStepResponse, _abc.Awaitable[_pulse_pb2.StoreStepResponse]]:
+        """Steps of jobs, and signals to them. ADR-0069"""
+
+    @_abc_1.abstractmethod
+    def TakeSignal(
+        self,
+        request: _pulse_pb2.TakeSignalRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.TakeSignalResponse, _abc.Awaitable[_pulse_pb2.TakeSignalResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSteps(
+        self,
+        request: _pulse_pb2.ListStepsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.ListStepsResponse, _abc.Awaitable[_pulse_pb2.ListStepsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SignalJob(
+        self,
+        request: _pulse_pb2.SignalJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pulse_pb2.SignalJobResponse, _abc.Awaitable[_pulse_pb2.SignalJobResponse]]: ...
 
 def add_PulseServiceServicer_to_server(servicer: PulseServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pulse.handlers.progress import Reported
-from pulse.outcomes import Failed, Outcome, Snoozed, Succeeded
+from pulse.outcomes import Failed, Outcome, Snoozed, Succeeded, Suspended
 
 _LENGTH = struct.Struct("!I")
 
@@ -30,6 +30,8 @@ class Run(msgspec.Struct, tag=True):
     """To the child: run an attempt. The assignment is a JobAssignment, as bytes."""
 
     assignment: bytes
+    worker_id: str = ""
+    max_step_bytes: int = 0
 
 
 class Stop(msgspec.Struct, tag=True):
@@ -51,6 +53,7 @@ class Done(msgspec.Struct, tag=True):
 
     failed: Failed | None = None
     snoozed: Snoozed | None = None
+    suspended: Suspended | None = None
     is_interrupted: bool = False
     result: bytes | None = None
     """What the handler returned, encoded."""
@@ -64,6 +67,8 @@ class Done(msgspec.Struct, tag=True):
                 return cls(failed=outcome)
             case Snoozed():
                 return cls(snoozed=outcome)
+            case Suspended():
+                return cls(suspended=outcome)
             case Succeeded():
                 return cls(result=outcome.result)
 
@@ -77,7 +82,7 @@ class Progressed(msgspec.Struct, tag=True):
 class RanInProcess(Exception):
     """The outcome that a child process reports. It has logged the error."""
 
-    def __init__(self, outcome: Failed | Snoozed | None) -> None:
+    def __init__(self, outcome: Failed | Snoozed | Suspended | None) -> None:
         """None stands for a handler that was interrupted."""
         super().__init__(outcome.error if isinstance(outcome, Failed) else "")
         self.outcome = outcome

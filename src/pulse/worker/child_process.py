@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pulse import tuning
-from pulse.handlers.context import make_current, on_progress, request_stop
+from pulse.handlers.context import make_current, on_progress, request_stop, steps_of
 from pulse.handlers.log_records import add_job_to_log_records
 from pulse.handlers.registry import Registry
 from pulse.outcomes import SUCCEEDED, Cancelled, Outcome, TimedOut
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.child_answers import Answers
 from pulse.worker.child_frames import Done, Load, Loaded, Run, Stop, receive, send
+from pulse.worker.concluded import concluded
 from pulse.worker.handler_errors import outcome_of
 from pulse.worker.held_jobs import HeldJob, Limit
 from pulse.worker.interrupts import raise_in_thread
@@ -153,7 +154,8 @@ class _Child:
             result = job.handler.call(job.handler.decode(job.assignment.payload), job.context)
             if inspect.isawaitable(result):
                 result = self._in_loop(self._until_done(job, result)).get()
-            return SUCCEEDED if result is None else encoded(job, result)
+            outcome = SUCCEEDED if result is None else encoded(job, result)
+            return outcome if steps_of(job.context) is None else concluded(job, outcome)
         except asyncio.CancelledError as canceled:
             error = Cancelled().with_traceback(canceled.__traceback__) if self._is_stopped else canceled
         except BaseException as raised:
@@ -179,6 +181,7 @@ class _Child:
     def _read(self) -> None:
         while self._is_worker_there() and (message := receive(self._worker)) is not None:
             if isinstance(message, Run):
+                self._serve_steps(message)
                 self._attempts.put(pb.JobAssignment.FromString(message.assignment))
             elif isinstance(message, Stop) and (job := self._job) is not None:
                 self._stop(job, message)
@@ -188,6 +191,10 @@ class _Child:
         self._attempts.put(None)
         threading.Event().wait(tuning.CHILD_EXIT_SECONDS)
         os.killpg(0, signal.SIGKILL)
+
+    def _serve_steps(self, message: Run) -> None:
+        if self._registry.steps is not None:
+            self._registry.steps.serve(message.worker_id, lambda: message.max_step_bytes)
 
     def _is_worker_there(self) -> bool:
         """Return once there is something to read, or the worker is gone."""

@@ -9,8 +9,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 from pulse.error_text import clean, describe, is_too_long_to_log
+from pulse.handlers.context import is_lost
 from pulse.log_text import in_a_line
-from pulse.outcomes import Cancelled, Discard, Failed, Outcome, Retry, Snooze, Snoozed, TimedOut
+from pulse.outcomes import (
+    Cancelled,
+    Discard,
+    Failed,
+    Outcome,
+    Retry,
+    Snooze,
+    Snoozed,
+    Suspended,
+    TimedOut,
+    suspension_in,
+)
 from pulse.payload import UndecodableArgs
 from pulse.worker.child_frames import RanInProcess
 from pulse.worker.held_jobs import HeldJob
@@ -39,6 +51,9 @@ def outcome_of(job: HeldJob, error: BaseException, fatal: Callable[[BaseExceptio
     """
     if isinstance(error, RanInProcess):
         return _of_process(job, error)
+    if (suspension := suspension_in(error)) is not None:
+        logger.debug("Job %s (%s): %s", job.job_id, in_a_line(job.handler.topic), suspension)
+        return Suspended(suspension.step, suspension.signal, suspension.delay)
     if job.limit is not None and job.limit.is_timed_out and not isinstance(error, Retry | Discard | Snooze):
         return _timed_out(job, error)
     if isinstance(error, asyncio.CancelledError):
@@ -102,7 +117,7 @@ def failed(job: HeldJob, error: BaseException) -> Outcome | None:
     """Return the outcome of a handler that raised this on its own. None if its claim is lost."""
     if job.stop_reason:
         return None
-    if isinstance(error, Cancelled) and job.context.cancelled:
+    if isinstance(error, Cancelled) and (job.context.cancelled or is_lost(job.context)):
         job.is_interrupted = True
         return None
     if isinstance(error, Snooze):

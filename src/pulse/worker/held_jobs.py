@@ -28,6 +28,8 @@ class LeaseTerms:
     spared_until: float = 0.0
     # Of what a handler returns. 0: this server stores no results.
     max_result_bytes: int = 0
+    # Of the steps of a job. 0: this server does not know steps.
+    max_step_bytes: int = 0
 
     def is_over(self, job: HeldJob, now: float) -> bool:
         """True if another worker may hold the job by now, so that this one has to give it up."""
@@ -106,7 +108,7 @@ class HeldJob:
         self.job_id = job_id
         self.attempt = assignment.attempt
         self.handler = handler
-        self.context = context_for(assignment, handler.state, handler.hold)
+        self.context = context_for(assignment, handler.state, handler.hold, handler.steps)
         self.lease_end = lease_end
         # pulsed could not extend this lease, but keeps the claim: no server reaps it until then.
         self.spared_until = 0.0

@@ -157,6 +157,7 @@ class Intake:
             self._terms.lease_seconds = lease_seconds or self._terms.lease_seconds
             self._terms.heartbeat_seconds = heartbeat_seconds or self._terms.heartbeat_seconds
             self._terms.max_result_bytes = welcome.max_result_bytes
+            self._terms.max_step_bytes = welcome.steps.bytes
             self._welcomed()
         if message.assignments:
             self._executor.accept(message.assignments, age_seconds)

@@ -154,9 +154,9 @@ class Child:
             self._topics = set(loaded.topics)
         return self._topics
 
-    def run(self, assignment: bytes, progressed: Callable[[Reported], None]) -> Done:
+    def run(self, attempt: Run, progressed: Callable[[Reported], None]) -> Done:
         """Run an attempt. What its handler reports is passed to `progressed`. Raises ProcessDied."""
-        self._send(Run(assignment))
+        self._send(attempt)
         while True:
             self._await_answer()
             answer = receive(self._socket)
@@ -247,8 +247,9 @@ class ProcessCall:
                 raise self._interrupted_by
             child.topics()
             self._loaded()
-            progressed = functools.partial(set_reported_progress, self._job.context)
-            done = child.run(self._job.assignment.SerializeToString(), progressed)
+            line, assignment = self._job.handler.steps, self._job.assignment.SerializeToString()
+            attempt = Run(assignment) if line is None else Run(assignment, line.worker_id, line.most_bytes)
+            done = child.run(attempt, functools.partial(set_reported_progress, self._job.context))
         except BaseException:
             self._processes.drop(child)
             if self._is_killed and self._interrupted_by is not None:
@@ -258,8 +259,8 @@ class ProcessCall:
             self._processes.give_back(child)
         else:
             self._processes.drop(child)  # the error may come up after the attempt
-        if done.is_interrupted or done.failed is not None or done.snoozed is not None:
-            raise RanInProcess(done.failed or done.snoozed)
+        if done.is_interrupted or (outcome := done.failed or done.snoozed or done.suspended) is not None:
+            raise RanInProcess(None if done.is_interrupted else outcome)
         return done.result
 
     def interrupt(self, error: type[Cancelled]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
-from pulse.outcomes import SUCCEEDED, Failed, Snoozed
+from pulse.outcomes import SUCCEEDED, Failed, Snoozed, Suspended
 from pulse.v1 import pulse_pb2 as pb
 from pulse.worker.held_jobs import HeldJob
 from pulse.worker.progress import encode_progress, unsent_progress
@@ -15,6 +16,7 @@ _RESULTS = b"\x12"
 _SUCCESS = b"\x12%c\x0a%c%b\x10%c\x18\x01"
 _AROUND_THE_ID = 6  # bytes of a success: two keys and lengths of one byte, the attempt, and `true`
 _ONE_BYTE = 0x80  # smaller numbers are varints of one byte
+_RETRY_AFTER = timedelta(minutes=1)
 
 
 def encode_results(jobs: Iterable[HeldJob]) -> bytes:
@@ -37,6 +39,8 @@ def _result(job: HeldJob) -> pb.Result:
     if isinstance(outcome, Snoozed):
         result.error = outcome.reason
         result.snooze.FromTimedelta(outcome.delay)
+    elif isinstance(outcome, Suspended):
+        _suspend(result, outcome)
     elif isinstance(outcome, Failed):
         result.error = outcome.error
         result.discard = outcome.discard
@@ -51,6 +55,16 @@ def _result(job: HeldJob) -> pb.Result:
     if not result.success and (reported := unsent_progress(job)) is not None:
         result.progress.CopyFrom(encode_progress(reported))
     return result
+
+
+def _suspend(result: pb.Result, outcome: Suspended) -> None:
+    suspension = result.suspension
+    suspension.step, suspension.signal = outcome.step, outcome.signal
+    if outcome.delay is not None:
+        suspension.delay.FromTimedelta(outcome.delay)
+    # For a server that does not know it: a failure that is retried at that time.
+    result.error = "This version of pulsed does not know sleeps and signals."
+    result.retry_after.FromTimedelta(outcome.delay or _RETRY_AFTER)
 
 
 def _varint(number: int) -> bytes:

@@ -19,11 +19,12 @@ from typing import Any, cast
 
 from pulse import failpoints, tuning
 from pulse.handlers.calls import Call
-from pulse.handlers.context import make_current
+from pulse.handlers.context import make_current, steps_of
 from pulse.outcomes import SUCCEEDED, Outcome
 from pulse.tracing.optional import start_run
 from pulse.worker.canceled_tasks import CanceledTasks
 from pulse.worker.clock import lease_clock
+from pulse.worker.concluded import concluded
 from pulse.worker.forks import exit_soon, watch_forks
 from pulse.worker.handler_errors import given_up
 from pulse.worker.held_jobs import HeldJob, LeaseTerms
@@ -290,6 +291,8 @@ class Runners:
     def _end(self, job: HeldJob, outcome: Outcome | None) -> None:
         if job.limit is not None:
             self.limits.end(job)
+        if steps_of(job.context) is not None:
+            outcome = concluded(job, outcome)
         if job.span is not None:
             job.span.end(outcome, job.stop_reason)
         if outcome is not None and not job.stop_reason:

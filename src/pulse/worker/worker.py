@@ -67,6 +67,8 @@ class Worker:
         window = Window(settings.concurrency)
         clock = ServerClock()
         self._terms = terms
+        if registry.steps is not None:
+            registry.steps.serve(self._worker_id, lambda: terms.max_step_bytes)
         handlers = [handler for topic in self._topics if (handler := registry.get(topic)) is not None]
         self._policies = PolicyDeclarations(connection, self._worker_id, handlers, self._stop_if_failed)
         self._processes = Processes([handler for handler in handlers if handler.options.process], client)

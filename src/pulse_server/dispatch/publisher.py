@@ -6,7 +6,7 @@ answer here; nothing else counts jobs, announces transitions or wakes the hub. A
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
@@ -14,9 +14,9 @@ from operator import attrgetter
 
 from pulse_server.dispatch.governed import GovernedTopics
 from pulse_server.dispatch.roster import Roster
-from pulse_server.dispatch.transitions import error_of_snooze, of_change, of_claim, of_progress, transition
+from pulse_server.dispatch.transitions import of_change, of_claim, of_progress, transition
 from pulse_server.domain.completions import Completions
-from pulse_server.domain.error_groups import LEASE_EXPIRED, TIME_LIMIT_EXCEEDED
+from pulse_server.domain.error_groups import LEASE_EXPIRED, SNOOZED_TOO_OFTEN, TIME_LIMIT_EXCEEDED
 from pulse_server.domain.errors import PulseError
 from pulse_server.domain.jobs import (
     Cancellation,
@@ -35,6 +35,7 @@ from pulse_server.domain.schedules import Fired
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.uniform_jobs import AllInserted, kinds, topics_of
 from pulse_server.repos.wakeups import Wakeup, WakeupLine
+from pulse_server.telemetry.instruments import Counter
 from pulse_server.telemetry.metrics import Metrics
 from pulse_server.telemetry.tracing import ClaimSpans
 from pulse_server.watchers import Watchers
@@ -168,19 +169,32 @@ class Publisher:
 
     def snoozed(self, snoozed: Mapping[Claim, Ended]) -> None:
         """Handlers asked to run their jobs later: each waits, or is dead-lettered after too many snoozes."""
+        self._waits(snoozed, "snoozed", self._metrics.snoozed, SNOOZED_TOO_OFTEN)
+
+    def suspended(self, suspended: Mapping[Claim, Ended], ready: Collection[str], too_many: str) -> None:
+        """Handlers sleep or wait for a signal. In the topics `ready` one has come; a job that has too many
+        steps is dead-lettered, with that error."""
+        self._waits(suspended, "suspended", self._metrics.suspended, too_many)
+        self._wake(ready)
+
+    def _waits(self, waiting: Mapping[Claim, Ended], how: str, count: Counter, last_error: str) -> None:
         metrics = self._metrics
-        for ended in snoozed.values():
+        for ended in waiting.values():
             topic = metrics.topic(ended.topic, is_worked=True)
-            metrics.run_time.observe(topic, "snoozed", value=ended.ran_seconds)
-            is_over = ended.status is JobStatus.DEAD_LETTERED
-            (metrics.dead_lettered if is_over else metrics.snoozed).add(topic)
+            metrics.run_time.observe(topic, how, value=ended.ran_seconds)
+            (metrics.dead_lettered if ended.status is JobStatus.DEAD_LETTERED else count).add(topic)
         self._watchers.publish(
             lambda: [
-                of_claim(claim, ended.topic, ended.status, error_of_snooze(ended))
-                for claim, ended in snoozed.items()
+                of_claim(
+                    claim,
+                    ended.topic,
+                    ended.status,
+                    last_error if ended.status is JobStatus.DEAD_LETTERED else "",
+                )
+                for claim, ended in waiting.items()
             ]
         )
-        self._ended(ended.topic for ended in snoozed.values())
+        self._ended(ended.topic for ended in waiting.values())
 
     def released(self, claims: Sequence[Claim], topics: Mapping[str, str]) -> None:
         """Jobs were given back unstarted. `topics` has those of the claims that were, by job id."""
@@ -241,7 +255,7 @@ class Publisher:
 
     def deleted(self, statuses: Iterable[JobStatus] | Mapping[JobStatus, int], actor: str) -> None:
         """Finished jobs were deleted, by an operator or by retention. Watchers are not notified."""
-        for status, count in Counter(statuses).items():
+        for status, count in Tally(statuses).items():
             self._metrics.deleted.add(status.value, actor, by=count)
 
     def paused_or_resumed(self) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from pulse_server.domain.error_groups import SNOOZED_TOO_OFTEN
-from pulse_server.domain.jobs import Claim, Ended, Job
+from pulse_server.domain.jobs import Claim, Job
 from pulse_server.domain.leases import StoredProgress
 from pulse_server.domain.status import JobStatus
 from pulse_server.domain.transitions import Transition
@@ -35,10 +34,6 @@ def of_progress(stored: StoredProgress) -> Transition:
     claim = stored.claim
     change = transition(claim.job_id, stored.topic, JobStatus.RUNNING, claim.attempt, claim.worker_id)
     return change._replace(progress=stored.progress)
-
-
-def error_of_snooze(ended: Ended) -> str:
-    return SNOOZED_TOO_OFTEN if ended.status is JobStatus.DEAD_LETTERED else ""
 
 
 def of_change(job: Job, reason: str = "") -> Transition:

@@ -140,7 +140,20 @@ class ResultReport(NamedTuple):
     result: bytes
 
 
-Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport
+class SuspendReport(NamedTuple):
+    """An attempt ended without a result: its handler sleeps, or waits for a signal. ADR-0069"""
+
+    claim: Claim
+    step: str
+    """The step that is stored for it."""
+    signal: str = ""
+    """Empty: it sleeps."""
+    delay: timedelta | None = None
+    """When it runs again, without the signal. None: not before it comes."""
+    progress: ProgressReport | None = None
+
+
+Report: TypeAlias = Claim | ResultReport | FailureReport | SnoozeReport | SuspendReport
 """How an attempt ended. A claim alone reports a success without a result: one tuple for a job, and there may
 be thousands."""
 
@@ -160,6 +173,7 @@ class Outcome(StrEnum):
     DISCARDED = "discarded"
     TIMED_OUT = "timed_out"
     SNOOZED = "snoozed"
+    SUSPENDED = "suspended"
     LEASE_EXPIRED = "lease_expired"
     CANCELED = "canceled"
 
@@ -211,6 +225,11 @@ class Job:
     unique_scope: str | None = None
     """Until when the key holds, as in Unique. None: it does not, or no longer."""
     lane: str | None = None
+    steps: int = 0
+    suspensions: int = 0
+    """Attempts that a sleep or the wait for a signal suspended. `snoozes` has them, too."""
+    waits_for: str | None = None
+    """The signal that a suspended job waits for; empty: it sleeps."""
     history: tuple[Attempt, ...] = ()
     result: bytes | None = None
     """What the handler of a completed job returned."""

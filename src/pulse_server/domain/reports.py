@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pulse_server.domain.errors import InvalidTransition
-from pulse_server.domain.jobs import Claim, FailureReport, Job, Outcome, Report, ResultReport
+from pulse_server.domain.jobs import (
+    Claim,
+    FailureReport,
+    Job,
+    Outcome,
+    Report,
+    ResultReport,
+    SnoozeReport,
+    SuspendReport,
+)
 from pulse_server.domain.status import JobStatus
 
 
@@ -31,7 +40,7 @@ def is_repeat(report: Report, job: Job) -> bool:
         )
     if claim.attempt is None:
         return False
-    outcomes = _outcomes(report) if isinstance(report, FailureReport) else {Outcome.SNOOZED}
+    outcomes = _outcomes(report)
     return any(
         past.attempt == claim.attempt
         and past.outcome in outcomes
@@ -40,7 +49,9 @@ def is_repeat(report: Report, job: Job) -> bool:
     )
 
 
-def _outcomes(report: FailureReport) -> set[Outcome]:
+def _outcomes(report: FailureReport | SnoozeReport | SuspendReport) -> set[Outcome]:
+    if not isinstance(report, FailureReport):
+        return {Outcome.SUSPENDED if isinstance(report, SuspendReport) else Outcome.SNOOZED}
     # The server may have ended the attempt for its time limit: a failure that is reported then came too late.
     return {Outcome.FAILED, Outcome.DISCARDED, *([Outcome.TIMED_OUT] if report.timed_out else [])}
 

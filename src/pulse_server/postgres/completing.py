@@ -28,6 +28,8 @@ STAMP_ALLOWANCE = timedelta(hours=1)
 # The rest is for what a server knows of the database's clock, which may have been set back since it was read.
 _MOST_AHEAD = STAMP_ALLOWANCE / 2
 _REMEMBERED_SECONDS = 60.0
+# They leave out jobs that have steps, and the first one what is counted at a turnstile.
+_PLAIN = ("complete_jobs", "complete_governed", "complete_with_results")
 
 
 class DatabaseTime:
@@ -130,17 +132,17 @@ async def _complete(
         columns = (*columns, results)
     found = await rows.fetch(connections, name, *columns, encode_ids=uuid_array)
     completed = [TopicCompletions(*row) for row in found]
-    if name == "complete_jobs" and sum(len(topic.places) for topic in completed) < len(ordered):
-        # It leaves out what is counted at a turnstile.
+    if name in _PLAIN and sum(len(topic.places) for topic in completed) < len(ordered):
         taken = {place for topic in completed for place in topic.places}
         left = [place for place in range(1, len(ordered) + 1) if place not in taken]
-        rest = await _complete_governed(rows, connections, [ordered[place - 1] for place in left])
+        own = [None if results is None else results[place - 1] for place in left]
+        rest = await _complete_others(rows, connections, [ordered[place - 1] for place in left], own)
         completed += [topic._replace(places=[left[place - 1] for place in topic.places]) for topic in rest]
     return completed
 
 
 @failpoints.before("jobs.completing", Unavailable)
-async def _complete_governed(
-    rows: RowLocks, connections: Connections, ordered: Sequence[Claim]
+async def _complete_others(
+    rows: RowLocks, connections: Connections, ordered: Sequence[Claim], results: Sequence[bytes | None]
 ) -> list[TopicCompletions]:
-    return await _complete(rows, connections, "complete_governed", ordered)
+    return await _complete(rows, connections, "complete_with_steps", ordered, results)

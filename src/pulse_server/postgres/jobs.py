@@ -219,10 +219,16 @@ class PostgresJobRepo:
         ]
 
     async def retry_jobs(
-        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+        self,
+        job_ids: Collection[str],
+        attempts: int,
+        statuses: Collection[JobStatus] = REDRIVABLE,
+        *,
+        fresh: bool = False,
     ) -> list[Job]:
         send = partial(self._rows.fetch, self._database.operators, "retry_jobs")
-        rows = await unique_jobs.without_held(send, self.unique_holders, job_ids, attempts, list(statuses))
+        wanted = list(statuses)
+        rows = await unique_jobs.without_held(send, self.unique_holders, job_ids, attempts, wanted, fresh)
         return [job_from_row(row) for row in rows]
 
     async def unique_holders(self, job_ids: Collection[str]) -> dict[str, UniqueHolder]:

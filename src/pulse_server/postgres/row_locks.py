@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 # Of statements that need a stronger lock than an update.
 _LOCKS = dict.fromkeys(
-    ("delete_jobs", "complete_jobs", "complete_governed", "complete_with_results"), "lock_deletable_jobs"
+    ("delete_jobs", "complete_jobs", "complete_governed", "complete_with_results", "complete_with_steps"),
+    "lock_deletable_jobs",
 )
 
 

@@ -201,9 +201,15 @@ class JobRepo(Protocol):
         ...
 
     async def retry_jobs(
-        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+        self,
+        job_ids: Collection[str],
+        attempts: int,
+        statuses: Collection[JobStatus] = REDRIVABLE,
+        *,
+        fresh: bool = False,
     ) -> list[Job]:
-        """Requeue dead-lettered and canceled jobs with at least that many attempts.
+        """Requeue dead-lettered and canceled jobs with at least that many attempts. `fresh` ones lose their
+        steps.
 
         Those in one of the statuses alone, and without those whose unique key another job holds. Several are
         returned without their payloads and histories.

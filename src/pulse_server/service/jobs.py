@@ -52,10 +52,15 @@ class Jobs:
         return [entry.job for entry in canceled]
 
     async def retry_all(
-        self, job_ids: Collection[str], attempts: int, statuses: Collection[JobStatus] = REDRIVABLE
+        self,
+        job_ids: Collection[str],
+        attempts: int,
+        statuses: Collection[JobStatus] = REDRIVABLE,
+        *,
+        fresh: bool = False,
     ) -> Sequence[Job]:
-        """Retry the jobs that are in one of the statuses. Returns them."""
-        jobs = await self._repo.retry_jobs(job_ids, attempts, statuses) if job_ids else []
+        """Retry the jobs that are in one of the statuses. Returns them. `fresh` ones lose their steps."""
+        jobs = await self._repo.retry_jobs(job_ids, attempts, statuses, fresh=fresh) if job_ids else []
         self._publisher.retried(jobs)
         return jobs
 
@@ -85,9 +90,9 @@ class Jobs:
             raise InvalidTransition(job_id, f"Job {job_id} is {job.status}: it can no longer be canceled.")
         return job
 
-    async def retry(self, job_id: str, attempts: int) -> Job:
+    async def retry(self, job_id: str, attempts: int, *, fresh: bool = False) -> Job:
         """Retry a dead-lettered or canceled job. It has at least so many attempts left then."""
-        retried = await self.retry_all([job_id], attempts)
+        retried = await self.retry_all([job_id], attempts, fresh=fresh)
         if retried:
             return retried[0]
         if holder := (await self._repo.unique_holders([job_id])).get(job_id):

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from pulse_server.dispatch.publisher import Publisher
 from pulse_server.domain.completions import NO_COMPLETIONS, Completions
 from pulse_server.domain.error_groups import error_group
 from pulse_server.domain.errors import JobLocked, JobNotFound, PulseError
-from pulse_server.domain.jobs import Claim, Ended, FailureReport, Job, Report, ResultReport, SnoozeReport
+from pulse_server.domain.jobs import (
+    Claim,
+    Ended,
+    FailureReport,
+    Job,
+    Report,
+    ResultReport,
+    SnoozeReport,
+    SuspendReport,
+)
 from pulse_server.domain.reports import claim_of, is_repeat, refusal, stands
 from pulse_server.domain.status import JobStatus
 from pulse_server.repos.jobs import JobRepo
@@ -20,12 +30,16 @@ REPORT_BATCH = 1000
 # Two statements in flight keep the database busy while this process prepares the next batch.
 REPORT_LANES = 2
 
+Suspend: TypeAlias = Callable[[Sequence[SuspendReport]], Awaitable[Mapping[Claim, Ended]]]
+
 log = logging.getLogger(__name__)
 
 
 class Reports:
-    def __init__(self, repo: JobRepo, publisher: Publisher) -> None:
+    def __init__(self, repo: JobRepo, publisher: Publisher, suspend: Suspend | None = None) -> None:
+        """`suspend` lets jobs wait, and publishes it. Without it there are no such reports."""
         self._repo = repo
+        self._suspend = suspend
         self._publisher = publisher
         self._commits: GroupCommit[Report, PulseError | None] = GroupCommit(
             self._take, lanes=REPORT_LANES, limit=REPORT_BATCH, size_of=_size
@@ -62,13 +76,14 @@ class Reports:
         self._publisher.failed(ended)
         for report, end in ended:
             _log(report.claim, end)
-        with_results, snoozed = NO_COMPLETIONS, {}
+        with_results = NO_COMPLETIONS
+        waiting: Mapping[Claim, Ended] = {}
         if len(successes) + len(failures) < len(reports):
             with_results = await self._complete([one for one in reports if isinstance(one, ResultReport)])
-            snoozed = await self._snooze([one for one in reports if isinstance(one, SnoozeReport)])
-        if len(completed) + len(with_results) + len(failed) + len(snoozed) == len(reports):
+            waiting = await self._let_wait(reports)
+        if len(completed) + len(with_results) + len(failed) + len(waiting) == len(reports):
             return [None] * len(reports)
-        counted_claims = {*failed, *snoozed, *with_results}
+        counted_claims = {*failed, *waiting, *with_results}
         rest = {
             report: claim_of(report).job_id
             for report in reports
@@ -82,12 +97,18 @@ class Reports:
         self._publisher.completed(completed)
         return completed
 
-    async def _snooze(self, reports: Sequence[SnoozeReport]) -> dict[Claim, Ended]:
-        snoozed = await self._repo.snooze_jobs(reports) if reports else {}
-        self._publisher.snoozed(snoozed)
-        for claim, end in snoozed.items():
+    async def _let_wait(self, reports: Sequence[Report]) -> Mapping[Claim, Ended]:
+        """Snooze and suspend jobs. Returns the claims that counted."""
+        waiting: dict[Claim, Ended] = {}
+        if snoozes := [report for report in reports if isinstance(report, SnoozeReport)]:
+            waiting |= await self._repo.snooze_jobs(snoozes)
+            self._publisher.snoozed(waiting)
+        suspensions = [report for report in reports if isinstance(report, SuspendReport)]
+        if suspensions and self._suspend is not None:
+            waiting |= await self._suspend(suspensions)
+        for claim, end in waiting.items():
             _log(claim, end)
-        return snoozed
+        return waiting
 
 
 def _log(claim: Claim, ended: Ended) -> None:
@@ -121,5 +142,8 @@ def _size(report: Report) -> int:
         return 0
     if isinstance(report, ResultReport):
         return len(report.result)
-    text = report.error if isinstance(report, FailureReport) else report.reason
+    if isinstance(report, SuspendReport):
+        text = report.step
+    else:
+        text = report.error if isinstance(report, FailureReport) else report.reason
     return len(text) + (0 if report.progress is None else report.progress.size)

@@ -58,11 +58,14 @@ class Selections:
         changed = await self._jobs.cancel_all(job_ids, reason, statuses)
         return await self._batch(job_ids, [job.id for job in changed], statuses, next_token)
 
-    async def retry(self, wanted: JobFilter, attempts: int, *, limit: int, token: str) -> Batch:
+    async def retry(
+        self, wanted: JobFilter, attempts: int, *, limit: int, token: str, fresh: bool = False
+    ) -> Batch:
         """Retry the next jobs that match. A job whose status has changed meanwhile is skipped."""
         statuses = _allowed(_named(wanted, REDRIVABLE), REDRIVABLE, "retried")
         job_ids, next_token = await self._next(wanted, limit, token)
-        changed = [job.id for job in await self._jobs.retry_all(job_ids, attempts, statuses)]
+        retried = await self._jobs.retry_all(job_ids, attempts, statuses, fresh=fresh)
+        changed = [job.id for job in retried]
         skipped = set(job_ids).difference(changed)
         held = await self._repo.unique_holders(skipped) if skipped else {}
         batch = await self._batch(skipped.difference(held), (), statuses, next_token)

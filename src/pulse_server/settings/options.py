@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from pulse_server import tuning
 from pulse_server.access.users import BadUsers, parse_users
 from pulse_server.settings import parsing
+from pulse_server.settings.option import Option
 from pulse_server.settings.parsing import BadSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One thing to set. `parse` takes the text and the option's name, and raises BadSettings."""
-
-    field: str
-    variable: str
-    group: str
-    help: str
-    parse: Callable[[str, str], Any]
-    default: str = ""
-    """As an operator would write it; empty: there is none, or it depends."""
-    metavar: str = ""
-    is_secret: bool = False
-    """Has no flag, since a command line can be read by everyone on the machine, and is never printed."""
-
-    @property
-    def flag(self) -> str | None:
-        if self.is_secret:
-            return None
-        return "--" + self.variable.removeprefix("PULSE_").lower().replace("_", "-")
 
 
 def _users(text: str, name: str) -> Any:
@@ -268,6 +245,24 @@ OPTIONS: tuple[Option, ...] = (
         "how large what a handler returns may be, in bytes or as 64K; a larger result is a dead letter",
         parsing.parse_result_size,
         f"{tuning.MAX_RESULT_BYTES // 1024}K",
+        "SIZE",
+    ),
+    Option(
+        "max_steps",
+        "PULSE_MAX_STEPS",
+        "runs",
+        "how many steps a job may have",
+        parsing.parse_steps,
+        str(tuning.MAX_STEPS),
+        "N",
+    ),
+    Option(
+        "max_step_bytes",
+        "PULSE_MAX_STEP_BYTES",
+        "runs",
+        "how large the steps and signals of a job may be together, in bytes or as 1M",
+        parsing.parse_step_size,
+        f"{tuning.MAX_STEP_BYTES // 1024}K",
         "SIZE",
     ),
     Option(

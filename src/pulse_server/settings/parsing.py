@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.run_policies import MAX_CRASHES, Backoff, check_backoff
+from pulse_server.domain.steps import MOST_STEP_BYTES, MOST_STEPS
 from pulse_server.settings.connection_strings import BadConnectionString
 from pulse_server.settings.database_url import read_database_url
 
@@ -144,12 +145,26 @@ def parse_crashes(text: str, name: str) -> int:
     return _parse_count(text, name, MAX_CRASHES)
 
 
+def parse_steps(text: str, name: str) -> int:
+    return _parse_count(text, name, MOST_STEPS)
+
+
 def parse_result_size(text: str, name: str) -> int:
     """'65536' or '64K', up to what the arguments of a job may have."""
+    return _parse_size(text, name, limits.MAX_PAYLOAD_BYTES)
+
+
+def parse_step_size(text: str, name: str) -> int:
+    """The same, up to what an answer can have."""
+    return _parse_size(text, name, MOST_STEP_BYTES)
+
+
+def _parse_size(text: str, name: str, most: int) -> int:
     match = _SIZE.fullmatch(text.strip().lower())
     size = int(match[1]) * _BYTES_OF[match[2]] if match else 0
-    if not 1 <= size <= limits.MAX_PAYLOAD_BYTES:
-        raise BadSettings(f"{name} is {text!r}: give a size such as 65536, 64K or 1M, from 1 to 1M.")
+    if not 1 <= size <= most:
+        longest = most // (1024 * 1024)
+        raise BadSettings(f"{name} is {text!r}: give a size such as 65536, 64K or 1M, from 1 to {longest}M.")
     return size
 
 

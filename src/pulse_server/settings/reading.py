@@ -13,6 +13,7 @@ from pulse_server.access.users import BadUsers, User, read_users_file
 from pulse_server.domain.policies import Kept
 from pulse_server.domain.run_policies import RUN_ENTRIES, RunPolicy
 from pulse_server.domain.status import JobStatus
+from pulse_server.domain.steps import StepLimits
 from pulse_server.embedded.directory import default_data_directory
 from pulse_server.embedded.errors import EmbeddedError
 from pulse_server.settings.options import OPTIONS
@@ -57,6 +58,9 @@ class Retention:
 # How jobs run whose topic has no policy.
 DEFAULT_RUN = RunPolicy(max_attempts=tuning.MAX_ATTEMPTS, max_crashes=tuning.MAX_CRASHES)
 
+# How many steps a job may have, and of how many bytes.
+DEFAULT_STEPS = StepLimits(tuning.MAX_STEPS, tuning.MAX_STEP_BYTES)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -82,6 +86,7 @@ class Settings:
     retention: Retention = Retention()
     run: RunPolicy = DEFAULT_RUN
     max_result_bytes: int = tuning.MAX_RESULT_BYTES
+    steps: StepLimits = DEFAULT_STEPS
 
     def __post_init__(self) -> None:
         if problem := _lease_problem(self.lease_ttl, self.heartbeat_interval, self.watchdog_interval):
@@ -129,13 +134,16 @@ def _settings(values: dict[str, Any]) -> Settings:
         if f"retention_{status}" in values
     }
     run = RunPolicy(**{name: values.pop(f"run_{name}", None) for name in RUN_ENTRIES}).over(DEFAULT_RUN)
+    steps = StepLimits(
+        values.pop("max_steps", DEFAULT_STEPS.steps), values.pop("max_step_bytes", DEFAULT_STEPS.bytes)
+    )
     host = _default_host(values.keys())
     values["grpc_address"] = values.get("grpc_address", Address("", DEFAULT_PORT)).in_full(host)
     if "http_address" in values:
         values["http_address"] = values["http_address"].in_full(host)
     values.setdefault("database_url", None)
     tls = TlsFiles(*tls_files) if tls_files[0] else None
-    return Settings(**values, tls=tls, retention=Retention(**kept), run=run)
+    return Settings(**values, tls=tls, retention=Retention(**kept), run=run, steps=steps)
 
 
 def _default_host(known: Set[str]) -> str:

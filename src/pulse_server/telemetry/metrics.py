@@ -43,6 +43,11 @@ class Metrics:
         self.snoozed = Counter(
             "pulse_jobs_snoozed", "Attempts that ended with a snooze, which costs none.", _TOPIC
         )
+        self.suspended = Counter(
+            "pulse_jobs_suspended",
+            "Attempts that ended with a sleep or the wait for a signal, which costs none.",
+            _TOPIC,
+        )
         self.retried = Counter("pulse_jobs_retried", "Failed attempts that another one follows.", _TOPIC)
         self.dead_lettered = Counter(
             "pulse_jobs_dead_lettered", "Jobs given up: out of attempts, or discarded.", _TOPIC

@@ -114,14 +114,14 @@ def job_view(job: Job) -> pb.JobView:
         idempotency_key=job.idempotency_key or "",
         worker_id=job.locked_by or job.finished_by or "",
         lease_until=timestamp(job.lease_until),
-        next_run_at=timestamp(job.next_run_at if job.status in WAITING else None),
+        next_run_at=timestamp(_next_run_at(job)),
         submitted_at=timestamp(job.submitted_at),
         started_at=timestamp(job.started_at),
         finished_at=timestamp(job.finished_at),
         history=[_attempt_view(attempt) for attempt in job.history],
         schedule_id=job.schedule_id or "",
         error_group=(job.error_group or WITHOUT_GROUP) if job.status is JobStatus.DEAD_LETTERED else "",
-        snoozes=job.snoozes,
+        snoozes=job.snoozes - job.suspensions,
         crashes=job.crashes,
         start_by=timestamp(job.start_by),
         unique_key=job.unique_key or "",
@@ -129,7 +129,22 @@ def job_view(job: Job) -> pb.JobView:
         lane=job.lane or "",
         result=job.result,
         progress=convert_progress.view(job.progress),
+        waiting=pb.Waiting(signal=job.waits_for or "") if _waits(job) else None,
+        steps=job.steps,
+        suspensions=job.suspensions,
     )
+
+
+def _waits(job: Job) -> bool:
+    """Whether its handler sleeps, or waits for a signal that has not come."""
+    return job.waits_for is not None and job.status is JobStatus.RETRYING and not job.ready
+
+
+def _next_run_at(job: Job) -> datetime | None:
+    if job.status not in WAITING:
+        return None
+    # One that waits for a signal for as long as it takes has no time.
+    return job.next_run_at if job.next_run_at <= limits.LAST_MOMENT else None
 
 
 def _holds_its_key(job: Job) -> bool:

@@ -9,8 +9,17 @@ from pulse.v1 import pulse_pb2 as pb
 from pulse_server.domain import limits
 from pulse_server.domain.errors import InvalidArgument
 from pulse_server.domain.ids import parse_id
-from pulse_server.domain.jobs import Claim, ClaimedJob, FailureReport, Report, ResultReport, SnoozeReport
+from pulse_server.domain.jobs import (
+    Claim,
+    ClaimedJob,
+    FailureReport,
+    Report,
+    ResultReport,
+    SnoozeReport,
+    SuspendReport,
+)
 from pulse_server.domain.progress import ProgressReport
+from pulse_server.domain.steps import check_step_name
 from pulse_server.transport.grpc import convert_progress
 from pulse_server.transport.grpc.convert_times import duration
 
@@ -46,6 +55,8 @@ def result(message: pb.Result, worker_id: str, known: Container[str], max_result
     """Read a result of that worker. Known ids are not checked again."""
     job_id = message.job_id if message.job_id in known else parse_id(message.job_id)
     claim = Claim(job_id, worker_id, _optional_attempt(message.attempt))
+    if message.HasField("suspension") and not message.success:
+        return _suspension(claim, message.suspension, _progress(message))
     return _report(claim, message, max_result_bytes)
 
 
@@ -59,6 +70,21 @@ def _report(claim: Claim, result: pb.ReportResultRequest | pb.Result, max_result
         # Not refused: a report that is refused is given up, and the job would run again once its lease ends.
         return FailureReport(claim, limits.result_is_too_large(size, max_result_bytes), discard=True)
     return ResultReport(claim, result.result)
+
+
+def _suspension(claim: Claim, message: pb.Suspension, progress: ProgressReport | None) -> SuspendReport:
+    if claim.attempt is None:
+        raise InvalidArgument("attempt", "is not given: send the attempt of the assignment.")
+    delay = duration(message.delay, "suspension.delay") if message.HasField("delay") else None
+    if delay is None and not message.signal:
+        raise InvalidArgument("suspension", "has neither a signal nor a delay: the job would not run again.")
+    return SuspendReport(
+        claim,
+        check_step_name(message.step, "suspension.step"),
+        check_step_name(message.signal, "suspension.signal") if message.signal else "",
+        None if delay is None else limits.check_delay(delay, "suspension.delay"),
+        progress,
+    )
 
 
 def _unsuccessful(claim: Claim, result: pb.ReportResultRequest | pb.Result) -> FailureReport | SnoozeReport:

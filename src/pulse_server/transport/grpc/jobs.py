@@ -119,7 +119,8 @@ class JobRpcs:
         return pb.CancelJobResponse(job=convert_jobs.job_view(job))
 
     async def retry_job(self, request: pb.RetryJobRequest, _context: Any) -> pb.RetryJobResponse:
-        job = await self._jobs.retry(parse_id(request.job_id), convert_jobs.attempts_granted(request))
+        granted = convert_jobs.attempts_granted(request)
+        job = await self._jobs.retry(parse_id(request.job_id), granted, fresh=request.fresh)
         return pb.RetryJobResponse(job=convert_jobs.job_view(job))
 
     async def prioritize_job(

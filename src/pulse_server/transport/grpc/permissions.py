@@ -74,6 +74,11 @@ ListLimits            yes       -         -       yes
 ListLanes             yes       -         -       yes
 HoldTopic             yes       -         yes     -
 SetLane               yes       -         -       -
+
+StoreStep             -         -         yes     -
+TakeSignal            -         -         yes     -
+ListSteps             yes       -         yes     yes
+SignalJob             yes       yes       yes     -
 """
 
 

@@ -35,6 +35,7 @@ class SelectionRpcs:
             convert_jobs.attempts_granted(request),
             limit=limits.check_batch_size(request.limit),
             token=request.page_token,
+            fresh=request.fresh,
         )
         return pb.RetryJobsResponse(
             retried=batch.changed,

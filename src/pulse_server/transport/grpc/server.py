@@ -25,6 +25,7 @@ from pulse_server.transport.grpc.overview import OverviewRpcs
 from pulse_server.transport.grpc.policies import PolicyRpcs
 from pulse_server.transport.grpc.schedules import ScheduleRpcs
 from pulse_server.transport.grpc.selections import SelectionRpcs
+from pulse_server.transport.grpc.steps import StepRpcs
 from pulse_server.transport.grpc.work import WorkRpcs
 from pulse_server.transport.tls import Certificates
 
@@ -84,6 +85,7 @@ def grpc_server(
     dispatch: DispatchRpcs,
     policies: PolicyRpcs,
     limits: LimitRpcs,
+    steps: StepRpcs,
     overview: OverviewRpcs,
     access: AccessRpcs,
     lines: Lines,
@@ -150,6 +152,10 @@ def grpc_server(
                     "ListLanes": searching.limited(limits.list_lanes),
                     "HoldTopic": limits.hold_topic,
                     "SetLane": limits.set_lane,
+                    "StoreStep": steps.store_step,
+                    "TakeSignal": steps.take_signal,
+                    "ListSteps": steps.list_steps,
+                    "SignalJob": steps.signal_job,
                     "ListTopics": overview.list_topics,
                     "ListWorkers": overview.list_workers,
                     "ListServers": overview.list_servers,

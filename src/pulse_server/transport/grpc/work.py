@@ -22,6 +22,7 @@ from pulse_server.domain import limits
 from pulse_server.domain.errors import JobLocked, Unavailable
 from pulse_server.domain.ids import parse_id
 from pulse_server.domain.reports import claim_of
+from pulse_server.domain.steps import StepLimits
 from pulse_server.repos.jobs import NO_PROGRESS
 from pulse_server.service.leases import Leases
 from pulse_server.service.reports import Reports
@@ -58,6 +59,7 @@ class WorkRpcs:
         *,
         lease_ttl: timedelta,
         heartbeat: timedelta,
+        steps: StepLimits,
         max_result_bytes: int = tuning.MAX_RESULT_BYTES,
     ) -> None:
         self._hub = hub
@@ -74,6 +76,7 @@ class WorkRpcs:
             heartbeat_interval=convert_times.wire_duration(heartbeat),
             clock_id=self._clock_id,
             max_result_bytes=max_result_bytes,
+            steps=pb.StepLimits(steps=steps.steps, bytes=steps.bytes),
         )
         self._max_result_bytes = max_result_bytes
 

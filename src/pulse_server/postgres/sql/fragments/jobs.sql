@@ -7,7 +7,8 @@
 job.id, job.topic, job.status, job.priority, job.attempts, job.max_attempts, job.submitted_at, job.next_run_at,
     {is_ready} AS ready, job.delivered, job.locked_by, job.lease_until, job.started_at, job.finished_at, job.finished_by,
     job.last_error, job.idempotency_key, job.schedule_id, job.metadata, job.error_group, job.snoozes, job.crashes,
-    job.start_by, job.unique_key, job.unique_scope, job.lane, job.progress - 'cursor' AS progress
+    job.start_by, job.unique_key, job.unique_scope, job.lane, job.progress - 'cursor' AS progress, job.steps, job.suspensions,
+    job.waits_for
 
 -- name: is_ready
 -- A job is queued from when it is due until it ends or waits again, also while it runs. ADR-0056
@@ -27,7 +28,7 @@ job.id, job.topic, 'COMPLETED' AS status, job.priority, job.attempts, job.max_at
     job.next_run_at, false AS ready, job.delivered, NULL AS locked_by, NULL AS lease_until, job.started_at,
     job.finished_at, job.finished_by, job.last_error, job.idempotency_key, job.schedule_id, job.metadata,
     '' AS error_group, job.snoozes, job.crashes, NULL AS start_by, job.unique_key, NULL AS unique_scope, job.lane,
-    NULL::jsonb AS progress
+    NULL::jsonb AS progress, jsonb_array_length(job.timeline) AS steps, job.suspensions, NULL AS waits_for
 
 -- name: rest_of_one
 -- One job, named in $1, is returned in full. Hundreds at once are returned without payload, history and cursor.
@@ -169,6 +170,19 @@ target AS MATERIALIZED (
       AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
     ORDER BY job.id
     FOR NO KEY UPDATE
+)
+
+-- name: steps_of_deleted
+-- Deletes the steps and signals of the jobs in `deleted`: another job may get the id.
+forgotten AS (
+    DELETE FROM pulse.job_steps AS step
+    USING deleted
+    WHERE step.job_id = deleted.id AND deleted.steps IS NOT NULL
+),
+forgotten_signals AS (
+    DELETE FROM pulse.job_signals AS signal
+    USING deleted
+    WHERE signal.job_id = deleted.id AND deleted.steps IS NOT NULL
 )
 
 -- name: tables_of_jobs

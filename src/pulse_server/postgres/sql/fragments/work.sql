@@ -176,6 +176,17 @@ id, submitted_at, next_run_at, started_at, priority, attempts, max_attempts,
 -- name: completed
 claim.place, {moved_columns}, job.locked_by AS finished_by, clock_timestamp() AS finished_at
 
+-- name: step_in_timeline
+-- A row of job_steps as a completed job keeps it.
+jsonb_strip_nulls(jsonb_build_object(
+            'name', forgotten.name, 'kind', forgotten.kind, 'attempt', forgotten.attempt,
+            'started_at', forgotten.started_at, 'stored_at', forgotten.stored_at, 'until', forgotten.until,
+            'signal', forgotten.signal_id, 'bytes', octet_length(forgotten.value)))
+
+-- name: without_end
+-- When a job is due that waits for a signal for as long as it takes.
+timestamptz '9999-01-01 00:00:00+00'
+
 -- name: completed_is_moved
 moved AS (
     INSERT INTO pulse.completed_jobs ({completed_columns})
@@ -196,11 +207,11 @@ GROUP BY completed.topic
 (claim.discard OR job.attempts >= job.max_attempts)
 
 -- name: snooze_is_final
--- The job has been snoozed as often as a job may be.
-(COALESCE(job.snoozes, 0) >= $6::int)
+-- The job has been snoozed as often as a job may be. Suspended attempts are not bounded.
+(COALESCE(job.snoozes, 0) - COALESCE(job.suspensions, 0) >= $6::int)
 
 -- name: failures
--- The attempts that a backoff counts: all but those that were snoozed.
+-- The attempts that a backoff counts: all but those that were snoozed or suspended.
 job.attempts - COALESCE(job.snoozes, 0)
 
 -- name: end_of_limit

@@ -4,6 +4,7 @@
 --   unique.sql     submits with a unique key
 --   claims.sql     claim, of one topic or several
 --   work.sql       complete, fail, extend, release, reap
+--   steps.sql      store steps, suspend, signal
 --   promotion.sql  waiting jobs whose time has come
 --   schedules.sql  fires
 --   retention.sql  finished jobs that have been kept long enough
@@ -210,32 +211,50 @@ SELECT * FROM canceled;
 -- long as the job lived and another job has it now, this fails as a whole, by the index jobs_unique.
 -- A job that was canceled in a worker, as its history shows, is due 2 s after the cancel at the earliest: by then that
 -- worker no longer starts it, whether it knows of the cancel or not. ADR-0041
-UPDATE pulse.jobs AS job
-SET status = 'PENDING',
-    queued = CASE
-        WHEN {was_canceled_in_worker}
-        THEN {end_of_rest} <= now()
-        ELSE true
-    END,
-    next_run_at = CASE
-        WHEN {was_canceled_in_worker}
-        THEN GREATEST(clock_timestamp(), {end_of_rest})
-        ELSE clock_timestamp()
-    END,
-    max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
-    crashes = NULL,
-    start_by = NULL,
-    unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'live' END,
-    finished_at = NULL,
-    finished_by = NULL,
-    ended_as = NULL,
-    error_group = '',
-    tier = NULL,
-    rank_at = NULL
-WHERE job.id = ANY($1::uuid[])
-  AND job.status = ANY($3::text[])
-  AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
-RETURNING {job}, {rest_of_one};
+-- Its steps and its progress stay, unless $4 has it start afresh: then both go, and the signals that it took.
+WITH retried AS (
+    UPDATE pulse.jobs AS job
+    SET status = 'PENDING',
+        queued = CASE
+            WHEN {was_canceled_in_worker}
+            THEN {end_of_rest} <= now()
+            ELSE true
+        END,
+        next_run_at = CASE
+            WHEN {was_canceled_in_worker}
+            THEN GREATEST(clock_timestamp(), {end_of_rest})
+            ELSE clock_timestamp()
+        END,
+        max_attempts = GREATEST(job.max_attempts, job.attempts + $2::int),
+        crashes = NULL,
+        start_by = NULL,
+        unique_scope = CASE WHEN job.unique_scope = 'live' THEN 'live' END,
+        finished_at = NULL,
+        finished_by = NULL,
+        ended_as = NULL,
+        error_group = '',
+        waits_for = NULL,
+        steps = CASE WHEN $4::bool AND job.steps IS NOT NULL THEN 0 ELSE job.steps END,
+        step_bytes = CASE WHEN NOT $4::bool THEN job.step_bytes END,
+        progress = CASE WHEN NOT $4::bool THEN job.progress END,
+        tier = NULL,
+        rank_at = NULL
+    WHERE job.id = ANY($1::uuid[])
+      AND job.status = ANY($3::text[])
+      AND job.status NOT IN ('PENDING', 'RETRYING', 'RUNNING', 'COMPLETED')
+    RETURNING {job}, {rest_of_one}
+),
+forgotten AS (
+    DELETE FROM pulse.job_steps AS step
+    USING retried
+    WHERE $4::bool AND step.job_id = retried.id
+),
+forgotten_signals AS (
+    DELETE FROM pulse.job_signals AS signal
+    USING retried
+    WHERE $4::bool AND signal.job_id = retried.id AND signal.taken_at IS NOT NULL
+)
+SELECT * FROM retried;
 
 -- name: prioritize_jobs
 -- PENDING, RETRYING or RUNNING, limited to the statuses in $3, stays so with another priority. A running job keeps
@@ -266,8 +285,9 @@ deleted AS (
     DELETE FROM pulse.jobs AS job
     USING target
     WHERE job.id = target.id
-    RETURNING job.id, job.status
+    RETURNING job.id, job.status, job.steps
 ),
+{steps_of_deleted},
 deleted_completed AS (
     DELETE FROM pulse.completed_jobs AS done
     WHERE done.id = ANY($1::uuid[]) AND 'COMPLETED' = ANY($2::text[])

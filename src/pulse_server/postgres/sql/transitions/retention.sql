@@ -44,8 +44,9 @@ deleted AS (
     DELETE FROM pulse.jobs AS job
     USING expired
     WHERE job.id = expired.id
-    RETURNING job.status
-)
+    RETURNING job.id, job.status, job.steps
+),
+{steps_of_deleted}
 SELECT
     turn.is_ours,
     (SELECT count(*) FROM looked_at) AS looked_at,

@@ -10,19 +10,18 @@
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
-    WHERE {claim_holds} AND job.turnstile IS NULL
+    WHERE {claim_holds} AND job.turnstile IS NULL AND job.steps IS NULL
     RETURNING {completed}
 ),
 {completed_is_moved}
 {completed_by_topic};
 
 -- name: complete_governed
--- complete_jobs for all jobs, also those that were counted at a turnstile. A statement of its own: others need not pay for
--- the notices.
+-- complete_jobs also for jobs that were counted at a turnstile. A statement of its own: others need not pay for the notices.
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims}
-    WHERE {claim_holds}
+    WHERE {claim_holds} AND job.steps IS NULL
     RETURNING {completed}, {freed_by}
 ),
 ended AS NOT MATERIALIZED (
@@ -39,7 +38,7 @@ ended AS NOT MATERIALIZED (
 WITH completed AS (
     DELETE FROM pulse.jobs AS job
     USING {compact_claims_with_results}
-    WHERE {claim_holds}
+    WHERE {claim_holds} AND job.steps IS NULL
     RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}
 ),
 ended AS (
@@ -50,6 +49,43 @@ moved AS (
     INSERT INTO pulse.completed_jobs ({completed_columns}, result)
     SELECT {completed_columns}, result
     FROM completed
+)
+{completed_by_topic};
+
+-- name: complete_with_steps
+-- complete_jobs for all jobs, also those that have steps or signals: these are deleted, and the steps stay with the completed
+-- job as its timeline, without their values. ADR-0069
+--   $5 results, or nulls
+WITH completed AS (
+    DELETE FROM pulse.jobs AS job
+    USING {compact_claims_with_results}
+    WHERE {claim_holds}
+    RETURNING {completed}, claim.result, 'COMPLETED' AS status, {freed_by}, job.steps, job.suspensions
+),
+ended AS (
+    SELECT * FROM completed
+),
+{notices_of_ended},
+forgotten AS (
+    DELETE FROM pulse.job_steps AS step
+    USING completed
+    WHERE step.job_id = completed.id AND completed.steps IS NOT NULL
+    RETURNING step.*
+),
+forgotten_signals AS (
+    DELETE FROM pulse.job_signals AS signal
+    USING completed
+    WHERE signal.job_id = completed.id AND completed.steps IS NOT NULL
+),
+moved AS (
+    INSERT INTO pulse.completed_jobs ({completed_columns}, result, suspensions, timeline)
+    SELECT {completed_columns}, completed.result, completed.suspensions, done.timeline
+    FROM completed
+    LEFT JOIN (
+        SELECT forgotten.job_id, jsonb_agg({step_in_timeline} ORDER BY forgotten.position, forgotten.name) AS timeline
+        FROM forgotten
+        GROUP BY forgotten.job_id
+    ) AS done ON done.job_id = completed.id
 )
 {completed_by_topic};
 
@@ -103,6 +139,7 @@ WITH ended AS (
             LEFT JOIN pulse.run_policies AS policy ON policy.topic = job.topic
         ),
         start_by = NULL,
+        waits_for = NULL,
         last_error = claim.error,
         error_group = CASE WHEN {failure_is_final} THEN claim.error_group ELSE '' END,
         history = pulse.with_attempt(
@@ -138,6 +175,7 @@ WITH ended AS (
         snoozes = COALESCE(job.snoozes, 0) + 1,
         next_run_at = clock_timestamp() + claim.delay,
         start_by = NULL,
+        waits_for = NULL,
         last_error = CASE WHEN {snooze_is_final} THEN $7::text ELSE job.last_error END,
         error_group = CASE WHEN {snooze_is_final} THEN $8::text ELSE '' END,
         history = pulse.with_attempt(
@@ -319,6 +357,7 @@ reaped AS (
         attempts = CASE WHEN job.delivered THEN job.attempts ELSE job.attempts - 1 END,
         crashes = CASE WHEN job.delivered THEN outcome.crashes ELSE job.crashes END,
         start_by = CASE WHEN NOT job.delivered THEN job.start_by END,
+        waits_for = CASE WHEN NOT job.delivered THEN job.waits_for END,
         next_run_at = clock_timestamp() + pulse.retry_delay(outcome.backoff, {failures}),
         last_error = outcome.error || outcome.and_why,
         error_group = CASE

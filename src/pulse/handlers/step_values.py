@@ -1,0 +1,74 @@
+"""The values of steps, as bytes and back. What a step returned is read back as its function is annotated."""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from pulse.errors import InvalidArgument, InvalidHandler
+from pulse.outcomes import Discard
+from pulse.payload import Decode, UndecodableArgs, decoder_for, encode
+
+_NOTHING = b"null"
+_AWAITABLES = (collections.abc.Awaitable, collections.abc.Coroutine)
+
+
+def encode_step(name: str, function: Callable[..., Any], value: object, most_bytes: int) -> bytes:
+    """Return the value of a step as it is stored. Raises Discard: a further attempt would return the same."""
+    if isinstance(value, bytes) and _returned(function) is not bytes:
+        raise Discard(f"Step {name!r} returned bytes: annotate its function with `-> bytes`.")
+    try:
+        data = _NOTHING if value is None else encode(value, f"value of step {name!r}")
+    except InvalidArgument as error:
+        raise Discard(error.message) from None
+    if len(data) > most_bytes:
+        raise Discard(
+            f"Step {name!r} returned {len(data)} bytes, and the steps of a job may have {most_bytes} "
+            "together. Store large data elsewhere and return a reference to it, or raise "
+            "PULSE_MAX_STEP_BYTES of pulsed."
+        )
+    return data
+
+
+def encode_signal(value: object) -> bytes:
+    """Return the value of a signal as it is stored. Raises InvalidArgument."""
+    return _NOTHING if value is None else encode(value, "value of the signal")
+
+
+def decoder_of(source: Any, *, is_type: bool = False) -> Decode:
+    """Return the reader of what this function returns, or of this type. Raises Discard if it does not fit."""
+    annotation = source if is_type else _returned(source)
+    read = _decoder(Any if annotation is None and is_type else annotation)
+
+    def decode(data: bytes) -> Any:
+        try:
+            return read(data)
+        except UndecodableArgs as error:
+            raise Discard(f"A stored value cannot be read as {annotation!r}: {error}") from None
+
+    return decode
+
+
+@functools.lru_cache(maxsize=1024)
+def _decoder(annotation: Any) -> Decode:
+    return decoder_for(annotation)
+
+
+def _returned(function: Any) -> Any:
+    """Return the type that the function is annotated to return; of a coroutine, what it is awaited for."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__annotations__") and callable(function):
+        function = type(function).__call__
+    if "return" not in getattr(function, "__annotations__", {}):
+        return Any
+    try:
+        annotation = typing.get_type_hints(function, include_extras=True)["return"]
+    except (NameError, TypeError) as error:
+        raise InvalidHandler(f"The annotations of {function!r} cannot be read: {error}.") from None
+    if typing.get_origin(annotation) in _AWAITABLES:
+        annotation = typing.get_args(annotation)[-1]
+    return annotation

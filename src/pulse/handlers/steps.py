@@ -1,0 +1,291 @@
+"""The steps of an attempt: what is stored, what is run, and how a handler sleeps and waits for signals.
+
+The verbs of `Context` come here. In an event loop they return coroutines; in the thread of a `def` handler
+they block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from pulse.durations import check_duration
+from pulse.errors import (
+    InvalidArgument,
+    InvalidTransition,
+    NotFound,
+    PulseError,
+    ResourceExhausted,
+    SignalTimeout,
+    Unavailable,
+)
+from pulse.handlers.step_values import decoder_of, encode_step
+from pulse.outcomes import Cancelled, Discard, Suspension
+from pulse.v1 import pulse_pb2 as pb
+
+Answer = TypeVar("Answer")
+
+LONGEST_NAME = 200
+# Between two tries of a call that no server answers. The job keeps its lease meanwhile, or is stopped.
+AGAIN_SECONDS = 1.0
+
+
+class StepCalls(Protocol):
+    """The calls to the server. Each raises the errors of pulse."""
+
+    async def store_step(self, request: pb.StoreStepRequest) -> pb.StoreStepResponse: ...
+
+    async def take_signal(self, request: pb.TakeSignalRequest) -> pb.TakeSignalResponse: ...
+
+    async def list_steps(self, request: pb.ListStepsRequest) -> pb.ListStepsResponse: ...
+
+    def block(self, coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run it from a thread without an event loop, and wait for it."""
+        ...
+
+
+class StepLine:
+    """The calls of one client, and what a worker that runs its handlers adds to them."""
+
+    def __init__(self, calls: StepCalls) -> None:
+        self.calls = calls
+        self.worker_id = ""
+        self._most_bytes: Callable[[], int] = lambda: 0
+
+    def serve(self, worker_id: str, most_bytes: Callable[[], int]) -> None:
+        """Store steps for this worker."""
+        self.worker_id = worker_id
+        self._most_bytes = most_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """Of the steps of a job. 0: the server does not know steps."""
+        return self._most_bytes()
+
+
+class Steps:
+    """The steps of one attempt. Made when its handler uses a verb for the first time."""
+
+    def __init__(
+        self, line: StepLine, assignment: pb.JobAssignment, is_cancelled: Callable[[], bool]
+    ) -> None:
+        self._line = line
+        self._job_id = assignment.job_id
+        self._claim = pb.Claim(job_id=assignment.job_id, attempt=assignment.attempt)
+        self._is_cancelled = is_cancelled
+        # A first attempt has no steps: nothing is read for it.
+        self._known: dict[str, pb.StepView] | None = {} if assignment.attempt == 1 else None
+        self._reading: asyncio.Lock | None = None
+        self._places: dict[str, str] = {}
+        self._sleeps = 0
+        self._running = 0
+        self.suspension: Suspension | None = None
+        """Set once the handler was suspended. It must not return after that."""
+        self.is_lost = False
+        """Whether the server has refused a call: the claim no longer holds."""
+
+    def forgotten(self) -> list[str]:
+        """Return the stored steps that this attempt did not ask for."""
+        return [name for name in self._known or {} if name not in self._places]
+
+    # ------------------------------------------------------------ verbs
+
+    def step(
+        self,
+        place: str,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        index: int | None,
+    ) -> Any:
+        """Run the function, or read back what it returned in an earlier attempt."""
+        if not callable(function):
+            raise InvalidArgument(
+                f"ctx.step({name!r}, …) takes a function and its arguments, not {type(function).__name__}: "
+                "give the function itself, without calling it."
+            )
+        own = self._take_name(place, name, index)
+        if _is_in_event_loop():
+            return self._step(own, function, args, kwargs)
+        return self._step_in_thread(own, function, args, kwargs)
+
+    def sleep(self, place: str, delay: timedelta, name: str | None) -> Any:
+        """Suspend the attempt, unless the sleep is over."""
+        if not isinstance(delay, timedelta):
+            raise InvalidArgument(f"ctx.sleep() takes a timedelta, not {delay!r}.")
+        if name is None:
+            self._sleeps += 1
+            name, index = "sleep", self._sleeps if self._sleeps > 1 else None
+        else:
+            index = None
+        own = self._take_name(place, name, index)
+        return self._run(self._sleep(own, delay))
+
+    def wait_for(
+        self, place: str, signal: str, timeout: timedelta | None, index: int | None, returns: Any
+    ) -> Any:
+        """Return the value of the signal, or suspend the attempt until it comes."""
+        if timeout is not None:
+            check_duration("wait_for(timeout=…)", timeout, may_be_zero=True)
+        own = self._take_name(place, signal, index)
+        return self._run(self._wait(own, signal, timeout, returns))
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return coroutine if _is_in_event_loop() else self._line.calls.block(coroutine)
+
+    def _take_name(self, place: str, name: str, index: int | None) -> str:
+        """Return the name under which a step is stored. Raises InvalidArgument if the attempt has used it."""
+        if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME - 20 or "#" in name:
+            raise InvalidArgument(
+                f"{name!r} cannot be the name of a step: use a text of up to {LONGEST_NAME - 20} characters, "
+                "without #."
+            )
+        if index is not None:
+            if not isinstance(index, int) or isinstance(index, bool):
+                raise InvalidArgument(f"The index of step {name!r} has to be a number, not {index!r}.")
+            name = f"{name}#{index}"
+        if not self._line.most_bytes:
+            raise PulseError("This version of pulsed does not know steps, sleeps and signals: upgrade it.")
+        if self.suspension is not None:
+            raise InvalidArgument(
+                f"Step {name!r} at {place} comes after {self.suspension.what}, which has ended this attempt. "
+                "Do not catch BaseException around it."
+            )
+        if name in self._places:
+            raise InvalidArgument(
+                f"Step {name!r} is used twice in one attempt: at {self._places[name]} and at {place}. Give "
+                "each a name of its own, and in a loop an index: ctx.step(name, function, …, index=i)."
+            )
+        self._places[name] = place
+        return name
+
+    # ------------------------------------------------------------ a step
+
+    async def _step(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        decode = decoder_of(function)
+        known = await self._stored(name, "step")
+        if known is not None:
+            return decode(known.value)
+        self._running += 1
+        try:
+            began = time.monotonic()
+            value = function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = await value
+            return decode(await self._store(name, function, value, time.monotonic() - began))
+        finally:
+            self._running -= 1
+
+    def _step_in_thread(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        block, decode = self._line.calls.block, decoder_of(function)
+        known = block(self._stored(name, "step"))
+        if known is not None:
+            return decode(known.value)
+        began = time.monotonic()
+        value = function(*args, **kwargs)
+        if inspect.isawaitable(value):
+            value = block(_awaited(value))
+        return decode(block(self._store(name, function, value, time.monotonic() - began)))
+
+    async def _store(self, name: str, function: Callable[..., Any], value: object, seconds: float) -> bytes:
+        """Store the value. Returns what is stored: that of an earlier call, if its answer was lost."""
+        data = encode_step(name, function, value, self._line.most_bytes)
+        request = pb.StoreStepRequest(
+            worker_id=self._line.worker_id, claim=self._claim, name=name, value=data
+        )
+        request.ran.FromTimedelta(timedelta(seconds=seconds))
+        response = await self._ask(lambda: self._line.calls.store_step(request))
+        if not response.HasField("step"):
+            return data
+        self._check_kind(response.step, "step")
+        return response.step.value
+
+    # ------------------------------------------------------------ sleeps and signals
+
+    async def _sleep(self, name: str, delay: timedelta) -> None:
+        known = await self._stored(name, "sleep")
+        if (known is not None and known.due) or (known is None and delay <= timedelta(0)):
+            return
+        await self._suspend(Suspension(name, "", delay))
+
+    async def _wait(self, name: str, signal: str, timeout: timedelta | None, returns: Any) -> Any:
+        decode = decoder_of(returns, is_type=True)
+        step = await self._stored(name, "signal")
+        if step is None or not step.HasField("stored_at"):
+            request = pb.TakeSignalRequest(
+                worker_id=self._line.worker_id, claim=self._claim, step=name, signal=signal
+            )
+            response = await self._ask(lambda: self._line.calls.take_signal(request))
+            if not response.HasField("step"):
+                await self._suspend(Suspension(name, signal, timeout))
+            step = response.step
+            self._check_kind(step, "signal")
+        if step.timed_out:
+            raise SignalTimeout(f"The signal {signal!r} did not come in time.")
+        return decode(step.value)
+
+    async def _suspend(self, suspension: Suspension) -> None:
+        """End the attempt. Steps that run beside this one are stored first: they would be lost."""
+        while self._running:  # noqa: ASYNC110 - rare, and each of them ends in its own way
+            await asyncio.sleep(0.01)
+        if self.suspension is None:
+            self.suspension = suspension
+        raise self.suspension
+
+    # ------------------------------------------------------------ what is stored
+
+    async def _stored(self, name: str, kind: str) -> pb.StepView | None:
+        known = self._known
+        if known is None:
+            if self._reading is None:
+                self._reading = asyncio.Lock()
+            async with self._reading:
+                known = self._known
+                if known is None:
+                    request = pb.ListStepsRequest(job_id=self._job_id, values=True)
+                    response = await self._ask(lambda: self._line.calls.list_steps(request))
+                    known = self._known = {step.name: step for step in response.steps}
+        step = known.get(name)
+        if step is not None:
+            self._check_kind(step, kind)
+        return step
+
+    def _check_kind(self, step: pb.StepView, kind: str) -> None:
+        if step.kind != kind:
+            raise Discard(
+                f"Step {step.name!r} at {self._places[step.name]} is a {kind}, but attempt {step.attempt} "
+                f"stored a {step.kind} under this name: the code of the handler has changed. Give it another "
+                "name, or retry the job without its steps (pulse jobs retry --fresh)."
+            )
+
+    async def _ask(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Call until a server answers. Raises Cancelled once the handler should stop: the claim is lost."""
+        while True:
+            if self._is_cancelled():
+                raise Cancelled(f"Job {self._job_id} should stop.")
+            try:
+                return await call()
+            except Unavailable:
+                await asyncio.sleep(AGAIN_SECONDS)
+            except (InvalidTransition, NotFound) as error:
+                self.is_lost = True
+                raise Cancelled(error.message) from None
+            except ResourceExhausted as error:
+                raise Discard(error.message) from None
+
+
+def _is_in_event_loop() -> bool:
+    return asyncio._get_running_loop() is not None
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value

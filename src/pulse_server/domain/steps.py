@@ -1,0 +1,113 @@
+"""Steps of jobs: what a handler has done so far, its sleeps, and the signals that it waits for. ADR-0069"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.limits import check_text
+
+MAX_STEP_NAME_LENGTH = 200
+# What settings may allow. The steps of a job are read in one answer, and a default client takes 4 MiB.
+MOST_STEPS = 10_000
+MOST_STEP_BYTES = 2 * 1024 * 1024
+
+
+class StepKind(StrEnum):
+    STEP = "step"
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+
+
+class StepLimits(NamedTuple):
+    """How many steps a job may have, and how many bytes their names and values, and its signals."""
+
+    steps: int
+    bytes: int
+
+
+class NewStep(NamedTuple):
+    """A step that the holder of the claim has run."""
+
+    claim: Claim
+    name: str
+    value: bytes
+    ran: timedelta = timedelta(0)
+
+
+class Step(NamedTuple):
+    """A step as stored. Those of completed jobs have no values."""
+
+    name: str
+    kind: StepKind
+    attempt: int
+    """That stored it, or that waits for it."""
+    started_at: datetime
+    stored_at: datetime | None
+    """None: a signal that has not come."""
+    until: datetime | None
+    """The end of a sleep, or of the wait for a signal. None: it has none."""
+    signal_id: str | None
+    value: bytes | None
+    """None of a sleep, and of a signal that did not come in time."""
+    size: int
+    is_due: bool = False
+    """Whether `until` has passed."""
+
+
+class Take(NamedTuple):
+    """The answer to a look for a signal. `is_over`: the job has as many steps as it may have."""
+
+    step: Step | None
+    is_over: bool = False
+
+
+class Signal(NamedTuple):
+    """A signal to a job. The sender makes the id, so that it can repeat the signal."""
+
+    id: str
+    job_id: str
+    name: str
+    value: bytes
+
+
+class Sent(NamedTuple):
+    """A signal met an unfinished job. `is_stored`: False, if it was known or does not fit."""
+
+    topic: str
+    is_stored: bool
+    is_awaited: bool
+    """Whether the job waited for it."""
+    is_ready: bool
+    """Whether the job may be claimed. A claim may have passed it over while this locked its row."""
+
+
+class Swept(NamedTuple):
+    """One batch of a sweep: how many rows it looked at and forgot, and the last job it came to."""
+
+    looked_at: int
+    forgotten: int
+    reached: str | None
+
+
+def check_step_name(name: str, field: str = "name") -> str:
+    if not name:
+        raise InvalidArgument(field, "is empty: give the step a name, such as 'fetch'.")
+    return check_text(name, field, MAX_STEP_NAME_LENGTH)
+
+
+def too_many_steps(most: int) -> str:
+    return (
+        f"The job has {most} steps, the most that a job may have (PULSE_MAX_STEPS). Do more in one step, or "
+        "make the rest another job."
+    )
+
+
+def too_large(name: str, size: int, most: int) -> str:
+    return (
+        f"Step {name!r} has {size} bytes, and the steps and signals of a job may have {most} together "
+        "(PULSE_MAX_STEP_BYTES). Store large data elsewhere, and a reference to it in the step."
+    )

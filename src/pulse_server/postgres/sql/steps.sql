@@ -1,0 +1,67 @@
+-- Reading the steps of a job, and forgetting those that have lost theirs. transitions/steps.sql has what changes a job.
+
+-- name: list_steps
+-- In the order in which they were stored. Those of a completed job are without values: timeline_of_completed.
+SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
+    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due
+FROM pulse.job_steps AS step
+WHERE step.job_id = $1::uuid
+ORDER BY step.position, step.name;
+
+-- name: find_step
+-- A repeat learns that its step was stored: the message in the WAL as in look_up_jobs.
+SELECT step.name, step.kind, step.attempt, step.started_at, step.stored_at, step.until, step.signal_id, step.value,
+    octet_length(step.value) AS bytes, COALESCE(step.until <= clock_timestamp(), false) AS is_due
+FROM pulse.job_steps AS step
+WHERE step.job_id = $1::uuid AND step.name = $2::text AND step.stored_at IS NOT NULL
+  AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL;
+
+-- name: timeline_of_completed
+SELECT done.timeline FROM pulse.completed_jobs AS done WHERE done.id = $1::uuid;
+
+-- name: knows_signal
+-- Whether a signal was sent to the job under this id, for one that sends it again. A completed job knows those that it took.
+SELECT (
+    EXISTS (SELECT FROM pulse.job_signals AS signal WHERE signal.id = $2::uuid AND signal.job_id = $1::uuid)
+    OR EXISTS (
+        SELECT
+        FROM pulse.completed_jobs AS done
+        WHERE done.id = $1::uuid AND done.timeline @> jsonb_build_array(jsonb_build_object('signal', $2::uuid))
+    )
+) AND (SELECT pg_catalog.pg_logical_emit_message(true, 'pulse', '')) IS NOT NULL AS is_known;
+
+-- name: forget_steps
+-- Steps whose job is in pulse.jobs no longer: a server of the release before completed or deleted it. Looks at the steps of
+-- jobs after $1, $2 rows at the most. A job is stored before its steps: one that a step is seen without is gone.
+WITH looked_at AS MATERIALIZED (
+    SELECT step.job_id, step.name FROM pulse.job_steps AS step WHERE step.job_id > $1::uuid ORDER BY step.job_id LIMIT $2
+),
+forgotten AS (
+    DELETE FROM pulse.job_steps AS step
+    USING looked_at
+    WHERE step.job_id = looked_at.job_id AND step.name = looked_at.name
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id)
+    RETURNING step.job_id
+)
+SELECT
+    (SELECT count(*) FROM looked_at) AS looked_at,
+    (SELECT count(*) FROM forgotten) AS forgotten,
+    (SELECT looked_at.job_id FROM looked_at ORDER BY looked_at.job_id DESC LIMIT 1) AS reached;
+
+-- name: forget_signals
+-- The same for signals.
+WITH looked_at AS MATERIALIZED (
+    SELECT signal.job_id, signal.id FROM pulse.job_signals AS signal WHERE signal.job_id > $1::uuid
+    ORDER BY signal.job_id LIMIT $2
+),
+forgotten AS (
+    DELETE FROM pulse.job_signals AS signal
+    USING looked_at
+    WHERE signal.id = looked_at.id
+      AND NOT EXISTS (SELECT FROM pulse.jobs AS job WHERE job.id = looked_at.job_id)
+    RETURNING signal.job_id
+)
+SELECT
+    (SELECT count(*) FROM looked_at) AS looked_at,
+    (SELECT count(*) FROM forgotten) AS forgotten,
+    (SELECT looked_at.job_id FROM looked_at ORDER BY looked_at.job_id DESC LIMIT 1) AS reached;

@@ -1,0 +1,222 @@
+-- Steps: what a handler has done, its sleeps, and the signals that it waits for. jobs.sql has the rules for all
+-- transitions. ADR-0069
+--
+-- Whatever changes the steps or the signals of a job has locked its row in pulse.jobs before: the row is the fence, and the
+-- lock. `steps` counts them there, so that a plain job is known by a NULL.
+
+-- name: store_steps
+-- RUNNING stays RUNNING, with one step more, if the claim still holds. A step of that name that is there stays as it is: the
+-- caller looks it up. So does one that does not fit. Returns for each claim that holds whether its step was stored, by its
+-- place in the request: several may be of one job.
+--   $1-$3 claims   $4 names   $5 values   $6 how long they took   $7 the most steps of a job   $8 the most bytes of them
+WITH held AS MATERIALIZED (
+    SELECT claim.place, job.id, job.attempts, COALESCE(job.steps, 0) AS steps, COALESCE(job.step_bytes, 0) AS step_bytes,
+        claim.name, claim.value, claim.ran, octet_length(claim.name) + octet_length(claim.value) AS bytes
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::bytea[], $6::interval[]) WITH ORDINALITY
+        AS claim (id, worker_id, attempt, name, value, ran, place)
+    JOIN pulse.jobs AS job ON {claim_holds}
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+),
+placed AS MATERIALIZED (
+    SELECT held.*, held.steps + row_number() OVER line AS position, held.step_bytes + sum(held.bytes) OVER line AS bytes_then
+    FROM held
+    WINDOW line AS (PARTITION BY held.id ORDER BY held.place)
+),
+stored AS (
+    INSERT INTO pulse.job_steps (job_id, name, position, attempt, started_at, stored_at, kind, value)
+    SELECT placed.id, placed.name, placed.position, placed.attempts,
+        clock_timestamp() - placed.ran, clock_timestamp(), 'step', placed.value
+    FROM placed
+    WHERE placed.position <= $7::int AND placed.bytes_then <= $8::int
+    ON CONFLICT DO NOTHING
+    RETURNING job_id, name, octet_length(name) + octet_length(value) AS bytes
+),
+counted AS (
+    UPDATE pulse.jobs AS job
+    SET steps = COALESCE(job.steps, 0) + new.steps,
+        step_bytes = COALESCE(job.step_bytes, 0) + new.bytes
+    FROM (
+        SELECT stored.job_id, count(*) AS steps, sum(stored.bytes) AS bytes FROM stored GROUP BY stored.job_id
+    ) AS new
+    WHERE job.id = new.job_id
+)
+SELECT placed.place, stored.name IS NOT NULL AS is_stored
+FROM placed
+LEFT JOIN stored ON stored.job_id = placed.id AND stored.name = placed.name;
+
+-- name: suspend_jobs
+-- From RUNNING to RETRYING, due when its sleep or its wait for a signal ends; if the claim still holds. It costs no attempt:
+-- max_attempts grows, as in snooze_jobs, but there is no bound of them. The step is stored with its end: a job that runs
+-- before is suspended again to the same moment. One that waits for a signal that has come is ready at once: whether it has is
+-- read behind the lock on the job, which every signal takes. To DEAD_LETTERED if the job has $7 steps already.
+-- Of suspensions in a row the history has the last one.
+--   $1-$3 claims   $4 steps   $5 signals; '': it sleeps   $6 delays; NULL: without end   $8 error and $9 error group of a
+--   job that is dead-lettered   $10 progress
+WITH held AS MATERIALIZED (
+    SELECT claim.id, claim.worker_id, claim.attempt, job.attempts, COALESCE(job.steps, 0) AS steps,
+        claim.step, claim.signal, claim.delay, claim.progress
+    FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::interval[], $10::text[])
+        AS claim (id, worker_id, attempt, step, signal, delay, progress)
+    JOIN pulse.jobs AS job ON {claim_holds}
+    ORDER BY job.id
+    FOR NO KEY UPDATE OF job
+),
+judged AS MATERIALIZED (
+    SELECT
+        held.*,
+        known.name IS NULL AS is_new,
+        CASE WHEN held.signal = '' THEN 'sleeps' ELSE 'waits for ' || held.signal END AS reason,
+        CASE WHEN known.name IS NULL THEN clock_timestamp() + held.delay ELSE known.until END AS until,
+        CASE WHEN held.signal = '' THEN false ELSE pulse.has_signal(held.id, held.signal) END AS has_come,
+        known.name IS NULL AND held.steps >= $7::int AS is_final
+    FROM held
+    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = held.step
+),
+stored AS (
+    INSERT INTO pulse.job_steps (job_id, name, position, attempt, started_at, stored_at, until, kind)
+    SELECT judged.id, judged.step, judged.steps + 1, judged.attempts,
+        clock_timestamp(), CASE WHEN judged.signal = '' THEN clock_timestamp() END, judged.until,
+        CASE WHEN judged.signal = '' THEN 'sleep' ELSE 'signal' END
+    FROM judged
+    WHERE judged.is_new AND NOT judged.is_final
+    ON CONFLICT DO NOTHING
+),
+ended AS (
+    UPDATE pulse.jobs AS job
+    SET status = CASE WHEN claim.is_final THEN 'DEAD_LETTERED' ELSE 'RETRYING' END,
+        ended_as = CASE WHEN claim.is_final THEN 'DEAD_LETTERED' END,
+        queued = claim.has_come AND NOT claim.is_final,
+        finished_at = CASE WHEN claim.is_final THEN clock_timestamp() END,
+        finished_by = CASE WHEN claim.is_final THEN job.locked_by END,
+        max_attempts = job.max_attempts + 1,
+        snoozes = COALESCE(job.snoozes, 0) + 1,
+        suspensions = COALESCE(job.suspensions, 0) + 1,
+        steps = claim.steps + CASE WHEN claim.is_new AND NOT claim.is_final THEN 1 ELSE 0 END,
+        waits_for = CASE WHEN NOT claim.is_final THEN claim.signal END,
+        next_run_at = CASE WHEN claim.has_come THEN clock_timestamp() ELSE COALESCE(claim.until, {without_end}) END,
+        start_by = NULL,
+        last_error = CASE WHEN claim.is_final THEN $8::text ELSE job.last_error END,
+        error_group = CASE WHEN claim.is_final THEN $9::text ELSE '' END,
+        history = pulse.with_attempt(
+            CASE WHEN job.history -> -1 ->> 'outcome' = 'suspended' THEN job.history - -1 ELSE job.history END,
+            job.attempts, job.locked_by, job.started_at, 'suspended', claim.reason),
+        progress = {progress_with_report},
+        -- Its claim puts it into its lane again.
+        tier = NULL,
+        rank_at = NULL,
+        locked_by = NULL,
+        lease_until = NULL
+    FROM judged AS claim
+    WHERE job.id = claim.id
+    RETURNING job.id, claim.worker_id, claim.attempt, job.topic,
+        date_part('epoch', clock_timestamp() - job.started_at) AS ran_seconds, job.status, job.queued, {freed_by}
+),
+{notices_of_ended}
+SELECT ended.id, ended.worker_id, ended.attempt, ended.topic, ended.ran_seconds, ended.status, ended.queued FROM ended;
+
+-- name: take_signal
+-- RUNNING stays RUNNING, with the oldest signal of the name as a step, if the claim still holds and one has come. Without
+-- one, a wait whose end has passed is stored as such: no later attempt finds the signal. A step of the name that is stored
+-- stays. Of two statements at once the second finds the signal taken, and takes none. Returns what is stored then: no row if
+-- the claim does not hold, and none of a signal that has not come. The caller looks a stored step up.
+--   $1 the job, an array of one   $2 worker   $3 attempt   $4 step   $5 signal   $6 the most steps of a job
+WITH held AS MATERIALIZED (
+    SELECT job.id, job.attempts, COALESCE(job.steps, 0) AS steps
+    FROM (SELECT ($1::uuid[])[1] AS id, $2::text AS worker_id, $3::int AS attempt) AS claim
+    JOIN pulse.jobs AS job ON {claim_holds}
+    FOR NO KEY UPDATE OF job
+),
+judged AS MATERIALIZED (
+    SELECT
+        held.*,
+        known.name IS NOT NULL AS is_known,
+        known.stored_at IS NOT NULL AS is_stored,
+        known.name IS NULL AND held.steps >= $6::int AS is_over,
+        known.until <= clock_timestamp() AND NOT pulse.has_signal(held.id, $5::text) AS is_late,
+        next.id AS signal_id
+    FROM held
+    LEFT JOIN pulse.job_steps AS known ON known.job_id = held.id AND known.name = $4::text
+    LEFT JOIN LATERAL (
+        SELECT signal.id
+        FROM pulse.job_signals AS signal
+        WHERE signal.job_id = held.id AND signal.name = $5::text AND signal.taken_at IS NULL
+        ORDER BY signal.number
+        LIMIT 1
+    ) AS next ON true
+),
+taken AS (
+    UPDATE pulse.job_signals AS signal
+    SET taken_at = clock_timestamp()
+    FROM judged
+    WHERE signal.id = judged.signal_id AND signal.taken_at IS NULL AND NOT judged.is_stored AND NOT judged.is_over
+    RETURNING signal.id, signal.value, signal.sent_at
+),
+stored AS (
+    INSERT INTO pulse.job_steps AS step
+        (job_id, name, position, attempt, started_at, stored_at, signal_id, kind, value)
+    SELECT judged.id, $4::text, judged.steps + 1, judged.attempts, clock_timestamp(), clock_timestamp(), taken.id,
+        'signal', taken.value
+    FROM judged
+    CROSS JOIN taken
+    ON CONFLICT (job_id, name) DO UPDATE
+        SET attempt = excluded.attempt, stored_at = excluded.stored_at, signal_id = excluded.signal_id,
+            value = excluded.value
+        WHERE step.stored_at IS NULL AND step.kind = 'signal'
+    RETURNING step.job_id
+),
+counted AS (
+    UPDATE pulse.jobs AS job
+    SET steps = COALESCE(job.steps, 0) + 1
+    FROM judged
+    CROSS JOIN stored
+    WHERE job.id = judged.id AND NOT judged.is_known
+),
+timed_out AS (
+    UPDATE pulse.job_steps AS step
+    SET stored_at = clock_timestamp(), attempt = judged.attempts
+    FROM judged
+    WHERE step.job_id = judged.id AND step.name = $4::text AND step.stored_at IS NULL AND judged.is_late
+      AND judged.signal_id IS NULL
+    RETURNING step.job_id
+)
+SELECT
+    judged.is_over,
+    judged.is_stored OR EXISTS (SELECT FROM stored) OR EXISTS (SELECT FROM timed_out) AS is_stored
+FROM judged;
+
+-- name: signal_job
+-- The job keeps its status, with a signal more, if it is not finished. One that waits for it becomes ready, as a promotion
+-- does it. A signal whose id is known is a repeat: nothing changes. No row: there is no such job, or it is finished.
+--   $1 the job, an array of one   $2 id   $3 name   $4 value   $5 the most bytes of steps and signals of a job
+WITH target AS MATERIALIZED (
+    SELECT job.id, job.topic, job.queued AND job.locked_by IS NULL AS is_ready,
+        job.status = 'RETRYING' AND NOT job.queued AND COALESCE(job.waits_for = $3::text, false) AS is_awaited,
+        COALESCE(job.step_bytes, 0) + octet_length($3::text) + octet_length($4::bytea) AS bytes
+    FROM pulse.jobs AS job
+    WHERE job.id = ANY($1::uuid[]) AND job.status NOT IN ('COMPLETED', 'DEAD_LETTERED', 'CANCELED')
+    FOR NO KEY UPDATE
+),
+sent AS (
+    INSERT INTO pulse.job_signals (id, job_id, name, value)
+    SELECT $2::uuid, target.id, $3::text, $4::bytea
+    FROM target
+    WHERE target.bytes <= $5::int
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+woken AS (
+    UPDATE pulse.jobs AS job
+    SET steps = COALESCE(job.steps, 0),
+        step_bytes = target.bytes,
+        queued = job.queued OR target.is_awaited,
+        next_run_at = CASE WHEN target.is_awaited THEN clock_timestamp() ELSE job.next_run_at END,
+        tier = CASE WHEN NOT target.is_awaited THEN job.tier END,
+        rank_at = CASE WHEN NOT target.is_awaited THEN job.rank_at END
+    FROM target
+    CROSS JOIN sent
+    WHERE job.id = target.id
+)
+SELECT
+    target.topic, EXISTS (SELECT FROM sent) AS is_stored, target.is_awaited, target.is_ready OR target.is_awaited AS is_ready
+FROM target;

@@ -1,0 +1,159 @@
+"""Steps and signals. Each method sends the SQL section of its own name. ADR-0069"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pulse_server.domain.error_groups import error_group
+from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.status import JobStatus
+from pulse_server.domain.steps import (
+    NewStep,
+    Sent,
+    Signal,
+    Step,
+    StepKind,
+    StepLimits,
+    Swept,
+    Take,
+    too_many_steps,
+)
+from pulse_server.postgres.database import Connections, Database, Rows
+from pulse_server.postgres.progress import progress_column
+from pulse_server.postgres.row_locks import RowLocks
+from pulse_server.postgres.rows import claim_columns
+from pulse_server.postgres.statements import statements
+
+_SQL = statements("transitions/steps.sql", "steps.sql", "locks.sql")
+
+
+class PostgresStepRepo:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._rows = RowLocks(_SQL)
+
+    async def store_steps(self, steps: Sequence[NewStep], limits: StepLimits) -> list[bool | None]:
+        order = sorted(range(len(steps)), key=lambda index: steps[index].claim.job_id)
+        ordered = [steps[index] for index in order]
+        rows = await self._rows.fetch(
+            self._database.hot,
+            "store_steps",
+            *claim_columns([step.claim for step in ordered]),
+            [step.name for step in ordered],
+            [step.value for step in ordered],
+            [step.ran for step in ordered],
+            *limits,
+        )
+        answers: list[bool | None] = [None] * len(steps)
+        for place, is_stored in rows:
+            answers[order[place - 1]] = is_stored
+        return answers
+
+    async def suspend_jobs(
+        self, reports: Sequence[SuspendReport], limits: StepLimits
+    ) -> dict[Claim, tuple[Ended, bool]]:
+        ordered = sorted(reports, key=lambda report: report.claim.job_id)
+        problem = too_many_steps(limits.steps)
+        rows = await self._rows.fetch(
+            self._database.hot,
+            "suspend_jobs",
+            *claim_columns([report.claim for report in ordered]),
+            [report.step for report in ordered],
+            [report.signal for report in ordered],
+            [report.delay for report in ordered],
+            *(limits.steps, problem, error_group(problem)),
+            progress_column(report.progress for report in ordered),
+        )
+        return {
+            Claim(str(job_id), worker_id, attempt): (Ended(JobStatus(status), topic, ran_seconds), is_ready)
+            for job_id, worker_id, attempt, topic, ran_seconds, status, is_ready in rows
+        }
+
+    async def take_signal(self, claim: Claim, step: str, signal: str, limits: StepLimits) -> Take | None:
+        rows = await self._rows.fetch(
+            self._database.hot,
+            *("take_signal", [claim.job_id], claim.worker_id, claim.attempt, step, signal, limits.steps),
+        )
+        if not rows:
+            return None
+        ((is_over, is_stored),) = rows
+        # It may be that of a statement at the same time.
+        found = await self.find_step(claim.job_id, step) if is_stored or is_over else None
+        return Take(found, is_over)
+
+    async def find_step(self, job_id: str, name: str) -> Step | None:
+        rows = await self._fetch(self._database.hot, "find_step", job_id, name)
+        return _step(rows[0]) if rows else None
+
+    async def list_steps(self, job_id: str) -> list[Step]:
+        rows = await self._fetch(self._database.reads, "list_steps", job_id)
+        if rows:
+            return [_step(row) for row in rows]
+        done = await self._fetch(self._database.reads, "timeline_of_completed", job_id)
+        if not done or done[0]["timeline"] is None:
+            return []
+        return [_step_of_timeline(entry) for entry in json.loads(done[0]["timeline"])]
+
+    async def signal_job(self, signal: Signal, limits: StepLimits) -> Sent | None:
+        rows = await self._rows.fetch(
+            self._database.hot,
+            *("signal_job", [signal.job_id], signal.id, signal.name, signal.value, limits.bytes),
+        )
+        return Sent(*rows[0]) if rows else None
+
+    async def knows_signal(self, signal: Signal) -> bool:
+        ((is_known,),) = await self._fetch(self._database.hot, "knows_signal", signal.job_id, signal.id)
+        return bool(is_known)
+
+    async def forget_steps(self, after: str, limit: int) -> Swept:
+        return await self._forget("forget_steps", after, limit)
+
+    async def forget_signals(self, after: str, limit: int) -> Swept:
+        return await self._forget("forget_signals", after, limit)
+
+    async def _forget(self, name: str, after: str, limit: int) -> Swept:
+        ((looked_at, forgotten, reached),) = await self._fetch(self._database.hot, name, after, limit)
+        return Swept(looked_at, forgotten, None if reached is None else str(reached))
+
+    async def _fetch(self, connections: Connections, name: str, *args: object) -> Rows:
+        return await connections.fetch(name, _SQL[name], *args)
+
+
+def _step(row: Any) -> Step:
+    signal_id = row["signal_id"]
+    return Step(
+        name=row["name"],
+        kind=StepKind(row["kind"]),
+        attempt=row["attempt"],
+        started_at=row["started_at"],
+        stored_at=row["stored_at"],
+        until=row["until"],
+        signal_id=None if signal_id is None else str(signal_id),
+        value=row["value"],
+        size=row["bytes"] or 0,
+        is_due=row["is_due"],
+    )
+
+
+def _step_of_timeline(entry: dict[str, Any]) -> Step:
+    """The step as a completed job keeps it."""
+    started_at, stored_at, until = (
+        datetime.fromisoformat(entry[name]) if name in entry else None
+        for name in ("started_at", "stored_at", "until")
+    )
+    assert started_at is not None, "every step has started"
+    return Step(
+        name=entry["name"],
+        kind=StepKind(entry["kind"]),
+        attempt=entry["attempt"],
+        started_at=started_at,
+        stored_at=stored_at,
+        until=until,
+        signal_id=entry.get("signal"),
+        value=None,
+        size=entry.get("bytes", 0),
+        is_due=True,
+    )

@@ -1,0 +1,113 @@
+"""Steps: store them, list them, and pass signals to jobs. Suspensions are reports (reports.py). ADR-0069"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pulse_server.dispatch.publisher import Publisher
+from pulse_server.domain.errors import InvalidTransition, JobLocked, JobNotFound, ResourceExhausted
+from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.reports import refusal, stands
+from pulse_server.domain.status import TERMINAL
+from pulse_server.domain.steps import NewStep, Signal, Step, StepLimits, Take, too_large, too_many_steps
+from pulse_server.repos.jobs import JobRepo
+from pulse_server.repos.steps import StepRepo
+from pulse_server.service.group_commit import GroupCommit
+
+# Rows per statement: enough to spread the cost of a commit, few enough that the statement stays at ~20 ms.
+STEP_BATCH = 500
+# Two statements in flight keep the database busy while this process prepares the next batch.
+STEP_LANES = 2
+
+
+class Steps:
+    def __init__(self, steps: StepRepo, jobs: JobRepo, publisher: Publisher, limits: StepLimits) -> None:
+        self._steps = steps
+        self._jobs = jobs
+        self._publisher = publisher
+        self.limits = limits
+        self._commits: GroupCommit[NewStep, bool | None] = GroupCommit(
+            lambda new: self._steps.store_steps(new, limits),
+            lanes=STEP_LANES,
+            limit=STEP_BATCH,
+            size_of=lambda step: len(step.value),
+        )
+
+    async def store(self, step: NewStep) -> Step | None:
+        """Store the step. Returns the one that was stored under its name before, if there is one.
+
+        Raises InvalidTransition if the claim does not hold, ResourceExhausted if the step does not fit.
+        """
+        size = len(step.name.encode()) + len(step.value)
+        if size > self.limits.bytes:
+            raise ResourceExhausted(too_large(step.name, size, self.limits.bytes))
+        (is_stored,) = await self._commits.add([step])
+        if is_stored is None:
+            raise await self._lost(step.claim)
+        if is_stored:
+            return None
+        found = await self._steps.find_step(step.claim.job_id, step.name)
+        if found is None:
+            raise ResourceExhausted(await self._what_is_too_much(step.claim.job_id, step.name, size))
+        return found
+
+    async def take(self, claim: Claim, step: str, signal: str) -> Step | None:
+        """Store the signal as a step and return it, or that it did not come in time.
+
+        None: the job has to wait. Raises as `store`.
+        """
+        take = await self._steps.take_signal(claim, step, signal, self.limits)
+        if take is None:
+            raise await self._lost(claim)
+        if take == Take(None, is_over=True):
+            raise ResourceExhausted(too_many_steps(self.limits.steps))
+        return take.step
+
+    async def suspend(self, reports: Sequence[SuspendReport]) -> Mapping[Claim, Ended]:
+        """Let the jobs of the claims that hold wait. Returns these claims."""
+        suspended = await self._steps.suspend_jobs(reports, self.limits)
+        ended = {claim: end for claim, (end, _) in suspended.items()}
+        ready = {end.topic for end, is_ready in suspended.values() if is_ready}
+        self._publisher.suspended(ended, ready, too_many_steps(self.limits.steps))
+        return ended
+
+    async def list(self, job_id: str) -> list[Step]:
+        """Return the steps of the job, in order."""
+        steps = await self._steps.list_steps(job_id)
+        if not steps and await self._jobs.get_job(job_id) is None:
+            raise JobNotFound(job_id)
+        return steps
+
+    async def signal(self, signal: Signal) -> None:
+        """Pass a signal to a job that is not finished. A repeat changes nothing."""
+        sent = await self._steps.signal_job(signal, self.limits)
+        if sent is not None and sent.is_stored:
+            if sent.is_ready:
+                self._publisher.promoted([sent.topic])
+            return
+        if await self._steps.knows_signal(signal):
+            return
+        if sent is not None:
+            size = len(signal.name.encode()) + len(signal.value)
+            raise ResourceExhausted(await self._what_is_too_much(signal.job_id, signal.name, size))
+        job = await self._jobs.get_job(signal.job_id)
+        if job is None:
+            raise JobNotFound(signal.job_id)
+        if job.status not in TERMINAL:
+            raise JobLocked(job.id)
+        raise InvalidTransition(
+            job.id, f"Job {job.id} is {job.status}: only jobs that are not finished take signals."
+        )
+
+    async def _lost(self, claim: Claim) -> InvalidTransition | JobLocked | JobNotFound:
+        """Why a claim does not hold."""
+        job = (await self._jobs.look_up_jobs([claim.job_id])).get(claim.job_id)
+        if job is None:
+            return JobNotFound(claim.job_id)
+        return JobLocked(job.id) if stands(claim, job) else refusal(claim, job)
+
+    async def _what_is_too_much(self, job_id: str, name: str, size: int) -> str:
+        steps = await self._steps.list_steps(job_id)
+        if len(steps) >= self.limits.steps:
+            return too_many_steps(self.limits.steps)
+        return too_large(name, size, self.limits.bytes)

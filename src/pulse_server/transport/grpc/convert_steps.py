@@ -1,0 +1,26 @@
+"""Steps, between messages and the domain."""
+
+from __future__ import annotations
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain.steps import Step, StepKind
+from pulse_server.transport.grpc.convert_times import timestamp
+
+
+def step_view(step: Step, *, with_value: bool = True) -> pb.StepView:
+    return pb.StepView(
+        name=step.name,
+        kind=step.kind.value,
+        attempt=step.attempt,
+        started_at=timestamp(step.started_at),
+        stored_at=timestamp(step.stored_at),
+        until=timestamp(step.until),
+        value=step.value if with_value else None,
+        size=step.size,
+        due=step.is_due,
+        timed_out=_is_timed_out(step),
+    )
+
+
+def _is_timed_out(step: Step) -> bool:
+    return step.kind is StepKind.SIGNAL and step.stored_at is not None and step.signal_id is None

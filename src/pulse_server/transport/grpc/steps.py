@@ -1,0 +1,56 @@
+"""The RPCs of steps and signals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulse.v1 import pulse_pb2 as pb
+from pulse_server.domain import limits
+from pulse_server.domain.errors import InvalidArgument
+from pulse_server.domain.ids import parse_id
+from pulse_server.domain.jobs import Claim
+from pulse_server.domain.steps import NewStep, Signal, check_step_name
+from pulse_server.service.steps import Steps
+from pulse_server.transport.grpc import convert_work
+from pulse_server.transport.grpc.convert_steps import step_view
+from pulse_server.transport.grpc.convert_times import duration
+from pulse_server.transport.grpc.worker_ids import binds_worker_id
+
+
+class StepRpcs:
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    @binds_worker_id
+    async def store_step(self, request: pb.StoreStepRequest, _context: Any) -> pb.StoreStepResponse:
+        ran = limits.check_delay(duration(request.ran, "ran"), "ran")
+        step = NewStep(_claim(request), check_step_name(request.name), request.value, ran)
+        known = await self._steps.store(step)
+        return pb.StoreStepResponse(step=None if known is None else step_view(known))
+
+    @binds_worker_id
+    async def take_signal(self, request: pb.TakeSignalRequest, _context: Any) -> pb.TakeSignalResponse:
+        step, signal = check_step_name(request.step, "step"), check_step_name(request.signal, "signal")
+        taken = await self._steps.take(_claim(request), step, signal)
+        return pb.TakeSignalResponse(step=None if taken is None else step_view(taken))
+
+    async def list_steps(self, request: pb.ListStepsRequest, _context: Any) -> pb.ListStepsResponse:
+        steps = await self._steps.list(parse_id(request.job_id))
+        return pb.ListStepsResponse(steps=[step_view(step, with_value=request.values) for step in steps])
+
+    async def signal_job(self, request: pb.SignalJobRequest, _context: Any) -> pb.SignalJobResponse:
+        if not request.signal_id:
+            raise InvalidArgument("signal_id", "is empty: make a UUID, so that the signal can be repeated.")
+        await self._steps.signal(
+            Signal(
+                parse_id(request.signal_id, "signal_id"),
+                parse_id(request.job_id),
+                check_step_name(request.name),
+                limits.check_payload(request.value),
+            )
+        )
+        return pb.SignalJobResponse()
+
+
+def _claim(request: pb.StoreStepRequest | pb.TakeSignalRequest) -> Claim:
+    return convert_work.claims(request.worker_id)(request.claim)

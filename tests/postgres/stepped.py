@@ -1,0 +1,68 @@
+"""Jobs with steps in the real store, and shortcuts for tests of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pulse_server.domain.ids import new_id
+from pulse_server.domain.jobs import Claim, Ended, SuspendReport
+from pulse_server.domain.steps import NewStep, Sent, Signal, Step, StepLimits
+from pulse_server.postgres.database import Database
+from pulse_server.postgres.steps import PostgresStepRepo
+from tests.fakes.store import Store
+from tests.postgres.sessions import Connection
+
+HOUR = timedelta(hours=1)
+LIMITS = StepLimits(steps=10, bytes=10_000)
+
+
+@dataclass
+class Stepped:
+    store: Store
+    steps: PostgresStepRepo
+    database: Database
+    connection: Connection
+
+    async def step(self, claim: Claim, name: str = "fetch", value: bytes = b"1") -> bool | None:
+        (answer,) = await self.steps.store_steps([NewStep(claim, name, value)], LIMITS)
+        return answer
+
+    async def sleep(self, claim: Claim, delay: timedelta = HOUR, step: str = "sleep") -> Ended | None:
+        return await self.suspend(claim, step, delay=delay)
+
+    async def wait(
+        self, claim: Claim, signal: str = "approved", delay: timedelta | None = None, step: str = ""
+    ) -> Ended | None:
+        return await self.suspend(claim, step or signal, signal=signal, delay=delay)
+
+    async def suspend(self, claim: Claim, step: str, **how: Any) -> Ended | None:
+        answers = await self.steps.suspend_jobs([SuspendReport(claim, step, **how)], LIMITS)
+        return answers[claim][0] if claim in answers else None
+
+    async def take(self, claim: Claim, signal: str = "approved", step: str = "") -> Step | None:
+        taken = await self.steps.take_signal(claim, step or signal, signal, LIMITS)
+        assert taken is not None, "the claim does not hold"
+        return taken.step
+
+    async def signal(
+        self, job_id: str, name: str = "approved", value: bytes = b"true", signal_id: str = ""
+    ) -> Sent | None:
+        return await self.steps.signal_job(Signal(signal_id or new_id(), job_id, name, value), LIMITS)
+
+    async def values(self, job_id: str) -> dict[str, bytes | None]:
+        return {step.name: step.value for step in await self.steps.list_steps(job_id)}
+
+    async def names(self, job_id: str) -> list[str]:
+        return [step.name for step in await self.steps.list_steps(job_id)]
+
+    async def rows(self) -> tuple[int, int]:
+        """How many steps and signals are stored in all."""
+        return (
+            await self.connection.fetchval("SELECT count(*) FROM pulse.job_steps"),
+            await self.connection.fetchval("SELECT count(*) FROM pulse.job_signals"),
+        )
+
+    async def is_ready(self, job_id: str) -> bool:
+        return (await self.store.job(job_id)).ready
